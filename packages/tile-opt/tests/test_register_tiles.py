@@ -64,6 +64,11 @@ def test_both_operands_are_copied_where_steps_go_from_page_to_page(m: int, k: in
     assert copied(scheduled(product(m, k, n, rows="ki"), processor(cores))) == {"A", "B"}
 
 
+@pytest.mark.parametrize("cores", [1, 2])
+def test_steps_from_page_to_page_are_copied_however_few_where_each_is_read_often(cores: int) -> None:
+    assert copied(scheduled(product(1024, 32, 4096, rows="ki"), processor(cores))) == {"A", "B"}
+
+
 def test_copies_of_long_operands_are_short_code() -> None:
     made = scheduled(product(771, 1024, 1534, rows="ki"), processor(2))
     blocks = [b for k in kernels_of(made.program) if isinstance(k, Block) for b in blocks_in(k)]
@@ -97,6 +102,41 @@ def test_lanes_along_a_batch_would_copy_each_operand_for_every_row_of_the_other(
     assert found[0].vector != "z"
 
 
+@pytest.mark.parametrize(("m", "rows"), [(2, "ik"), (28, "ik"), (28, "ki"), (60, "ik")])
+def test_few_rows_times_a_large_matrix_read_it_in_slabs_where_it_lies(m: int, rows: str) -> None:
+    (decision,) = scheduled(product(m, 1721, 630, rows=rows), processor(2)).decisions.values()
+    assert decision.plan.reason.startswith("slabs") and all(s.unit == "REG" for s in decision.plan.stagings)
+    (grid,) = decision.plan.bound(Bind.GRID)
+    assert [c.loop for c in grid.covers] == ["j"] and -(-630 // grid.covers[0].size) == 2
+
+
+def test_what_is_small_or_used_often_or_lies_along_the_sum_is_not_read_in_slabs() -> None:
+    for program in (product(28, 1721, 100), product(200, 1721, 630), product(28, 1721, 630, columns="jk")):
+        (decision, *_) = scheduled(program, processor(2)).decisions.values()
+        assert not decision.plan.reason.startswith("slabs")
+
+
+@pytest.mark.parametrize("cores", [1, 3])
+def test_slabs_keep_the_meaning(cores: int) -> None:
+    program = product(5, 77, 300)
+    made = scheduled(program, processor(cores, room=1 << 15))
+    (decision,) = made.decisions.values()
+    assert decision.plan.reason.startswith("slabs")
+    inputs = random_inputs(program)
+    np.testing.assert_allclose(run(made.program, inputs)["C"], evaluate(program, inputs)["C"], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+def test_a_small_operand_across_long_sums_is_copied_beside_a_large_one_along_them(cores: int) -> None:
+    program, target = product(3, 530, 70, rows="ki", columns="jk"), processor(cores, room=1 << 17)
+    target = replace(target, machine=replace(target.machine, caches=(Cache(1, 1 << 13), *target.machine.caches[1:])))
+    made = scheduled(program, target)
+    (decision,) = made.decisions.values()
+    assert [r.loop for r in decision.plan.reductions] == ["k"] and copied(made) == {"A"}
+    inputs = random_inputs(program)
+    np.testing.assert_allclose(run(made.program, inputs)["C"], evaluate(program, inputs)["C"], rtol=1e-4, atol=1e-4)
+
+
 def test_copies_of_both_operands_keep_the_meaning() -> None:
     program = product(50, 140, 130, rows="ki")
     target = processor(1, room=1 << 12)
@@ -110,7 +150,7 @@ def test_copies_of_both_operands_keep_the_meaning() -> None:
 @pytest.mark.parametrize("n", [400, 416, 449])
 def test_rows_from_afar_are_read_in_long_runs(n: int) -> None:
     """The first look at each row is waited for: a tile's vectors lie side by side there."""
-    near, afar = (scheduled(product(36, 120, n), processor(1, room)) for room in (1 << 22, 1 << 16))
+    near, afar = (scheduled(product(72, 120, n), processor(1, room)) for room in (1 << 22, 1 << 16))
     widths = [sum(c.size for level in plan.levels for c in level.covers if c.loop == "j" and c.size > 1) for plan in
               (next(iter(made.decisions.values())).plan for made in (near, afar))]  # fmt: skip
     assert widths[0] <= widths[1] == 64

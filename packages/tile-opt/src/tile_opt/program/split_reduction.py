@@ -33,8 +33,8 @@ PARTIAL_SHARE = 16
 """Elements of operands that a product reads for each partial result: writing it and reading it again then hardly shows."""
 REGISTER_TILE = (8, 64)
 """Rows and columns of a product that registers hold, roughly."""
-FEW_TILES = 16
-"""Of these are too few for the processors to share evenly."""
+FEW_TILES, FEW_COLUMNS = 16, 256
+"""Of these are too few for the processors to share evenly; longer rows are shared, however few they are."""
 FEW_RUNS = 1 << 10
 """Cells, stored side by side, of which each processor's share is too short a run of what it reads."""
 APART = 16
@@ -137,7 +137,8 @@ def _is_narrow(op: Contraction, domain: FlatDomain, types: dict[str, TensorType]
     used = sorted(prod(ranges[n] for n in outputs - names) for names in moved)
     if used[0] == 1:
         return op.type.size <= FEW_RUNS and not reduces_along_memory(op, domain, types, outputs)
-    return prod(-(-n // size) for n, size in zip((used[0], used[-1]), REGISTER_TILE, strict=True)) < FEW_TILES
+    tiles = prod(-(-n // size) for n, size in zip((used[0], used[-1]), REGISTER_TILE, strict=True))
+    return used[-1] <= FEW_COLUMNS and tiles < FEW_TILES
 
 
 def _elements_read(op: Contraction, domain: FlatDomain, types: dict[str, TensorType]) -> int:

@@ -11,6 +11,7 @@ from tile_opt.plan.plan import Plan
 from tile_opt.plan.space import cpu_operands
 from tile_opt.plan.space.cpu_facts import Facts
 from tile_opt.plan.space.cpu_short_rows import short_rows_plan
+from tile_opt.plan.space.cpu_slabs import slab_plan
 from tile_opt.plan.space.cpu_streams import row_plan, stream_plan, walking_plan
 from tile_opt.plan.space.cpu_tile_plans import tile_plan
 from tile_opt.plan.space.cpu_tiles import different, tiles
@@ -25,7 +26,11 @@ def plans(view: KernelView, target: Target, group_ops: int = 1 << 16) -> Iterato
     tiled = facts.heavy or cpu_operands.lies_scattered(facts)
     stream = stream_plan(facts)
     if facts.lanes > 1 and tiled and facts.merged is not None and facts.main.loops:
-        for tile in different(tiles(facts), FEW if stream is None else FEW - 1):
+        found = tiles(facts)
+        slabs = slab_plan(facts, found) if facts.heavy else None
+        if slabs is not None:
+            yield slabs
+        for tile in different(found, FEW if stream is None else FEW - 1):
             walking = walking_plan(facts, tile.vector) if tile.vector in facts.shared and not tile.packed else None
             yield walking or tile_plan(facts, tile)
     short = short_rows_plan(facts) if not facts.heavy else None

@@ -21,8 +21,13 @@ def wanted_groups(facts: Facts) -> int:
     return max(1, min(facts.work // facts.group_ops, GROUPS_PER_CORE * facts.settings.cores))
 
 
-def cut(facts: Facts, order: Sequence[str], sizes: Mapping[str, int], wanted: int) -> dict[str, int]:
-    """Iterations of each loop that a group covers: whole tiles, outermost loops cut first, until there are `wanted`."""
+def cut(
+    facts: Facts, order: Sequence[str], sizes: Mapping[str, int], wanted: int, most: bool = False
+) -> dict[str, int]:
+    """Iterations of each loop that a group covers: whole tiles, outermost loops cut first, until there are `wanted`.
+
+    With `most`, a loop is cut into no more parts than are wanted of it: each costs something.
+    """
     groups = 1
     found: dict[str, int] = {}
     for name in order:
@@ -30,7 +35,8 @@ def cut(facts: Facts, order: Sequence[str], sizes: Mapping[str, int], wanted: in
             break
         tile = sizes.get(name, 1)
         positions = -(-facts.extents[name] // tile)
-        chunk = max(1, positions // -(-wanted // groups))
+        parts = -(-wanted // groups)
+        chunk = -(-positions // parts) if most else max(1, positions // parts)
         if chunk < positions:
             found[name] = chunk * tile
             groups *= -(-positions // chunk)

@@ -14,6 +14,10 @@ GATHERED = 1.3
 """Cycles per element that a copy fetches one by one."""
 TURNED = 0.5
 """Cycles per element that a copy transposes in registers."""
+NEAR = 0.5
+"""Cycles per element that a copy takes of what the second cache holds, but for the shortest sums."""
+SPLIT = 0.25, 0.4
+"""Cycles that each line more than a vector has costs where loads begin inside lines: of the first cache, and of the second."""
 UNSEEN = 8
 """Cycles of a line from afar that a kernel with much arithmetic does not see."""
 IN_ORDER = 0.05
@@ -22,6 +26,8 @@ ONCE = 0.05
 """Of a copy's cycles, what one that is made once counts: it takes memory and code."""
 SHALLOW = 128
 """Steps of a reduction up to which writing the results takes a good part of the time."""
+SHORTEST = 24
+"""Steps of a reduction from which rows are copied that lie across it."""
 MOST_HELD = 1 << 23
 """Bytes that a copy of rows takes at most, where caches hold no more anyway."""
 
@@ -38,8 +44,12 @@ def side_by_side(operand: Operand, rows: tuple[tuple[str, int], ...]) -> int:
 def in_place(facts: Facts, operand: Operand, vectors: int) -> float:
     """Cycles that one step waits for a vector operand that is read where it lies."""
     run = vectors * facts.lanes * operand.bytes
-    split = max(1.0, run / 64) * 0.25 if operand.step % 64 else 0.0
-    return split + (_in_sequence(facts, operand, vectors) if operand.step <= run else _strided(facts, operand, run))
+    if operand.step <= run:
+        return _in_sequence(facts, operand, vectors) + (max(1.0, run / 64) * SPLIT[0] if operand.step % 64 else 0.0)
+    if not operand.step % 64:
+        return _strided(facts, operand, run)
+    near = footprint_sets(operand.rows, operand.step, run, facts.cache(1), facts.pages()) <= 0.5
+    return _strided(facts, operand, run) + max(1.0, run / 64) * SPLIT[0 if near else 1]
 
 
 def reached(facts: Facts, operand: Operand, run: int) -> float:
@@ -48,7 +58,7 @@ def reached(facts: Facts, operand: Operand, run: int) -> float:
     Each run is waited for, however long it is: few long ones are better than many short ones.
     """
     size, line = nbytes(facts.view.type_of(operand.use.buffer)), facts.cache(3).line
-    if 2 * size <= facts.cache(2).bytes or operand.rows == 1 or operand.step <= max(run, line):
+    if _is_near(facts, operand) or operand.rows == 1 or operand.step <= max(run, line):
         return 0.0
     return min(size, operand.elements * operand.bytes) / max(run, line) * facts.cache(3).latency
 
@@ -145,7 +155,7 @@ def spreading(facts: Facts, operand: Operand, vector: str, rows: tuple[tuple[str
     """
     around = [n for n in operand.strides if n in facts.shared and n not in dict(rows)]
     apart = [n for n in facts.shared if n != vector and n not in dict(rows) and n not in operand.strides]
-    if operand.rows <= SHALLOW or not _is_paged(facts, operand) or apart or facts.constrained:
+    if operand.rows < SHORTEST or 2 * operand.step < facts.pages() or apart or facts.constrained:
         return float("inf")
     if not facts.heavy or vector not in facts.shared or not any(n in operand.strides for n, _ in rows):
         return float("inf")
@@ -178,7 +188,7 @@ def packing(facts: Facts, operand: Operand, vector: str, vectors: int) -> float:
     if is_ahead(facts, operand, vector):
         return operand.elements * each * (ONCE if operand.use.buffer in facts.view.fixed else 1)
     cores = facts.settings.cores
-    again = 1 if balanced(panels, cores) or panels >= ROUNDS * cores else -(-2 * cores // panels)
+    again = 1 if balanced(panels, cores) or panels >= ROUNDS * cores else -(-ROUNDS * cores // panels)
     return operand.elements * each * again
 
 
@@ -191,11 +201,31 @@ def is_ahead(facts: Facts, operand: Operand, vector: str) -> bool:
     return known and vector in facts.shared and vector not in facts.constrained
 
 
+def may_turn(facts: Facts, operand: Operand) -> bool:
+    """A small operand that lies across long sums, beside a large one along them: each group copies it."""
+    small, large = facts.cache(1).bytes, facts.cache(2).bytes
+    beside = max((o.elements * o.bytes for o in facts.operands if o is not operand), default=0)
+    long = operand.rows > 4 * SHALLOW
+    return facts.heavy and long and operand.elements * operand.bytes <= small and beside > large
+
+
+def turning(facts: Facts, operand: Operand) -> float:
+    """Cycles in which all groups copy it."""
+    return operand.elements * GATHERED * min(wanted_groups(facts), ROUNDS * facts.settings.cores)
+
+
 def lies_scattered(facts: Facts) -> bool:
     """An operand that no call changes has no two neighbours that are read: the middle of each window, say."""
     return any(o.use.buffer in facts.view.fixed and 1 not in o.strides.values() for o in facts.operands)
 
 
 def _copying(facts: Facts, operand: Operand) -> float:
-    """Cycles per element of copying pieces of rows that lie afar."""
+    """Cycles per element of copying pieces of rows, from where they lie."""
+    if _is_near(facts, operand) and operand.rows > SHORTEST:
+        return NEAR
     return (facts.line_cost(3) + 2) * operand.bytes / 64
+
+
+def _is_near(facts: Facts, operand: Operand) -> bool:
+    """All of the operand stays in the second cache, beside as much again."""
+    return 2 * nbytes(facts.view.type_of(operand.use.buffer)) <= facts.cache(2).bytes

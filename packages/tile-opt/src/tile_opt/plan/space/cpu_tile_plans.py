@@ -42,16 +42,18 @@ def tile_plan(facts: Facts, tile: Tile) -> Plan:
         grid = cut(facts, order, sizes, min(wanted_groups(facts), ROUNDS * facts.settings.cores))
     elif not fixed and not own and is_streamed(facts):
         order = as_written(facts, order, sizes)
-    deep = _depth(facts, tile)
+    deep = None if own else _depth(facts, tile)
     levels = [Level(Bind.GRID, tuple(Cover(n, grid[n]) for n in _grid_order(tile, order, fixed) if n in grid))]
-    levels, at, outside = _tiled(facts, tile, order, fixed, grid, sizes, levels if grid else [])
+    levels = levels if grid else _whole(facts, order[-1], sizes) if own and tile.packed else []
+    levels, at, outside = _tiled(facts, tile, order, fixed, grid, sizes, levels)
     if deep is not None:
         at += 1
         levels.insert(at, Level(Bind.NONE, (deep,)))
     sums = (Staging(facts.merged.buffer, len(levels) - 1, "REG"),) if deep is not None and facts.merged else ()
     levels += _own_levels(facts, tile, own)
-    pad = -facts.extents[tile.vector] % facts.lanes if tile.packed and not fixed else 0
+    pad = -facts.extents[tile.vector] % facts.lanes if tile.packed and not (fixed or own) else 0
     ahead = _ahead(facts, tile)
+    # Copies of one level for all groups' points have what moves them, too: loops around, and rows beside lanes along the sum.
     apart = () if fixed else tuple(n for n in facts.shared if n in around)
     stagings = tuple(
         _panels(facts, u, tile) if u in ahead else _staging(facts, u, tile, at, pad, apart) for u in tile.packed
@@ -77,13 +79,19 @@ def _tiled(
     at = outside = 0
     for n in order:
         if tile.spread and n == tile.vector:
-            levels = levels or [Level(Bind.NONE, (Cover(n, -(-facts.extents[n] // sizes[n]) * sizes[n]),))]
+            levels = levels or _whole(facts, n, sizes)
             outside = len(levels) - 1
         if grid.get(n) != sizes.get(n, 1):
             levels.append(Level(Bind.NONE, (Cover(n, sizes.get(n, 1)),)))
         if n in fixed:
             at = len(levels) - 1
     return levels, at, outside
+
+
+def _whole(facts: Facts, loop: str, sizes: Mapping[str, int]) -> list[Level]:
+    """A level of one point, for copies that are made once."""
+    size = sizes.get(loop, 1)
+    return [Level(Bind.NONE, (Cover(loop, -(-facts.extents[loop] // size) * size),))]
 
 
 def _ahead(facts: Facts, tile: Tile) -> tuple[Use, ...]:
@@ -132,7 +140,7 @@ def _order(facts: Facts, tile: Tile, own: bool) -> tuple[list[str], set[str]]:
     """Shared loops, outermost first, and those that must be fixed before operands are packed."""
     inner = ([] if own else [tile.vector]) + [n for n, _ in tile.rows]
     outer = [n for n in facts.shared if n not in inner]
-    if not tile.packed:
+    if own or not tile.packed:
         return [*outer, *inner], set()
     moved = set[str]().union(*(facts.names(u) for u in tile.packed))
     fixed = [n for n in outer if n in moved] + [tile.vector]
@@ -148,7 +156,8 @@ def _grid_order(tile: Tile, order: list[str], fixed: set[str]) -> list[str]:
 
 
 def _groups(facts: Facts, tile: Tile, order: list[str], sizes: dict[str, int], fixed: set[str]) -> dict[str, int]:
-    wanted = wanted_groups(facts)
+    few = min(wanted_groups(facts), ROUNDS * facts.settings.cores)
+    wanted = wanted_groups(facts) if fixed or not tile.packed else few
     if not fixed:
         plain = [n for n in order if n not in sizes]
         grid = cut(facts, plain, sizes, wanted)
@@ -167,9 +176,8 @@ def _groups(facts: Facts, tile: Tile, order: list[str], sizes: dict[str, int], f
     cores = facts.settings.cores
     grid = cut(facts, first, sizes, wanted)
     groups = prod(-(-facts.extents[n] // c) for n, c in grid.items())
-    few = min(wanted, ROUNDS * cores)
     if groups < few and (not balanced(groups, cores) or tile.copied * few / groups < AGAIN * tile.cycles):
-        grid |= cut(facts, [n for n in order if n not in fixed], sizes, -(-few // groups))
+        grid |= cut(facts, [n for n in order if n not in fixed], sizes, -(-few // groups), most=True)
     return grid
 
 
@@ -227,7 +235,8 @@ def _steps_in_order(facts: Facts, tile: Tile) -> list[str]:
 def _staging(facts: Facts, use: Use, tile: Tile, level: int, pad: int, apart: Sequence[str] = ()) -> Staging:
     """A copy in panels; those of each iteration of the loops `apart` are in it."""
     names = facts.names(use)
-    order = (*(n for n in (*apart, *_steps_in_order(facts, tile)) if n in names), tile.vector)
+    inner = [n for n in (*apart, *_steps_in_order(facts, tile)) if n in names and n != tile.vector]
+    order = (*inner, tile.vector)
     return Staging(use.buffer, level, "L2", order, pad=pad)
 
 

@@ -106,8 +106,9 @@ def _vector_loops(facts: Facts) -> Iterator[str]:
         return
     yield from (name for name in facts.shared if facts.is_free(name))
     for name in facts.main.loop_names:
-        strides = [o.strides.get(name, 0) for o in facts.operands]
-        whole = all(s in (0, 1) for s in strides) and any(strides)
+        across = (o for o in facts.operands if o.strides.get(name, 0) not in (0, 1))
+        along = any(o.strides.get(name) == 1 for o in facts.operands)
+        whole = along and all(cpu_operands.may_turn(facts, o) for o in across)
         open_ = fills_vectors(name, facts.main.constraints, facts.extents, facts.lanes)
         if whole and facts.is_free(name, facts.main) and open_:
             yield name
@@ -125,6 +126,7 @@ class _Along:
         self.ops = vector_ops(facts.main)
         writes = [u for u in facts.memory_uses() if u.writes]
         self.scattered = [] if self.own else [u for u in writes if facts.stride(u, vector) not in (0, 1)]
+        self.turned = [o for o in self.wide if o.strides[vector] != 1] if self.own else []
 
     def tiles(self) -> Iterator[Tile]:
         rows = list(self._rows())
@@ -179,13 +181,18 @@ class _Along:
         step += self._masking(vectors)
         rate = ops / step * share * _share_of_rows(facts, rows)
         steps = facts.points * self.ops / ports.fma / facts.lanes / ops / (rate / (ops / step))
-        packed, fetching, copied = self._packing(placed, steps, vectors, rows)
+        packed, fetching, copied = self._turning() if self.own else self._packing(placed, steps, vectors, rows)
         spread, repeating = self._spreading(steps, rows, copied if packed else None)
         cycles = steps * step + fetching + repeating + self._storing(rows)
         if cycles == float("inf"):
             return None
         code = self._code(count, rows, bool(packed))
         return Tile(self.vector, vectors, rows, packed, spread, cycles, copied, rate, code)
+
+    def _turning(self) -> tuple[tuple[Use, ...], float, float]:
+        """The operands that each group copies with the sum's steps side by side, and cycles of doing so."""
+        copied = sum(cpu_operands.turning(self.facts, o) for o in self.turned)
+        return tuple(o.use for o in self.turned), copied, copied
 
     def _packing(
         self,
