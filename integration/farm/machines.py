@@ -35,7 +35,9 @@ GROUP_NODES = frozenset(
 CPU = (
     "scan", "inline", "in_place", "fuse", "tile_pipelines", "merge", "ungroup", "accumulate", "stream", "schedule_kernels"
 )  # fmt: skip
-GPU = ("scan", "inline", "in_place", "fuse", "merge", "ungroup", "accumulate", "stream", "group_tile", "gpu_tile")
+GPU = (
+    "scan", "inline", "in_place", "fuse", "merge", "ungroup", "accumulate", "item_chains", "stream", "group_tile", "gpu_tile"
+)  # fmt: skip
 ROWS = tuple(name for name in GPU if name != "group_tile")
 
 MACHINES: Mapping[str, tuple[Target, tuple[str, ...]]] = {

@@ -23,6 +23,7 @@ PASSES: dict[str, str] = {
     "fuse": "tile_opt.passes.kernels.fuse:Fuse",
     "pool_constants": "tile_opt.passes.kernels.pool_constants:PoolConstants",
     "tile_pipelines": "tile_opt.passes.kernels.tile_pipelines:TilePipelines",
+    "item_chains": "tile_opt.passes.kernels.item_chains:ItemChains",
     "merge": "tile_opt.passes.kernels.merge:Merge",
     "ungroup": "tile_opt.passes.kernels.ungroup:Ungroup",
     "accumulate": "tile_opt.passes.kernels.accumulate:Accumulate",

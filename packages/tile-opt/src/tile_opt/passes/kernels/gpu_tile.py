@@ -12,7 +12,7 @@ from tile_ir.target import Target
 from tile_opt.kernel.view import KernelView
 from tile_opt.passes.scheduling import Built, SchedulingPass
 from tile_opt.plan.plan import Across, Plan
-from tile_opt.plan.space import gpu_rows, gpu_scan, gpu_transpose
+from tile_opt.plan.space import gpu_chain, gpu_rows, gpu_scan, gpu_transpose
 from tile_opt.plan.steps.group_scan import GroupScan
 from tile_opt.plan.steps.group_transpose import Turn
 from tile_opt.plan.steps.spread import Spread
@@ -27,6 +27,7 @@ class GpuTile(SchedulingPass):
     """Stage the operands of row reductions, too, though each element is used once (as the HAL page's kernels do)."""
 
     def candidates(self, view: KernelView, target: Target) -> Iterator[Plan]:
+        yield from gpu_chain.plans(view, target)
         yield from gpu_scan.plans(view, target)
         yield from gpu_transpose.plans(view, target)
         yield from gpu_rows.plans(view, target, self.stage_rows)

@@ -51,12 +51,16 @@ class TilePipelines(ChoosingPass):
     share: float = 0.5
     per_core: int = 4
 
+    def chains(self, program: Program, target: Target) -> Chains:
+        """The kernels of a program, and what is known of their chains."""
+        return Chains(self, target, program)
+
     def choose(self, program: Program, target: Target) -> Choices:
-        chains = _Chains(self, target, program)
+        chains = self.chains(program, target)
         for last in sorted(range(len(chains.kernels)), key=chains.rank, reverse=True):
             made = chains.ending(last)
             if made is not None:
-                chains.kernels[last] = close_pipeline(made.pipeline())
+                chains.kernels[last] = chains.closed(made)
                 chains.views[last] = None
         kept = tuple(k for k in chains.kernels if k is not None)
         same = len(kept) == len(chains.kernels)
@@ -65,14 +69,14 @@ class TilePipelines(ChoosingPass):
 
 
 @dataclass(frozen=True, slots=True)
-class _Timed:
+class Timed:
     """Kernels as one, and the seconds that it is expected to take."""
 
     seconds: float
     kernels: Tiled
 
 
-class _Chains:
+class Chains:
     """The kernels of a program, and who writes and reads each buffer."""
 
     def __init__(self, options: TilePipelines, target: Target, program: Program) -> None:
@@ -116,13 +120,13 @@ class _Chains:
             self.kernels[k] = None
         return None if found is None else found.kernels
 
-    def _larger(self, members: list[int], found: _Timed | None) -> tuple[list[int], _Timed] | None:
+    def _larger(self, members: list[int], found: Timed | None) -> tuple[list[int], Timed] | None:
         """One more producer; the first that pays."""
         for producer in self._producers(members):
             both = sorted((producer, *members))
             alone = self._seconds([producer]) + (self._seconds(members) if found is None else found.seconds)
             least = self._margin(producer) * alone
-            made = self._fastest(both) if self._arithmetic(both) < least else None
+            made = self._fastest(both) if self.unsaved(both) < least else None
             if made is None:
                 continue
             paid = made.seconds < least
@@ -160,42 +164,54 @@ class _Chains:
         return view
 
     def _seconds(self, members: Sequence[int]) -> float:
-        return sum(self._forecast(k).seconds for k in members)
+        return sum(self.alone_for(k).seconds for k in members)
 
     def _margin(self, producer: int) -> float:
         view, caches = self._view(producer), self.machine.caches
         far = sum(view.type_of(b).nbytes for b in view.writes()) > (caches[-1].bytes if caches else 0)
         return ROOMY if far else MARGIN
 
-    def _arithmetic(self, members: Sequence[int]) -> float:
-        """Seconds that no tiles save."""
-        return sum(self._forecast(k).arithmetic for k in members)
-
-    def _forecast(self, k: int) -> Forecast:
+    def alone_for(self, k: int) -> Forecast:
+        """What kernel number `k` is expected to take by itself."""
         if k not in self.alone:
-            self.alone[k] = forecast(self._view(k), self.machine, fastest_cycles(self._view(k), self.target))
+            self.alone[k] = self.by_itself(self._view(k))
         return self.alone[k]
 
-    def _timed(self, made: Tiled) -> _Timed:
+    # --- what differs between machines ----------------------------------------------------------------
+
+    def closed(self, made: Tiled) -> Block:
+        """One kernel of them all."""
+        return close_pipeline(made.pipeline())
+
+    def by_itself(self, view: KernelView) -> Forecast:
+        """What a kernel is expected to take."""
+        return forecast(view, self.machine, fastest_cycles(view, self.target))
+
+    def unsaved(self, members: Sequence[int]) -> float:
+        """Seconds that no tiles save."""
+        return sum(self.alone_for(k).arithmetic for k in members)
+
+    def timed(self, made: Tiled) -> Timed:
+        """What it is expected to take as one kernel."""
         cycles = ((v.name, fastest_cycles(v, self.target)) for v in made.views)
         known = {name: each for name, each in cycles if each is not None}
-        return _Timed(forecast_tiled(made.views, {b.into for b in made.boxes}, self.machine, known).seconds, made)
+        return Timed(forecast_tiled(made.views, {b.into for b in made.boxes}, self.machine, known).seconds, made)
 
     # --- tiles ---------------------------------------------------------------------------------------
 
-    def _fastest(self, members: Sequence[int]) -> _Timed | None:
+    def _fastest(self, members: Sequence[int]) -> Timed | None:
         """The members as one kernel, in the tiles that are expected to be the fastest."""
         views = [self._view(k) for k in members]
         kept = {k: self._kept(member, members) for k, member in enumerate(members[:-1])}
         boxes = {b: k for k, view in enumerate(views[:-1]) for b in view.writes() - kept[k]}
-        made = [self._timed(tiled(views, boxes, cuts)) for cuts in dict.fromkeys(self._cuts(views, boxes, kept))]
+        made = [self.timed(tiled(views, boxes, cuts)) for cuts in dict.fromkeys(self.cuts(views, boxes, kept))]
         return min(made, key=lambda m: m.seconds, default=None)
 
-    def _cuts(
+    def cuts(
         self, views: Sequence[KernelView], boxes: Mapping[str, int], kept: Mapping[int, Collection[str]]
     ) -> Iterator[tuple[TiledLoop, ...]]:
         """Tiles whose boxes stay in a cache: the first loops in pieces, all others whole."""
-        ways = [(loop, found) for loop, found in _tileable(views, boxes) if _all_once(views, loop, found, kept)]
+        ways = [(loop, found) for loop, found in _tileable(views, boxes) if all_once(views, loop, found, kept)]
         names = numbers(views, [loop for loop, _ in ways])
         for room, tiles in product(self._rooms(), {self.options.per_core * self.machine.cores, 1}):
             cuts: tuple[TiledLoop, ...] = ()
@@ -246,7 +262,7 @@ def _tileable(views: Sequence[KernelView], boxes: Mapping[str, int]) -> Iterator
             yield index.name, found
 
 
-def _all_once(
+def all_once(
     views: Sequence[KernelView], loop: str, found: Sequence[Window], kept: Mapping[int, Collection[str]]
 ) -> bool:
     """Tiles along a loop of the last kernel write every cell of what is kept of its producers once."""

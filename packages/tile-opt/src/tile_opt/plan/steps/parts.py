@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 from tile_ir.frozen import replace
 from tile_ir.stripe.affine import Affine
@@ -15,6 +16,8 @@ from tile_opt.plan.tree import GROUP_MEMORY, Nest, Node, close_tree, stages_of
 
 MOST_EDGES = 4
 """Edges of a tile that have code of their own."""
+LARGE = 256
+"""Points of straight-line code that is not written again for every edge."""
 DEVICE_MEMORY = Location("DRAM", scope=Scope.DEVICE)
 SHARED = (GROUP_MEMORY, DEVICE_MEMORY)
 STATIC = (Bind.UNROLL, Bind.VECTOR)
@@ -66,8 +69,8 @@ def inner_and_edges(parts: Sequence[Node], around: tuple[Index, ...], grid: set[
         return [Version(tuple(parts))]
     least = {c: _least(c, p, around, grid) for p in parts if isinstance(p, Stage) for c in p.constraints}
     edges = tuple(dict.fromkeys(e for e in least.values() if e is not None))
-    straight = any(i.bind in STATIC for p in parts if isinstance(p, Stage) for i in p.loops)
-    if not 0 < len(edges) <= MOST_EDGES or not straight:
+    points = [prod(i.range for i in p.loops if i.bind in STATIC) for p in parts if isinstance(p, Stage)]
+    if not 0 < len(edges) <= MOST_EDGES or max(points) == 1 or sum(points) > LARGE:
         return [Version(tuple(parts))]
     met = tuple(c for c, e in least.items() if e is not None)
     inner = tuple(replace(p, constraints=_without(p.constraints, met)) if isinstance(p, Stage) else p for p in parts)

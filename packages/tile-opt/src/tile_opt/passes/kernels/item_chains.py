@@ -1,0 +1,128 @@
+"""item_chains: chains of sliding boxes as one kernel whose items keep what they exchange in registers.
+
+The same chains as those of `tile_pipelines`, for machines with many items: a tile is what one item computes of the
+result, a run of cells along a loop on which a window slides. Its part of each temporary, the rows at the edges
+included, lies in its registers, so that nothing waits for others and no temporary goes through memory. A blur of two passes
+computes the first pass along a column for a run of rows, and the second from registers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import ClassVar
+
+from tile_ir.machine import Occupancy
+from tile_ir.stripe.nodes import Bind, Block, Program
+from tile_ir.target import Target
+
+from tile_opt.kernel.item_chain import item_chain
+from tile_opt.kernel.strides import flat_stride
+from tile_opt.kernel.tiles import PRIVATE, Tiled, TiledLoop, numbers, private_bytes
+from tile_opt.kernel.view import KernelView, Stage, Use, close_kernel
+from tile_opt.kernel.windows import Window, is_free, windows
+from tile_opt.kernel.work import nbytes, op_cost, view_is_heavy
+from tile_opt.model.fusion import Forecast, forecast
+from tile_opt.passes.kernels.tile_pipelines import Chains, TilePipelines, Timed, all_once
+
+RUNS = (16, 32, 8, 4)
+"""Cells of an item along the loop on which windows slide; the first of those that memory bounds alike is taken."""
+KEPT = 512
+"""Bytes of what an item has of temporaries, and for each cell of its tile."""
+BODY = 1400
+"""Points of an item's stages, which are straight-line code."""
+LOAD = 1.3
+"""Cycles in which a load of a sub-group, of neighbours, takes the path to the nearest cache."""
+APART = 32
+"""The same of items whose elements are no neighbours."""
+
+
+@dataclass(frozen=True)
+class ItemChains(TilePipelines):
+    """Join chains of at most `most` kernels, a tile for each item, where that is expected to be faster."""
+
+    name: ClassVar[str] = "item_chains"
+    most: int = 4
+
+    def chains(self, program: Program, target: Target) -> Chains:
+        return _ItemChains(self, target, program)
+
+
+class _ItemChains(Chains):
+    """Chains on a machine with many items."""
+
+    def closed(self, made: Tiled) -> Block:
+        return close_kernel(item_chain(made))
+
+    def by_itself(self, view: KernelView) -> Forecast:
+        return forecast(view, self.machine)
+
+    def unsaved(self, members: Sequence[int]) -> float:
+        """Registers save loads, which take most of the time of short sums."""
+        del members
+        return 0.0
+
+    def timed(self, made: Tiled) -> Timed:
+        machine = self.machine
+        outside = {r.into: nbytes(r.type) for v in made.views for r in v.refs if r.loc != PRIVATE}
+        memory = sum(outside.values()) / (machine.memory.all_cores.read * 1e9)
+        together = machine.cores * (machine.occupancy or Occupancy()).subgroup
+        turns = -(-prod(i.range for i in made.loops) // together)
+        cycles = turns * sum(_cycles(v, s, machine.ports.issue) for v in made.views for s in v.stages)
+        busy = cycles / (machine.clock_ghz * 1e9)
+        return Timed(Forecast(busy, memory, machine.launch.kernel).seconds, made)
+
+    def cuts(
+        self, views: Sequence[KernelView], boxes: Mapping[str, int], kept: Mapping[int, Collection[str]]
+    ) -> Iterator[tuple[TiledLoop, ...]]:
+        """A run of cells along one loop on which windows slide, and one cell along all others."""
+        last = views[-1]
+        found = {i.name: windows(views, boxes, i.name) for i in last.loops if is_free(last, i.name)}
+        ways = {n: w for n, w in found.items() if w is not None and all_once(views, n, w, kept)}
+        if len(ways) < len(last.loops) or any(map(view_is_heavy, views)):
+            return
+        names = dict(zip(ways, numbers(views, list(ways)), strict=True))
+        for along in (n for n, w in ways.items() if _slides(w) and not _is_near(last, n)):
+            for run in RUNS:
+                sizes = {n: min(run, last.ranges[n]) if n == along else 1 for n in ways}
+                cuts = tuple(TiledLoop(last.ranges[n], sizes[n], names[n], w) for n, w in ways.items())
+                if _fits(views, boxes, cuts):
+                    yield cuts
+
+
+def _fits(views: Sequence[KernelView], boxes: Mapping[str, int], cuts: Sequence[TiledLoop]) -> bool:
+    """An item has registers for its tile, and its straight-line code is not too long."""
+    held, points = private_bytes(views, boxes, cuts), 0
+    for k, view in enumerate(views):
+        cells = prod(cut.windows[k].count(cut.tile) for cut in cuts)
+        held += cells * sum(nbytes(a.type) for a in view.allocs)
+        points += cells * sum(prod(i.range for i in s.loops) for s in view.stages)
+    return held <= KEPT and points <= BODY
+
+
+def _slides(found: Sequence[Window]) -> bool:
+    return any(w.high > w.low for w in found)
+
+
+def _is_near(view: KernelView, loop: str) -> bool:
+    """Results are neighbours in memory along the loop: items are, too."""
+    return any(flat_stride(view, u, loop) == 1 for s in view.stages for u in s.uses if u.writes)
+
+
+def _cycles(view: KernelView, stage: Stage, issue: float) -> float:
+    """Of a sub-group, for an item's part of a stage."""
+    ranges = {i.name: i.range for i in (*view.loops, *stage.loops) if i.bind is not Bind.GRID}
+    moved = (u for u in stage.uses if not _is_kept(view, u))
+    loads = sum(_turns(view, u) * prod(ranges.get(n, 1) for n in {n for f in u.forms for n in f.names}) for u in moved)
+    return LOAD * loads + prod(ranges.values()) * op_cost(stage) / issue
+
+
+def _is_kept(view: KernelView, use: Use) -> bool:
+    """It is in a register: the item's part of a temporary, or a cell's own."""
+    return view.is_local(use.buffer) or any(r.into == use.buffer and r.loc == PRIVATE for r in view.refs)
+
+
+def _turns(view: KernelView, use: Use) -> int:
+    near = [i.name for i in view.loops if i.bind is Bind.GRID][-1:]
+    return 1 if all(flat_stride(view, use, n) in (0, 1) for n in near) else APART
