@@ -327,6 +327,15 @@ def test_steps_stay_where_elements_are_used_seldom_or_lie_outside() -> None:
     assert Subsample(uses=4).apply(beyond) is beyond
 
 
+def test_steps_stay_where_rows_fill_tiles_or_little_is_saved() -> None:
+    program = strided(STRIDED, X=(3, 7, 8), K=(5, 3))
+    assert Subsample(uses=4, least=240, tile=16).apply(program) is not program
+    assert Subsample(uses=4, least=241).apply(program) is program
+    assert Subsample(uses=4, tile=4).apply(program) is program
+    rows = strided(STRIDED.replace("2 * x] *", "x] *").replace("(W + 1) / 2", "W"), X=(3, 7, 8), K=(5, 3))
+    assert Subsample(uses=4, tile=16).apply(rows) is rows
+
+
 def test_two_readers_share_a_copy() -> None:
     source = STRIDED.replace("-> (Y)", "-> (Y, Z)").replace(
         "k < 1;", "k < 1; Z[o, y, x : O, (H + 1) / 2, (W + 1) / 2] = +(X[c, 2 * y, 2 * x] * K[o, c]);"

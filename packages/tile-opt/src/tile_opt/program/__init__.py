@@ -26,6 +26,10 @@ ROWS = 24
 """Rows of a tile that register tiles can share."""
 STEPPED = 128
 """Elements of a row from which on a kernel may walk it piece by piece."""
+APART_USES, APART = 192, 1 << 26
+"""Uses of each element, and of all, from which items of a graphics processor rather read copies of what lies apart."""
+TILE = 16
+"""Elements of a row that tiles of a graphics processor divide evenly."""
 STANDARD: tuple[Rewrite, ...] = (
     ComposePermutations(),
     ShareCommon(),
@@ -47,8 +51,9 @@ def rewrites_for(target: Target) -> tuple[Rewrite, ...]:
     if target.settings.threads == 1:
         return (*fold, DotProducts(target=target), Cascade(kept=_row_kept(target)), *STANDARD)
     steps = any(entry.name == "join_rows" for entry in target.passes)
+    apart = Subsample(uses=APART_USES, least=APART, tile=TILE)
     last = (NormaliseLast(kept=STEPPED if steps else 0), Online(units=units), SplitReduction(units=units))
-    return (*fold, ComposePermutations(), ShareCommon(), DropDead(), Factorise(), Prepack(), *last)
+    return (*fold, ComposePermutations(), ShareCommon(), DropDead(), Factorise(), apart, Prepack(), *last)
 
 
 def _row_kept(target: Target) -> int:

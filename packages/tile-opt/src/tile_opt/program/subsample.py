@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Set
 from dataclasses import dataclass, replace
+from math import prod
 from typing import ClassVar
 
 from tile_ir.names import claim
@@ -23,14 +24,20 @@ Steps = tuple[tuple[int, int, int], ...]
 
 @dataclass(frozen=True)
 class Subsample(Rewrite):
-    """Give sums of products that use elements `uses` times and more, and read them with a step, copies of these."""
+    """Give sums of products that use elements `uses` times and more, and read them with a step, copies of these.
+
+    Only where all elements together are used `least` times, and, with `tile`, where neighbours in memory are skipped and
+    what is used of a row fills no tiles of so many elements: side by side, rows make one.
+    """
 
     name: ClassVar[str] = "subsample"
     uses: int = 16
+    least: int = 0
+    tile: int = 0
 
     def apply(self, program: Program) -> Program:
         types = program.types()
-        work = _Copies(self.uses, types, fixed_values(program).keys(), set(types))
+        work = _Copies(self, types, fixed_values(program).keys(), set(types))
         ops = [made for op in program.ops for made in work.op(op)]
         return replace(program, ops=tuple(ops)) if len(ops) > len(program.ops) else program
 
@@ -38,8 +45,8 @@ class Subsample(Rewrite):
 class _Copies:
     """Contractions on copies of what they read, and the copies in front of the first of them."""
 
-    def __init__(self, uses: int, types: dict[str, TensorType], fixed: Set[str], taken: set[str]) -> None:
-        self.uses = uses
+    def __init__(self, options: Subsample, types: dict[str, TensorType], fixed: Set[str], taken: set[str]) -> None:
+        self.options = options
         self.types = types
         self.fixed = fixed
         self.taken = taken
@@ -53,7 +60,7 @@ class _Copies:
         return [*copies, replace(op, loads=loads)] if loads != op.loads else [op]
 
     def _load(self, op: Contraction, load: TensorLoad, copies: list[Op]) -> TensorLoad:
-        if not isinstance(load.tensor, str) or load.tensor in self.fixed or not self._is_used_often(op, load):
+        if not isinstance(load.tensor, str) or load.tensor in self.fixed:
             return load
         source, counts = self.types[load.tensor], _counts(op)
         plain = [_walk(op, f, counts) for f in load.formulas]
@@ -64,7 +71,7 @@ class _Copies:
         inside = all(
             a >= 0 and a + step * (n - 1) < size for (a, step, n), size in zip(steps, source.shape, strict=True)
         )
-        if not inside or not any(plain):
+        if not inside or not any(plain) or not self._pays(op, load, steps):
             return load
         if (load.tensor, steps) not in self.made:
             name = self.made[load.tensor, steps] = claim(f"{load.tensor}_stepped", self.taken)
@@ -73,10 +80,13 @@ class _Copies:
         formulas = tuple(f if walk is None else Poly.of({walk[0]: 1}) for f, walk in pairs)
         return replace(load, tensor=self.made[load.tensor, steps], formulas=formulas)
 
-    def _is_used_often(self, op: Contraction, load: TensorLoad) -> bool:
-        """Many results along an index that does not move the load."""
+    def _pays(self, op: Contraction, load: TensorLoad, steps: Steps) -> bool:
+        """Many results along an index that does not move the load, and enough of them all."""
         moved = {n for f in load.formulas for n in f.names}
-        return any(count >= self.uses for name, count in _counts(op).items() if name not in moved)
+        uses = max((count for name, count in _counts(op).items() if name not in moved), default=0)
+        often = uses >= self.options.uses and uses * prod(count for _, _, count in steps) >= self.options.least
+        _, step, count = steps[-1]
+        return often and (not self.options.tile or (step > 1 and count % self.options.tile > 0))
 
 
 def _counts(op: Contraction) -> dict[str, int]:
