@@ -26,6 +26,8 @@ from tile_opt.plan.space.gpu_windows import WindowSpace, window_plan
 from tile_opt.plan.space.group_plan import GroupPlan
 
 RUNS = (16, 8, 4, 2)
+WINDOW_RUNS = (16, 12, 8, 4, 2)
+"""The same beside windows; of plain products cells in twelves are slower than they are predicted."""
 LONGEST_RUN = 16
 RAGGED = 0.15
 """Share of a loop that tiles may reach beyond it."""
@@ -148,11 +150,11 @@ class TileSpace:
         plain = sorted((n for n in others if n not in windows), key=lambda n: self.work.shared[n])
         return [*plain[-1:], *windows[-2 if self.work.contiguous in windows else -1 :]]
 
-    @staticmethod
-    def _lengths(extent: int) -> list[int]:
+    def _lengths(self, extent: int) -> list[int]:
         """Runs that leave little of the last one over: powers of two, and what divides the loop."""
         exact = [d for d in range(LONGEST_RUN, 2, -1) if extent % d == 0][:2]
-        even = [r for r in RUNS if r <= extent and -(-extent // r) * r <= extent * (1 + RAGGED)]
+        runs = WINDOW_RUNS if self.windows else RUNS
+        even = [r for r in runs if r <= extent and -(-extent // r) * r <= extent * (1 + RAGGED)]
         return sorted({*exact, *even}, reverse=True)
 
     def _grown(self, each: dict[str, int], vector: str, lanes: int) -> Iterator[Tile]:
