@@ -387,6 +387,15 @@ def test_scans_whose_rows_items_share(name: str, shape: tuple[int, int], threads
     agree(stripe_of(SCANS[name], X=shape), target(threads=threads))
 
 
+def test_few_columns_of_a_scan_are_dealt_out_to_more_groups() -> None:
+    on = target(threads=256, cores=64)
+    assert on.machine.occupancy is not None
+    wide = replace(on.machine, occupancy=replace(on.machine.occupancy, group_items=1024))
+    on = replace(on, machine=wide, passes=(PassConfig("scan", options={"block": 1 << 20}), *on.passes[1:]))
+    tiles = [plan_of(SCANS["columns"], on, X=(300, n)).levels[0].covers[-1].size for n in (4096, 1024, 512)]
+    assert tiles == [32, 16, 8]
+
+
 def test_a_scan_of_shares_that_do_not_come_out_even_is_refused() -> None:
     on = target(threads=64)
     (view,) = views(stripe_of(CUMULATIVE, X=(64, 64)), on)

@@ -303,8 +303,9 @@ class _Chooser:
 
     def _kept_columns(self, own: tuple[str, ...], along: str) -> Plan | None:
         """As many items as a group may have, for as few columns as memory hands out: they keep what is read several times."""
-        least = min(self.most_items, max(1, SECTOR // self._narrowest()))
-        wide = [n for n in (4 * least, 2 * least, least) if n <= min(self.most_items, self.facts.iterations())]
+        most = min(self.most_items, _power(self.facts.extent(along)))
+        least = min(most, max(1, SECTOR // self._narrowest()))
+        wide = [n for n in (4 * least, 2 * least, least) if n <= min(most, self.facts.iterations())]
         found = [(n, self._steps(own[0], self.most_items // n, 1)) for n in wide]
         held = [(n, s) for n, s in found if s.steps * self._words() <= (KEPT // 2 if n > least else KEPT)]
         enough = ((n, s) for n, s in held if self.facts.iterations() >= n * self.settings.cores)

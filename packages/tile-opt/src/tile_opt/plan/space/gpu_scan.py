@@ -27,7 +27,11 @@ FULL = 0.6
 WIDEST_GROUP = 1024
 """Items of a group that reads few rows from where they are."""
 NEIGHBOURS = 32
-"""Rows of a group that are neighbours in memory: what is fetched at once."""
+"""Rows of a group that are neighbours in memory, where there are groups for every compute unit."""
+SECTOR = 32
+"""Bytes of neighbours that are fetched together."""
+BUSY_UNITS = 0.9
+"""Groups for each compute unit, below which narrower ones are better."""
 BUSY = 1024
 """Rows that keep a compute unit busy, an item each."""
 
@@ -93,6 +97,9 @@ def _across(view: KernelView, scan: Stage, target: Target, moving: tuple[Use, ..
     if count < few and target.machine.occupancy:
         most = min(WIDEST_GROUP, target.machine.occupancy.group_items)
     rows = min(NEIGHBOURS, 1 << (row.range - 1).bit_length())
+    least = SECTOR // min(view.type_of(u.buffer).dtype.bytes for u in moving)
+    while rows > least and count < BUSY_UNITS * target.settings.cores * rows:
+        rows //= 2
     runs = max(1, most // rows)
     while runs > 1 and runs * STRAIGHT_RUN >= 2 * scan.loops[0].range:
         runs //= 2
