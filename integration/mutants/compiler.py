@@ -71,7 +71,7 @@ MUTANTS = (
     Mutant("stages' loops of one name and different ranges stay so", OPT + "kernel/view.py", "ranges.setdefault(i.name, i.range) != i.range]", "False]"),
     # plans and their steps
     Mutant("remainders of vectors are left out", OPT + "kernel/segments.py", "return (*parts, *powers_of_two(start, extent))", "return parts"),
-    Mutant("the last tile that reaches back starts one late", OPT + "kernel/segments.py", "past = lanes - rest if rest else 0", "past = lanes - rest - 1 if rest else 0"),
+    Mutant("the last tile that reaches back starts one late", OPT + "kernel/segments.py", "1, size, size - left)", "1, size, size - left - 1)"),
     Mutant("whole tiles where a constraint holds only for some iterations", OPT + "kernel/segments.py", "-(r // c) if c > 0 else r // -c + 1", "-(r // c) if c > 0 else r // -c + 2"),
     Mutant("remainders do not check what runs past them", OPT + "plan/steps/edges.py", "if segment.past:", "if False:"),
     Mutant("constraints count as met too early", OPT + "plan/steps/edges.py", "if low < 0:\n            kept.append(constraint)", "if low < -1:\n            kept.append(constraint)"),
