@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from model_support import kernel, processor
+from tile_opt.model.caches import dealt
 from tile_opt.model.scheduled import read
 from tile_opt.model.sharing import AT_ONCE, contended
 from tile_opt.plan.text import parse_plans
@@ -40,3 +41,14 @@ def test_whole_lines_and_whole_rows_stay_with_their_core(dealt: str, columns: in
 def test_one_core_shares_with_nobody() -> None:
     block = kernel(PRODUCT, TARGET, parse_plans(PLAN.format(dealt="j:16")), A=(ROWS, 8), B=(8, 22))
     assert contended(read(block), TARGET.machine, 1) == 0
+
+
+@pytest.mark.parametrize(
+    ("cores", "loop", "parts"), [(2, "i_g", 2), (4, "i_g", 4), (8, "j_g", 2), (16, "j_g", 4), (99, "j_g", 4)]
+)
+def test_each_core_takes_a_run_of_groups(cores: int, loop: str, parts: int) -> None:
+    """Four times four groups: halves are of the outer loop, so each core reads all that the inner one moves."""
+    tree = read(kernel(PRODUCT, TARGET, parse_plans(PLAN.format(dealt="i:8 j:16")), A=(32, 8), B=(8, 64)))
+    found = dealt(tree, cores)
+    assert found is not None
+    assert (found[0].name.split(".")[0], found[1]) == (loop, parts)

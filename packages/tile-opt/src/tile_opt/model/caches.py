@@ -126,7 +126,7 @@ class _Walk:
         self.hashed = machine.is_gpu
         """Sets are chosen by a hash of the address, so strides do not matter."""
         self.pages = machine.pages
-        self.split, self.ways = _parallel(tree, machine.cores)
+        self.split, self.ways = _parallel(tree, machine)
         self.private = [c.shared < self.ways for c in self.caches]
         everything = (a for t in tree.walk() for a in t.accesses.values())
         self.moved = {a.buffer for a in everything if a.moved_by(self.split)}
@@ -250,10 +250,23 @@ class _Walk:
             self.share(inner, _taken(inner.entry, left, inner.tree.entries / node.tree.items), found)
 
 
-def _parallel(tree: Tree, cores: int) -> tuple[str, float]:
+def dealt(tree: Tree, cores: int) -> tuple[Loop, int] | None:
+    """The innermost loop that is divided where each core takes a run of the groups, and into how many parts; None for one core."""
+    groups = 1
+    for loop in tree.loops:
+        if loop.bind is Bind.GRID and groups * loop.extent >= cores > 1:
+            return loop, -(-cores // groups)
+        groups *= loop.extent if loop.bind is Bind.GRID else 1
+    return dealt(tree, groups) if 1 < groups < cores else None
+
+
+def _parallel(tree: Tree, machine: Machine) -> tuple[str, float]:
     """(grid loop whose iterations are dealt out, to how many cores)."""
+    found = dealt(tree, machine.cores)
+    if not machine.is_gpu:
+        return (found[0].name, found[1]) if found else ("", 1)
     grids = [i for i in tree.loops if i.bind is Bind.GRID]
-    ways = min(cores, prod(i.extent for i in grids))
+    ways = min(machine.cores, prod(i.extent for i in grids))
     for loop in reversed(grids):
         if loop.extent >= ways:
             return loop.name, ways

@@ -13,8 +13,8 @@ from math import ceil, gcd, prod
 from tile_ir.frozen import frozen
 from tile_ir.machine import Machine
 from tile_ir.stripe.affine import Quasi
-from tile_ir.stripe.nodes import Bind
 
+from tile_opt.model.caches import dealt
 from tile_opt.model.footprint import box
 from tile_opt.model.scheduled import Access, Buffer, Loop, Tree
 
@@ -24,25 +24,15 @@ AT_ONCE = 3
 
 def contended(tree: Tree, machine: Machine, cores: int) -> float:
     """Seconds that each of so many cores waits for lines which another core wrote a part of."""
-    dealt = _dealt([i for i in tree.loops if i.bind is Bind.GRID and i.extent > 1], cores)
-    if dealt is None:
+    found = dealt(tree, cores)
+    if found is None:
         return 0.0
     buffers: dict[Buffer, list[_Written]] = {}
-    for written in _written(tree, dealt[0]):
+    for written in _written(tree, found[0]):
         buffers.setdefault(written.access.buffer, []).append(written)
-    lines = sum(_ends(found, *dealt, machine.caches[0].line) for found in buffers.values())
+    lines = sum(_ends(every, *found, machine.caches[0].line) for every in buffers.values())
     between = next((c.latency for c in machine.caches if c.shared > 1), machine.cycles(machine.memory.latency * 1e-9))
     return lines * between / AT_ONCE / (machine.clock_ghz * 1e9)
-
-
-def _dealt(grid: list[Loop], cores: int) -> tuple[Loop, int] | None:
-    """The innermost loop that runs of groups divide, and into how many pieces; None where there is nothing to divide."""
-    groups = 1
-    for loop in grid:
-        if groups * loop.extent >= cores > 1:
-            return loop, ceil(cores / groups)
-        groups *= loop.extent
-    return None
 
 
 @frozen
