@@ -173,6 +173,11 @@ def test_passes_in_any_order_keep_the_meaning(order: list[str], count: int, name
     agree(to_stripe(program(c, tail(c), "R")), tuple(order[:count]))
 
 
+def test_partial_results_that_no_cell_wants_are_set_all_the_same() -> None:
+    c = CASES["strided_gradient"]
+    agree(to_stripe(program(c, tail(c), "R")), ("inline", "merge", "accumulate", "schedule_kernels"))
+
+
 @settings(max_examples=80)
 @given(contractions())
 def test_random_contractions_keep_their_meaning(c: Contraction) -> None:

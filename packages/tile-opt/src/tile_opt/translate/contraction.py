@@ -162,7 +162,7 @@ def _stages(plan: _Plan, partial: _Partial) -> None:
     """Initialise, aggregate, cast, and fill what no tuple wrote."""
     op, kernel, accumulator = plan.op, plan.kernel, plan.accumulator
     hit = kernel.alloc(f"{plan.target}_hit", DType.BOOL, partial.sizes) if plan.rest is None else None
-    stage = kernel.stage("init", loops_over(partial.sizes), partial.limits)
+    stage = kernel.stage("init", loops_over(partial.sizes))  # all, whatever of them a schedule adds up
     stage.store(accumulator, partial.cell, stage.const(_identity(op), op.acc))
     if hit is not None:
         fill(kernel, "init_hit", hit, partial.sizes, False)
