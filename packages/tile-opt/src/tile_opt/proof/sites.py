@@ -101,6 +101,8 @@ class Site:
     """The block's indexes as forms of the loops."""
     fence: str = ""
     """Of a barrier: the memory that it makes visible."""
+    fills: bool = False
+    """It leaves zeros where a copy may not read."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -430,14 +432,32 @@ def _at(frame: _Frame, position: int) -> Site:
 
 
 def _transfer(flat: Flat, frame: _Frame, copy: Transfer, position: int) -> None:
-    if copy.where:
-        raise Unsupported("a copy that leaves zeros where nothing may be read")
-    sizes = frame.views[copy.dst].ref.type.sizes
-    inner, at = _boxed(flat, frame, sizes, position)
+    """The copy where it may read, and zeros where a form is the first that says it may not."""
+    target = frame.views[copy.dst].ref
+    there = tuple(form.substitute(frame.values) for form in copy.where)
+    inner, at = _boxed(flat, _limited(frame, there), target.type.sizes, position)
     body = (Load("$x", copy.src, at), Store(copy.dst, "$x", at))
     site = _site(flat, inner, body)
     flat.accesses.append(_access(inner, site, 0, copy.src, at))
-    flat.accesses.append(_access(inner, site, 1, copy.dst, at, "$x", frame.views[copy.dst].ref.agg))
+    flat.accesses.append(_access(inner, site, 1, copy.dst, at, "$x", target.agg))
+    for n, form in enumerate(there):
+        inner, at = _boxed(flat, _limited(frame, (*there[:n], _negative(form))), target.type.sizes, position)
+        body = (Const("$x", 0, target.type.dtype), Store(copy.dst, "$x", at))
+        site = replace(_site(flat, inner, body), fills=True)
+        flat.sites[-1] = site
+        flat.accesses.append(_access(inner, site, 1, copy.dst, at, "$x", target.agg))
+
+
+def _negative(form: Quasi) -> Quasi:
+    """A form that is >= 0 where this one is not."""
+    if isinstance(form, Affine):
+        return form * -1 + -1
+    return DivMod(form.num, form.den, form.op, -form.scale, form.plus * -1 + -1)
+
+
+def _limited(frame: _Frame, limits: tuple[Quasi, ...]) -> _Frame:
+    """The frame where forms of its loops are >= 0."""
+    return replace(frame, constraints=(*frame.constraints, *limits))
 
 
 def _identity(flat: Flat, outer: _Frame, frame: _Frame, ref: Refinement, position: int) -> None:

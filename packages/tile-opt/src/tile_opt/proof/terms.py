@@ -32,6 +32,9 @@ class Leaf:
 class Constant:
     value: int | float | bool
     dtype: DType
+    filled: bool = False
+    """The zero of a copy that may not read: only a user who allows reduced precision gets such copies, and with them products
+    of zeros that count as none whatever the other factor is."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -119,9 +122,16 @@ def applied(name: str, args: Iterable[Value], dtype: DType, points: Set) -> Valu
 
 
 def _applied(name: str, args: tuple[Term, ...], dtype: DType) -> Term:
-    """An operation of terms; what has a dtype already is not cast to it."""
+    """An operation of terms; what has a dtype already is not cast to it, and products of zeros that copies leave are such."""
     if name == "cast" and args[0].dtype is dtype:
         return args[0]
+    filled = any(isinstance(a, Constant) and a.filled for a in args)
+    if (
+        filled
+        and name in ("mul", "cast")
+        and not any(isinstance(leaf, Unwritten) for a in args for leaf in leaves_in(a))
+    ):
+        return Constant(0, dtype, filled=True)
     size = 1 + sum(arg.size for arg in args if isinstance(arg, Apply))
     if size > LARGEST:
         raise Unsupported(f"expressions of more than {LARGEST} operations")

@@ -81,7 +81,7 @@ class Values:
         """What a statement makes of the scalars before it."""
         match site.body[position]:
             case Const(_, value, dtype):
-                return ((points, Constant(value, dtype)),)
+                return ((points, Constant(value, dtype, site.fills)),)
             case LoadIndex(_, value, dtype):
                 form = value.substitute(dict(site.values))
                 return ((points, Leaf("", self._spaces.forms(site, ((form,),)).intersect_domain(points), dtype)),)
