@@ -12,6 +12,7 @@ from hal_opencl.emit import teams as ptx
 from hal_opencl.emit.dialect import Dialect
 from hal_opencl.emit.source import emit_kernel
 from tile_ir.kernels import Kernel
+from tile_ir.matrix import MATRIX_INSTRUCTIONS
 from tile_ir.semtree import parse_function
 from tile_ir.semtree.errors import SemtreeError
 from tile_ir.stripe import nodes as stripe
@@ -51,6 +52,12 @@ def test_the_text_of_a_product() -> None:
         '{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, %16, %17, p, 1, 1, 0, 1;}"'
     ) in head
     assert '"//@ wgmma.commit_group.sync.aligned;"' in head and '"//@ wgmma.wait_group.sync.aligned 0;"' in head
+
+
+def test_wider_factors_say_nothing_of_their_rows() -> None:
+    """They run along the depth; PTX has no flags for anything else."""
+    made = ptx.multiply("product", MATRIX_INSTRUCTIONS["wgmma_m64n32k8_tf32"], a_panels=False, b_panels=False)
+    assert "wgmma.mma_async.sync.aligned.m64n32k8.f32.tf32.tf32 {%0, " in made and ", %16, %17, p, 1, 1;}" in made
 
 
 def test_devices_without_them_refuse() -> None:

@@ -234,7 +234,7 @@ def test_deep_and_shared_expressions():
 
 TEAM = """function f() group(128, 1, 1) subgroup({subgroup}) {{
     alloc local {dtype}[4096] a;
-    alloc {space} bfloat16[4096] b;
+    alloc {space} {second}[4096] b;
     {keyword} c = 0.0f32x4;
     var d = 0.0f32x4;
     var e = 0.0f32x4;
@@ -242,7 +242,7 @@ TEAM = """function f() group(128, 1, 1) subgroup({subgroup}) {{
     team_mma "{name}" = a[0] * b[0, panels=4096], (c, d, e{last});
 }}"""
 RIGHT = {
-    "subgroup": "32", "dtype": "bfloat16", "space": "local", "keyword": "var", "lanes": "4",
+    "subgroup": "32", "dtype": "bfloat16", "second": "bfloat16", "space": "local", "keyword": "var", "lanes": "4",
     "name": "wgmma_m64n32k16_bf16", "last": ", g",
 }  # fmt: skip
 
@@ -254,6 +254,7 @@ RIGHT = {
         ({"name": "mma_m16n8k16_bf16"}, "no team of sub-groups"),
         ({"subgroup": "16"}, "sub-groups of 32"),
         ({"dtype": "float16"}, "float16"),
+        ({"name": "wgmma_m64n32k8_tf32", "dtype": "float32", "second": "float32"}, "along k alone"),
         ({"space": "private"}, "from local memory"),
         ({"keyword": "let"}, "no mutable variable"),
         ({"last": ""}, "32 columns in pieces"),

@@ -32,7 +32,9 @@ def multiply(name: str, instruction: MatrixInstruction, a_panels: bool, b_panels
     m, n, k = instruction.shape
     kind = instruction.name.rpartition("_")[2]
     text = f"wgmma.mma_async.sync.aligned.m{m * instruction.team}n{n}k{k}.f32.{kind}.{kind}"
-    factors = f"%{len(registers)}, %{len(registers) + 1}, p, 1, 1, {int(a_panels)}, {int(b_panels)}"
+    factors = f"%{len(registers)}, %{len(registers) + 1}, p, 1, 1"
+    if instruction.a.dtype.bytes == 2:  # rows of wider factors run along the depth, and nothing can be said of them
+        factors += f", {int(a_panels)}, {int(b_panels)}"
     return "\n".join([
         f"void {name}({_pieces(count, lanes)}, ulong a, ulong b) {{",
         *_taken(count, lanes),

@@ -47,15 +47,18 @@ MMA = (_TF32, _BF16, _F16)
 
 def _wgmma(columns: int, name: str, dtype: DType) -> MatrixInstruction:
     """A ``wgmma`` of four sub-groups: 64 rows, 16 of each (PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions")."""
-    a, b = (Operand(dtype, *((_whole(n),) for n in sizes)) for sizes in ((16, 16), (16, columns)))
-    return MatrixInstruction(f"wgmma_m64n{columns}k16_{name}", a, b, _BF16.c, team=4)
+    deep = DEPTH_BYTES // dtype.bytes
+    a, b = (Operand(dtype, *((_whole(n),) for n in sizes)) for sizes in ((16, deep), (deep, columns)))
+    return MatrixInstruction(f"wgmma_m64n{columns}k{deep}_{name}", a, b, _BF16.c, team=4)
 
 
 def _whole(size: int) -> Digit:
     return registers(size, 1, 1)
 
 
-HALVES = {"bf16": DType.BFLOAT16, "f16": DType.FLOAT16}
+FACTORS = {"bf16": DType.BFLOAT16, "f16": DType.FLOAT16, "tf32": DType.FLOAT32}
+DEPTH_BYTES = 32
+"""Bytes of a row of factors that one instruction of a team reads."""
 COLUMNS = (256, 128, 64, 32)
-WGMMA = tuple(_wgmma(n, *half) for half in HALVES.items() for n in COLUMNS)
+WGMMA = tuple(_wgmma(n, *kind) for kind in FACTORS.items() for n in COLUMNS)
 """Every ``wgmma`` that is described here, the widest first."""

@@ -146,7 +146,7 @@ def team_product(node: TeamMma, args: Sequence[Evaluate], slots: Sequence[int]) 
         for piece, value in enumerate(sums):
             for (row, column), x in zip(places, value(f), strict=True):
                 total[row, piece * len(own) + column] = x
-        result = _product(a.astype(np.float32), b.astype(np.float32), total, Type(DType.FLOAT32))
+        result = _product(_operand(a, instruction), _operand(b, instruction), total, Type(DType.FLOAT32))
         for piece, slot in enumerate(slots):
             f[slot] = np.array([result[row, piece * len(own) + column] for row, column in places], np.float32)
 

@@ -414,8 +414,9 @@ class TeamMma:
     `c` are mutable float32 variables, a piece of the sub-group's rows each. `a` and `b` are arrays in local memory; the
     index, the same for the whole team, is where the first element would lie without the swizzle. Rows of `PANEL_BYTES`
     hold neighbours along k, row after row of a and column after column of b; with panels they hold neighbours along
-    the other side, one k after another, and the next panel is so many elements behind. Products are complete, and c may be
-    read, when an `AsyncWait` of group `PRODUCTS` says so.
+    the other side, one k after another, and the next panel is so many elements behind (factors of 16 bits). float32 factors
+    count with `TF32_BITS` mantissa bits. Products are complete, and c may be read, when an `AsyncWait` of group `PRODUCTS`
+    says so.
     """
 
     instruction: str

@@ -16,6 +16,7 @@ from typing import cast
 
 from tile_ir.diagnostics import Span
 from tile_ir.frozen import frozen, replace
+from tile_ir.matrix import ROUND
 from tile_ir.names import claim
 from tile_ir.ops import Aggregation
 from tile_ir.stripe.affine import Affine, Quasi
@@ -253,7 +254,7 @@ def _is_whole(ref: Refinement) -> bool:
 
 
 def _open_stage(block: Block) -> Stage | None:
-    if block.instr or any(isinstance(s, (Block, Special)) for s in block.body):
+    if not _is_plain_or_rounds(block.instr) or any(isinstance(s, (Block, Special)) for s in block.body):
         return None
     passed = [i for i in block.indexes if i.value is not None]
     if any(i.value != Affine.var(i.name) for i in passed):
@@ -271,8 +272,22 @@ def _open_stage(block: Block) -> Stage | None:
         return None
     loops = tuple(i for i in block.indexes if i.value is None)
     return Stage(
-        block.name, loops, constraints, tuple(uses), block.body, guard, block.tags, block.comment, block.origin
+        block.name,
+        loops,
+        constraints,
+        tuple(uses),
+        block.body,
+        guard,
+        block.tags,
+        block.comment,
+        block.origin,
+        block.instr,
     )
+
+
+def _is_plain_or_rounds(instr: Instr | None) -> bool:
+    """No instruction, or one that only says how its loads are rounded, however they are done."""
+    return instr is None or instr.name == ROUND
 
 
 # --- closing ---------------------------------------------------------------------------------------

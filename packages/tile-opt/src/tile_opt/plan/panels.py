@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 
 from tile_ir.diagnostics import Diagnostic, TileDeviceError
 from tile_ir.dtype import DType
+from tile_ir.matrix import ROUND, TF32_BITS
 from tile_ir.names import claim
 from tile_ir.stripe.affine import Affine
-from tile_ir.stripe.nodes import Block, Direction, Index, Load, Op, Refinement, Store, TensorType
+from tile_ir.stripe.nodes import Block, Direction, Index, Instr, Load, Op, Refinement, Store, TensorType
 
 from tile_opt.kernel.strides import limits_inside
 from tile_opt.kernel.unify import is_indirect
@@ -35,6 +36,8 @@ class Panels:
     dtype: DType
     pad: int = 0
     """Elements behind each row that count for nothing: rows begin and end where wide accesses may."""
+    bits: int = 0
+    """Mantissa bits that are kept; 0 for all of them."""
 
     @property
     def type(self) -> TensorType:
@@ -79,7 +82,8 @@ class Panels:
         )
         converted = () if self.dtype is self.source.dtype else (Op("$y", "cast", ("$x",), self.dtype),)
         body = (Load("$x", "src"), *converted, Store("dst", "$y" if converted else "$x"))
-        stage = Stage("panels", (), tuple(dict.fromkeys((*cut, *inside))), uses, body)
+        instr = Instr(ROUND, params=(self.bits,)) if self.bits else None
+        stage = Stage("panels", (), tuple(dict.fromkeys((*cut, *inside))), uses, body, instr=instr)
         source = next(r for r in view.refs if r.into == self.operand.buffer)
         refs = (replace(source, dir=Direction.IN), self.ref(Direction.OUT))
         comment = f"{self.name}: panels of {source.source}, read by {view.name}"
@@ -107,7 +111,7 @@ def read_ahead(view: KernelView, staging: Staging, tiles: Mapping[str, int]) -> 
     if _is_written(view, staging.operand):
         message = f"the kernel itself writes {staging.operand!r}: a copy made before it would be of what was there"
         raise TileDeviceError(Diagnostic("TILE-E415", message, hint="stage it inside a level, or not at all"))
-    name = claim(f"{staging.operand}_panels", {r.into for r in (*view.refs, *view.allocs)} | set(view.ranges))
+    name = _copy_name(view, staging)
     cut = {n: tiles[n] for n in staging.order if n in tiles}
     source = view.type_of(staging.operand)
     dtype = DType(staging.dtype) if staging.dtype else source.dtype
@@ -115,20 +119,61 @@ def read_ahead(view: KernelView, staging: Staging, tiles: Mapping[str, int]) -> 
     whole = TensorType.row_major(dtype, tuple(view.ranges[n] for n in staging.order), align=64)
     ref = replace(panels.ref(), access=(Affine(),) * len(whole.sizes), type=whole)
     forms = tuple(Affine.var(n) for n in staging.order)
+    return replace(_redirected(view, found, name, forms), refs=(*view.refs, ref)), panels
 
-    def redirected(use: Use) -> Use:
+
+def _copy_name(view: KernelView, staging: Staging) -> str:
+    return claim(f"{staging.operand}_panels", {r.into for r in (*view.refs, *view.allocs)} | set(view.ranges))
+
+
+def _redirected(view: KernelView, found: Use, name: str, forms: tuple[Affine, ...]) -> KernelView:
+    """The kernel with accesses like `found` to the copy `name` in place of the operand."""
+
+    def moved(use: Use) -> Use:
         mine = (use.buffer, use.forms, use.writes, use.extent) == (found.buffer, found.forms, False, ())
         return replace(use, buffer=name, forms=forms) if mine else use
 
-    stages = tuple(replace(s, uses=tuple(map(redirected, s.uses))) for s in view.stages)
-    return replace(view, stages=stages, refs=(*view.refs, ref)), panels
+    return replace(view, stages=tuple(replace(s, uses=tuple(map(moved, s.uses))) for s in view.stages))
+
+
+def turned(view: KernelView, staging: Staging, bits: int = 0) -> tuple[KernelView, Panels] | None:
+    """`view` reading a copy of a whole operand, whose dimensions follow as the loops that the staging names first walk them.
+
+    None where these are not one for each dimension that moves. Windows slide along such a copy as along the operand.
+    """
+    uses = [u for s in view.stages for u in s.uses if u.buffer == staging.operand and not is_indirect(s, u)]
+    found = next((u for u in uses if not u.writes and not u.extent), None)
+    if found is None or _is_written(view, staging.operand):
+        return None
+    walked = [[n for n in staging.order if n in form.names] for form in found.forms]
+    moving = [names[0] for form, names in zip(found.forms, walked, strict=True) if form.terms and len(names) == 1]
+    if sorted(moving) != sorted(staging.order) or any(
+        f.terms and len(w) != 1 for f, w in zip(found.forms, walked, strict=True)
+    ):
+        return None
+    source, name = view.type_of(staging.operand), _copy_name(view, staging)
+    taken = set(staging.order)
+    loops = [names[0] if names else claim(f"d{d}", taken) for d, names in enumerate(walked)]
+    still = [d for d, names in enumerate(walked) if not names]
+    dims = [*still, *(loops.index(n) for n in staging.order)]
+    whole = replace(found, forms=tuple(Affine.var(n) for n in loops))
+    order, extents = tuple(loops[d] for d in dims), dict(zip(loops, source.sizes, strict=True))
+    panels = Panels(whole, name, order, {}, source, extents, source.dtype, staging.pad, bits)
+    forms = tuple(found.forms[d] for d in dims)
+    return replace(_redirected(view, found, name, forms), refs=(*view.refs, panels.ref())), panels
 
 
 def copied_before(view: KernelView, plan: Plan) -> tuple[KernelView, Plan, tuple[Panels, ...]]:
-    """The kernel on the copies that its plan has made before it, whole operands; the plan names them, too."""
+    """The kernel on the copies that its plan has made before it, whole operands; the plan names them, too.
+
+    Copies of float32 for a matrix instruction hold what that would take of them, rounded.
+    """
     made: list[Panels] = []
+    bits = TF32_BITS if plan.instruction is not None else 0
     for staging in (s for s in plan.stagings if s.level < 0):
-        view, panels = read_ahead(view, staging, {})
+        kept = bits if view.type_of(staging.operand).dtype is DType.FLOAT32 else 0
+        found = turned(view, staging, kept) if plan.instruction is not None else None
+        view, panels = found or read_ahead(view, staging, {})
         view = with_panels(view, (panels,))
         made.append(panels)
     names = {p.operand.buffer: p.name for p in made}

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from tile_ir.matrix import MATRIX_INSTRUCTIONS
 from tile_ir.settings import Settings
 from tile_ir.stripe.nodes import Program
 from tile_ir.stripe.walk import blocks_in
@@ -72,7 +73,7 @@ def _arithmetic(program: Program) -> tuple[float, float]:
     """What matrix instructions do to the accuracy of single operations."""
     names = {block.instr.name: block.instr for block in blocks_in(program.entry) if block.instr is not None}
     bits = [instr.params[0] for name, instr in names.items() if name == "round" and instr.params]
-    coarse = 2.0 if any(name.startswith("mma") for name in names) else 1.0
+    coarse = 1.0 if names.keys().isdisjoint(MATRIX_INSTRUCTIONS) else 2.0
     return coarse, 2.0 ** -(min(bits) + 1) if bits else 0.0
 
 

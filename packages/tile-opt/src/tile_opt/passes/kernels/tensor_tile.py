@@ -6,7 +6,7 @@ to the passes that follow.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -18,10 +18,11 @@ from tile_ir.target import Target
 from tile_opt.kernel.instructions import Match, match_of
 from tile_opt.kernel.view import KernelView
 from tile_opt.passes.scheduling import Built, SchedulingPass, refused
+from tile_opt.plan.panels import copied_before
 from tile_opt.plan.plan import Across, Cover, Plan
 from tile_opt.plan.space.tensor import plans
 from tile_opt.plan.steps.share_reduction import SharedReduction, even_share, share_reduction
-from tile_opt.plan.tensor_tiles import LEVELS, build_tensor_tiles, problems
+from tile_opt.plan.tensor_tiles import LEVELS, build_tensor_tiles, factors, problems, takes_copies
 
 
 @dataclass(frozen=True)
@@ -40,10 +41,22 @@ class TensorTile(SchedulingPass):
 
     def build(self, view: KernelView, plan: Plan, target: Target) -> Built:
         assert plan.instruction is not None
+        view, plan, copies = copied_before(view, plan)
+        built = self._products(view, plan, target, {p.name for p in copies})
+        before, buffers = (tuple(p.kernel(view) for p in copies), tuple(p.buffer for p in copies))
+        return replace(built, before=before, buffers=(*buffers, *built.buffers))
+
+    def _products(self, view: KernelView, plan: Plan, target: Target, copies: Collection[str]) -> Built:
+        """The kernel of the products, and one that combines what groups share."""
+        assert plan.instruction is not None
         instruction = MATRIX_INSTRUCTIONS.get(plan.instruction.name)
         match = instruction and match_of(view, instruction, dict(plan.instruction.loops))
         if not match:
             raise refused(f"{plan.instruction.name!r} does not compute what kernel {view.name!r} does with these loops")
+        if takes_copies(match.instruction) and not factors(match) <= set(copies):
+            raise refused(
+                f"{plan.instruction.name!r} takes factors that were rounded before: stage both in DRAM, above all"
+            )
         shared = next((r for r in plan.reductions if r.across is Across.GROUPS), None)
         if shared is None:
             return Built(_kernel(view, match, plan, target))

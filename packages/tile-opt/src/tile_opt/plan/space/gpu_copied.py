@@ -42,13 +42,7 @@ class Copied:
 
     def plan(self, inner: Plan) -> Plan:
         """`inner`, which speaks of the copies, as a plan of the kernel that has none."""
-        operands = {p.name: p.operand.buffer for p in self.panels}
-        rest = (replace(s, operand=operands.get(s.operand, s.operand)) for s in inner.stagings)
-        return replace(inner, stagings=(*self.stagings, *rest), reason=f"{inner.reason}; {self._reason}")
-
-    @property
-    def _reason(self) -> str:
-        return f"{' and '.join(p.operand.buffer for p in self.panels)} copied before"
+        return with_copies(inner, self.stagings, self.panels)
 
 
 def copied(work: Contraction, machine: Machine) -> Copied | None:
@@ -66,7 +60,7 @@ def copied(work: Contraction, machine: Machine) -> Copied | None:
     except TileDeviceError:  # data chooses its elements, or the kernel itself writes them
         return None
     found = contraction(view)
-    seconds = sum(_seconds(work.view, p, machine) for p in panels)
+    seconds = sum(copy_seconds(work.view, p, machine) for p in panels)
     gain = CONVERTED if any(o.converts for o in awkward) else NARROW
     return None if found is None else Copied(found, stagings, panels, seconds, gain)
 
@@ -96,7 +90,15 @@ def _loops(o: Operand) -> Iterator[str]:
     return (n for dim in o.dims for n, _ in dim)
 
 
-def _seconds(view: KernelView, panels: Panels, machine: Machine) -> float:
+def with_copies(inner: Plan, stagings: tuple[Staging, ...], panels: tuple[Panels, ...]) -> Plan:
+    """A plan that speaks of copies as one of the kernel that has none, and makes them."""
+    operands = {p.name: p.operand.buffer for p in panels}
+    rest = (replace(s, operand=operands.get(s.operand, s.operand)) for s in inner.stagings)
+    reason = f"{inner.reason}; {' and '.join(p.operand.buffer for p in panels)} copied before"
+    return replace(inner, stagings=(*stagings, *rest), reason=reason)
+
+
+def copy_seconds(view: KernelView, panels: Panels, machine: Machine) -> float:
     """Of one copy; nothing where no call changes what it is a copy of."""
     if panels.operand.buffer in view.fixed:
         return 0.0

@@ -7,27 +7,45 @@ from collections.abc import Iterator
 from tile_ir.matrix import LANES, MATRIX_INSTRUCTIONS
 from tile_ir.target import Target
 
-from tile_opt.kernel.instructions import matches
+from tile_opt.kernel.instructions import Match, matches
 from tile_opt.kernel.view import KernelView
 from tile_opt.plan.plan import Plan
 from tile_opt.plan.space.gpu_tiles import forecast
-from tile_opt.plan.space.tensor_shares import shared
-from tile_opt.plan.space.tensor_tile import tiles_of
+from tile_opt.plan.space.tensor_copied import CopiedTile, copied_tiles
+from tile_opt.plan.space.tensor_shares import Shared, shared
+from tile_opt.plan.space.tensor_tile import Tile, tiles_of
+from tile_opt.plan.tensor_tiles import takes_copies
 
 
 def plans(view: KernelView, target: Target, *, faster: bool = False) -> Iterator[Plan]:
-    """Plans by teams of sub-groups, if any fit, else by single ones, best first; none where precision is not to be reduced.
+    """Plans by teams of sub-groups, if any fit, else by single ones or by teams on copies; best first.
 
-    With `faster` only those that are predicted to take less than the best plan of `gpu_tiles`.
+    None where precision is not to be reduced. With `faster` only those that are predicted to take less than the best plan
+    of `gpu_tiles`.
     """
     if not target.options.reduced_precision or target.machine.subgroup != LANES:
         return
-    for team in (True, False):
-        named = [MATRIX_INSTRUCTIONS[name] for name in target.matrix]
-        chosen = (i for i in named if (i.team > 1) is team)
-        found = [t for i in chosen for m in matches(view, i) for t in tiles_of(view, m, target)]
-        if found:
-            exact = forecast(view, target) if faster else None
-            ranked = sorted([*found, *shared(view, found)], key=lambda tile: tile.seconds)
-            yield from (tile.plan() for tile in ranked if exact is None or tile.seconds < exact)
-            return
+    found = list(_tiles(view, target, team=True)) or [*_tiles(view, target, team=False), *_copied(view, target)]
+    exact = forecast(view, target) if faster and found else None
+    ranked = sorted(found, key=lambda tile: tile.seconds)
+    yield from (tile.plan() for tile in ranked if exact is None or tile.seconds < exact)
+
+
+def _matches(view: KernelView, target: Target, *, team: bool) -> Iterator[Match]:
+    named = [MATRIX_INSTRUCTIONS[name] for name in target.matrix]
+    return (m for i in named if (i.team > 1) is team for m in matches(view, i))
+
+
+def _tiles(view: KernelView, target: Target, *, team: bool) -> Iterator[Tile | Shared]:
+    """Tiles of the kernel as it is, and those of which groups share the reduction."""
+    found = [
+        t
+        for m in _matches(view, target, team=team)
+        if not takes_copies(m.instruction)
+        for t in tiles_of(view, m, target)
+    ]
+    yield from (*found, *shared(view, found)) if found else ()
+
+
+def _copied(view: KernelView, target: Target) -> Iterator[CopiedTile]:
+    return (t for m in _matches(view, target, team=True) for t in copied_tiles(view, m, target))

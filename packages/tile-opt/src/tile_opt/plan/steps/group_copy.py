@@ -141,6 +141,11 @@ class GroupCopy:
             prod(e for _, e in long[:n]) for n in range(1, len(long))
         ]  # fmt: skip
 
+    def runs_along(self, loop: str) -> bool:
+        """Neighbours in local memory are neighbouring iterations of the loop inside the box."""
+        strides = zip(self.box.inside, self.local.type.strides, strict=True)
+        return any(stride == 1 and form.coefficient(loop) == 1 for form, stride in strides)
+
     @property
     def dense(self) -> bool:
         """The loops inside reach every element of the box."""

@@ -1,0 +1,88 @@
+"""Contractions by teams of sub-groups on copies of their factors: rounded, and in rows that teams can read.
+
+A team multiplies straight from local memory, where nothing rounds float32 on the way, and reads it along the depth alone.
+A kernel of its own rounds and turns a whole factor, for all groups and taps that read it. Factors of 16 bits are copied
+where rows begin where no 16 bytes do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tile_ir.matrix import MatrixInstruction
+from tile_ir.target import Target
+
+from tile_opt.kernel.instructions import Match, match_of
+from tile_opt.kernel.view import KernelView, Use
+from tile_opt.plan.banks import COPY_BYTES
+from tile_opt.plan.panels import Panels, copied_before
+from tile_opt.plan.plan import Instruction, Plan, Staging
+from tile_opt.plan.space.gpu_copied import copy_seconds, with_copies
+from tile_opt.plan.space.tensor_shares import Shared, shared
+from tile_opt.plan.space.tensor_tile import Tile, tiles_of
+from tile_opt.plan.tensor_tiles import factors, takes_copies
+
+
+@dataclass(frozen=True)
+class CopiedTile:
+    """A tile of the kernel on copies, and the seconds that making them takes."""
+
+    tile: Tile | Shared
+    stagings: tuple[Staging, ...]
+    panels: tuple[Panels, ...]
+    copying: float
+
+    @property
+    def seconds(self) -> float:
+        return self.tile.seconds + self.copying
+
+    def plan(self) -> Plan:
+        """The plan of the kernel that has no copies."""
+        return with_copies(self.tile.plan(), self.stagings, self.panels)
+
+
+def copied_tiles(view: KernelView, match: Match, target: Target) -> Iterator[CopiedTile]:
+    """Every tile on copies of those factors that have to be copied; none where none has, or both are one buffer."""
+    uses = [match.main.use(name) for name in (match.left, match.right)]
+    stagings = tuple(s for use in uses if (s := _staging(view, match, use)) is not None)
+    if not stagings or len(factors(match)) < len(uses) or any(view.is_local(u.buffer) for u in uses):
+        return
+    named = Plan((), stagings, instruction=Instruction(match.instruction.name, match.loops))
+    turned, _, panels = copied_before(view, named)
+    inner = match_of(turned, match.instruction, dict(match.loops))
+    if inner is None:
+        return
+    seconds = sum(copy_seconds(view, p, target.machine) for p in panels)
+    found = list(tiles_of(turned, inner, target))
+    for tile in (*found, *(shared(turned, found) if found else ())):
+        yield CopiedTile(tile, stagings, panels, seconds)
+
+
+def _staging(view: KernelView, match: Match, use: Use) -> Staging | None:
+    """The copy of a factor; None where it may lie as it does, or no loop alone walks a dimension of it."""
+    depth, source = dict(match.loops)["k"], view.type_of(use.buffer)
+    unit = COPY_BYTES // source.dtype.bytes
+    if not takes_copies(match.instruction) and all(s % unit == 0 for s in source.strides if s > 1):
+        return None
+    walked = [_first(view, match, use, d) for d, form in enumerate(use.forms) if form.terms]
+    last = _last(match.instruction, [n for n in walked if n], depth, view, unit)
+    if last is None or None in walked:
+        return None
+    order = (*(n for n in walked if n is not None and n != last), last)
+    size = next(s for s, f in zip(source.sizes, use.forms, strict=True) if last in f.names)
+    return Staging(use.buffer, -1, "DRAM", order, pad=-size % unit)
+
+
+def _last(instruction: MatrixInstruction, walked: list[str], depth: str, view: KernelView, unit: int) -> str | None:
+    """The loop along rows of the copy: the depth, or another side where only its rows may be filled up."""
+    if takes_copies(instruction) or view.ranges[depth] % unit == 0:
+        return depth if depth in walked else None
+    return next((n for n in walked if n != depth and n in {i.name for i in view.loops}), None)
+
+
+def _first(view: KernelView, match: Match, use: Use, dim: int) -> str | None:
+    """The loop that names a dimension, which walks no other one: of the instruction's, the results', or any."""
+    sides, results = dict(match.loops).values(), {i.name for i in view.loops}
+    names = [n for n in use.forms[dim].names if sum(n in f.names for f in use.forms) == 1]
+    return min(names, key=lambda n: (n not in sides, n not in results), default=None)
