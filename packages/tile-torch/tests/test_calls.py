@@ -161,6 +161,21 @@ def test_open_sizes_in_training() -> None:
         assert agree(found, x.grad)
 
 
+def test_numbers_that_change_from_call_to_call() -> None:
+    """PyTorch makes tensors of them, with operators that occur nowhere else."""
+
+    def function(x: Tensor, n: float) -> Tensor:
+        return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + n) * (n * 2) + n / 3 - n**2
+
+    fast = torch.compile(function, backend="tile", dynamic=True)
+    for rows, number in ((4, 0.5), (6, 0.7), (6, 1.25)):
+        x = torch.randn(rows, 8, requires_grad=True)
+        found, expected = (f(x, number) for f in (fast, function))
+        assert agree(found.detach(), expected.detach())
+        slopes = [torch.autograd.grad(y.sum(), x)[0] for y in (found, expected)]
+        assert agree(*slopes)
+
+
 def test_what_has_no_elements() -> None:
     fast = compiled(lambda x: (x.sum(0), x.relu(), torch.cat([x, x])))
     found = fast(torch.zeros(0, 3))

@@ -139,7 +139,7 @@ def mul(call: Call, x: Value, other: Value) -> Value:
     return call.elementwise("{0} & {1}" if call.dtype is DType.BOOL else "{0} * {1}", x, other)
 
 
-@operator(aten.div.Tensor, aten.div.Scalar)
+@operator(aten.div.Tensor, aten.div.Scalar, aten.true_divide.Tensor)
 def div(call: Call, x: Value, other: Value) -> Value:
     """The quotient, a float."""
     return call.elementwise("{0} / {1}", x, other)
@@ -299,8 +299,8 @@ def threshold_backward(call: Call, grad: Value, x: Value, threshold: Number) -> 
 
 
 @operator(aten._to_copy.default, aten.clone.default, aten.alias.default, aten.detach.default,
-          aten.lift_fresh_copy.default)  # fmt: skip
-def converted(call: Call, x: Value, **how: object) -> Value:
+          aten.lift_fresh_copy.default, torch.ops.prims.convert_element_type.default)  # fmt: skip
+def converted(call: Call, x: Value, *dtype: object, **how: object) -> Value:
     """Of another dtype; where it lies in memory is the program's business."""
     return call.elementwise("{0}", x) if dtype_of(x) is not call.dtype else x
 
