@@ -102,7 +102,7 @@ def test_lanes_along_a_batch_would_copy_each_operand_for_every_row_of_the_other(
     assert found[0].vector != "z"
 
 
-@pytest.mark.parametrize(("m", "rows"), [(2, "ik"), (28, "ik"), (28, "ki"), (60, "ik")])
+@pytest.mark.parametrize(("m", "rows"), [(2, "ik"), (28, "ik"), (28, "ki"), (33, "ik")])
 def test_few_rows_times_a_large_matrix_read_it_in_slabs_where_it_lies(m: int, rows: str) -> None:
     (decision,) = scheduled(product(m, 1721, 630, rows=rows), processor(2)).decisions.values()
     assert decision.plan.reason.startswith("slabs") and all(s.unit == "REG" for s in decision.plan.stagings)
@@ -111,7 +111,7 @@ def test_few_rows_times_a_large_matrix_read_it_in_slabs_where_it_lies(m: int, ro
 
 
 def test_what_is_small_or_used_often_or_lies_along_the_sum_is_not_read_in_slabs() -> None:
-    for program in (product(28, 1721, 100), product(200, 1721, 630), product(28, 1721, 630, columns="jk")):
+    for program in (product(28, 1721, 100), product(36, 1721, 630), product(28, 1721, 630, columns="jk")):
         (decision, *_) = scheduled(program, processor(2)).decisions.values()
         assert not decision.plan.reason.startswith("slabs")
 

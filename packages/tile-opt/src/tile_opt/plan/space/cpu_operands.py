@@ -162,7 +162,7 @@ def spreading(facts: Facts, operand: Operand, vector: str, rows: tuple[tuple[str
     part = operand.elements * operand.bytes // prod(facts.extents[n] for n in around)
     along, blocks = shares(facts.settings.cores)
     blocks = max(blocks, -(-part // held(facts)))
-    each = TURNED + 2 * _copying(facts, operand)
+    each = TURNED + 2 * copying(facts, operand)
     return operand.elements * each * along + copied * (blocks - 1)
 
 
@@ -180,7 +180,7 @@ def held(facts: Facts) -> int:
 def packing(facts: Facts, operand: Operand, vector: str, vectors: int) -> float:
     """Cycles of copying an operand, each part as often as groups copy it."""
     if operand.strides[vector] == 1:
-        each = _copying(facts, operand)
+        each = copying(facts, operand)
     else:
         turned = any(operand.strides.get(n) == 1 and facts.extents[n] >= facts.lanes for n in facts.main.loop_names)
         each = TURNED if turned else GATHERED
@@ -219,7 +219,7 @@ def lies_scattered(facts: Facts) -> bool:
     return any(o.use.buffer in facts.view.fixed and 1 not in o.strides.values() for o in facts.operands)
 
 
-def _copying(facts: Facts, operand: Operand) -> float:
+def copying(facts: Facts, operand: Operand) -> float:
     """Cycles per element of copying pieces of rows, from where they lie."""
     if _is_near(facts, operand) and operand.rows > SHORTEST:
         return NEAR

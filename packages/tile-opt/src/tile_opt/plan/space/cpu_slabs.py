@@ -15,8 +15,8 @@ from tile_opt.plan.space.cpu_tiles import Tile
 
 STEPS = 32
 """Of the sum in a slab: results are loaded and stored once for so many."""
-MOST_ROWS = 64
-"""Results per column from which a copy of the matrix, in the order in which it is read, costs little beside the product."""
+ROWS = 32
+"""Results per column for each cycle that a copy of an element takes: from more of them on, the copy costs little beside them."""
 RUN = 512
 """Bytes of each row that a group reads at least."""
 
@@ -51,7 +51,7 @@ def _loops(facts: Facts, wide: Sequence[Operand], vector: str) -> tuple[str | No
         return None, None
     apart = abs(matrix.strides.get(own[0], 0)) >= facts.extents[vector] and matrix.strides[vector] == 1
     long = facts.extents[own[0]] >= 2 * STEPS and facts.is_free(own[0], facts.main)
-    few = facts.is_free(again[0]) and facts.extents[again[0]] <= MOST_ROWS
+    few = facts.is_free(again[0]) and facts.extents[again[0]] <= ROWS * cpu_operands.copying(facts, matrix)
     return (own[0], again[0]) if apart and long and few else (None, None)
 
 
