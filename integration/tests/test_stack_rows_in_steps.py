@@ -42,7 +42,7 @@ def expected(q: Array, k: Array, v: Array, x: Array) -> tuple[Array, Array]:
 @pytest.mark.skipif(not devices(), reason="no OpenCL device")
 @pytest.mark.parametrize("name", CASES)
 def test_values_are_numpys(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for option, value in {"HIGH": 2, "WIDE": (2,), "PIECE": 8, "SUBGROUP": 4, "ACROSS": 2, "DEPTH": 4}.items():
+    for option, value in {"HIGH": 2, "WIDE": (2,), "SCORES": (4,), "SUBGROUP": 4, "ACROSS": 2, "DEPTH": 4}.items():
         monkeypatch.setattr(space, option, value)
     monkeypatch.setattr("tile_opt.passes.kernels.join_rows.NEAR", 1e9)
     b, g, s, t, d = 2, 2, 19, 133, 6

@@ -48,7 +48,7 @@ ON: Target = replace(GPU, passes=tuple(PassConfig(name) for name in FRONT))
 @pytest.fixture(autouse=True)
 def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few rows and items, so that small shapes have several pieces; they are joined whatever that is expected to take."""
-    for name, value in {"HIGH": 2, "WIDE": (2,), "PIECE": 8, "SUBGROUP": 4, "ACROSS": 2, "DEPTH": 3}.items():
+    for name, value in {"HIGH": 2, "WIDE": (2,), "SCORES": (4,), "SUBGROUP": 4, "ACROSS": 2, "DEPTH": 3}.items():
         monkeypatch.setattr(space, name, value)
     monkeypatch.setattr("tile_opt.passes.kernels.join_rows.NEAR", 1e9)
 

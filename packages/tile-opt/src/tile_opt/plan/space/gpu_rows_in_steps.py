@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product, starmap
 from math import prod
 
 from tile_ir.stripe.nodes import Bind, Scope
@@ -24,6 +25,8 @@ LANES = 4
 """Elements of a vector, and of the pieces in which items take turns."""
 TALL = (8, 4)
 """Rows of an item."""
+SCORES = (8, 4)
+"""Scores of an item, for each of its rows."""
 WIDE = (16, 8)
 """Items along a row."""
 HIGH = 16
@@ -31,8 +34,6 @@ HIGH = 16
 SUBGROUP = 32
 ACROSS = 8
 """Lanes of a sub-group along a row."""
-PIECE = 64
-"""Scores of a row in a piece, at least."""
 CELLS = 128
 """Scores and results that an item has in registers."""
 LOADS = 4
@@ -54,12 +55,20 @@ def plans(view: KernelView, target: Target) -> Iterator[Plan]:
     row = None if kinds is None else _row(kinds)
     if kinds is None or row is None or not _is_plain(kinds, target):
         return
-    room = max(target.settings.max_mem, target.settings.static_local_bytes)
+    room = _room(target)
     space = _Space(kinds, row, target.machine.cores)
     for items in space.ranked(target.settings.threads):
         made = (space.plan(items, versions) for versions in VERSIONS)
         fits = next((p for p in made if local_bytes(kinds, p) <= room), None)
         yield from () if fits is None else (fits,)
+
+
+def _room(target: Target) -> int:
+    """Bytes of local memory that a group may have: all but the driver's share, where kernels may declare more than is reported."""
+    local = target.machine.local
+    return (
+        local.bytes * 31 // 32 if local is not None and target.settings.static_local_bytes else target.settings.max_mem
+    )
 
 
 def weighed(view: KernelView, target: Target) -> tuple[float, float] | None:
@@ -118,6 +127,8 @@ class _Items:
 
     wide: int
     tall: int
+    scores: int
+    """Of an item, for each of its rows."""
 
     @property
     def rows(self) -> int:
@@ -127,7 +138,7 @@ class _Items:
     @property
     def piece(self) -> int:
         """Scores of a row in one piece."""
-        return max(LANES * self.wide, PIECE)
+        return self.wide * self.scores
 
     def each(self, columns: int) -> int:
         """Values of an item, along a row."""
@@ -143,8 +154,8 @@ class _Space:
     def ranked(self, threads: int) -> list[_Items]:
         """Those whose cells fit registers, best first: by loads for each product, and by cores that have nothing to do."""
         columns = self.kinds.view.ranges[self.kinds.column]
-        made = [_Items(wide, tall) for wide in WIDE for tall in TALL if wide * HIGH <= threads]
-        fit = [i for i in made if i.tall * (i.piece // i.wide + i.each(columns)) <= CELLS]
+        made = starmap(_Items, product(WIDE, TALL, SCORES))
+        fit = [i for i in made if i.wide * HIGH <= threads and i.tall * (i.scores + i.each(columns)) <= CELLS]
         return sorted(fit, key=self._time)
 
     def _time(self, items: _Items) -> float:
@@ -153,7 +164,7 @@ class _Space:
         columns = ranges[kinds.column]
         groups = prod(-(-i.range // (items.rows if i.name == self.row else 1)) for i in kinds.view.loops)
         turns = -(-groups // self.cores)
-        scores = ranges[self._depth(kinds.scores)] * (1 + LOADS * (1 / items.tall + items.wide / items.piece))
+        scores = ranges[self._depth(kinds.scores)] * (1 + LOADS * (1 / items.tall + 1 / items.scores))
         each = items.each(columns)
         values = each * items.wide * (1 + LOADS * (1 / items.tall + 1 / each))
         return turns * items.rows * (scores + values)
@@ -163,7 +174,7 @@ class _Space:
         kinds, ranges = self.kinds, self.kinds.view.ranges
         wide, tall, piece, each = items.wide, items.tall, items.piece, items.each(ranges[kinds.column])
         lanes = min(wide, ACROSS)
-        part = {kinds.row: piece // wide, kinds.column: each}
+        part = {kinds.row: items.scores, kinds.column: each}
         depths = (self._depth(kinds.scores), self._depth(kinds.values))
         serial = [Cover(n, min(DEPTH, ranges[n])) for n in depths]
         grid = [Cover(i.name, 1) for i in kinds.view.loops if i.name != self.row]
