@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import ClassVar
 
+from tile_ir.stripe.hashing import structural_hash
 from tile_ir.stripe.nodes import Block, Direction, Program, Statement
 from tile_ir.target import Target
 
@@ -54,6 +55,8 @@ class _Chains:
         """None where a kernel has become part of a later one."""
         self.temps = temporaries(program)
         self.choices: list[Choice] = []
+        self.known: dict[str, tuple[float, float] | None] = {}
+        """What kernels were expected to take, by their structure."""
         fixed = fixed_kernels(program)
         self.views = [_flat(k) if isinstance(k, Block) and n not in fixed else None for n, k in enumerate(self.kernels)]
         self.users: dict[str, set[int]] = {}
@@ -69,7 +72,7 @@ class _Chains:
         for rows in sorted(view.reads() & self.made) if view is not None and _is_product(view) else ():
             members = self._members(last, rows)
             made = self._made(members) if members else None
-            seconds = weighed(made, self.target) if made is not None else None
+            seconds = self._weighed(made) if made is not None else None
             if made is None or seconds is None:
                 continue
             together, apart = seconds
@@ -81,6 +84,13 @@ class _Chains:
                     self.kernels[k] = self.views[k] = None
                 self.kernels[members[-1]] = close_kernel(made)
                 return
+
+    def _weighed(self, view: KernelView) -> tuple[float, float] | None:
+        """Seconds of the kernel and of its parts; layers of a network are alike, and each kind of them is weighed once."""
+        key = structural_hash(close_kernel(view))
+        if key not in self.known:
+            self.known[key] = weighed(view, self.target)
+        return self.known[key]
 
     def _views(self, members: list[int]) -> list[KernelView]:
         return [view for k in members if (view := self.views[k]) is not None]
