@@ -45,6 +45,11 @@ KERNELS: dict[str, tuple[str, dict[str, tuple[int, ...]], str]] = {
         "function (X[H, W]) -> (R) { R[y, x : H, W] = +(X[y + i - 1, x + j - 1]), i < 3, j < 3; }",
         {"X": (4096, 4096)}, "float32",
     ),
+    "shifts": (
+        """function (X[H, W]) -> (R) {
+            U[y, x : H, W] = +(X[y - 1, x]); D[y, x : H, W] = +(X[y + 1, x]); R = U + D - 2.0 * X; }""",
+        {"X": (2272, 4349)}, "float32",
+    ),
     "few-long-rows": ("function (X[M, N]) -> (R) { R = builtin_softmax(X, M, N); }", {"X": (64, 1 << 20)}, "float32"),
     "ragged-long-rows": (
         "function (X[M, N]) -> (R) { R = builtin_softmax(X, M, N); }", {"X": (999, 100003)}, "float32",
@@ -89,6 +94,21 @@ def test_plans_and_schedules_are_as_they_were(family: str, name: str) -> None:
 
 def test_every_text_belongs_to_a_kernel() -> None:
     assert set(FOLDER.iterdir()) == {path_of(family, name) for family in FAMILIES for name in KERNELS}
+
+
+GROUPS = """function (D[N, X, Y, I], K[U, V, C, O]) -> (R) {
+    R[n, x, y, 59*g + o : N, 9, 9, O] = +(D[n, x + u - 1, y + v - 1, 24*g + c] * K[u, v, c, 59*g + o]),
+        g < 2, c < 24, o < 59; }"""
+
+
+@pytest.mark.filterwarnings("error")
+def test_tiles_beyond_a_group_of_channels_store_nothing_in_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On an H200 work groups overwrote each other's results; one after the other, as in the interpreters, they hide it."""
+    monkeypatch.setenv("TILE_VERIFY", "prove")
+    shapes = {"D": (3, 9, 9, 48), "K": (3, 3, 24, 118)}
+    program = bind(GROUPS, {n: TensorType(DType.FLOAT32, s) for n, s in shapes.items()})
+    compiled = tile_opt.compile(program, family_target("gpu-nvidia"))
+    assert "edge v3 pad" in str(compiled.plans) and compiled.proof is not None
 
 
 if __name__ == "__main__":

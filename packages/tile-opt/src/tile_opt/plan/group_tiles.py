@@ -422,9 +422,17 @@ class GroupTile:
         stages = [s for s in self.view.stages if not (s.constraints or s.loops or s.guard)]
         often = Counter(u.buffer for s in self.view.stages for u in s.uses)
         uses = [u for s in stages for u in s.uses if u.buffer in self._results and often[u.buffer] == 1]
-        plain = (u for u in uses if u.writes and not (u.reads or u.extent) and u.agg not in MERGING)
+        plain = [u for u in uses if u.writes and not (u.reads or u.extent) and u.agg not in MERGING]
+        plain = [u for u in plain if self._ends_with_loops(u)]
         copies = (self._given(u, self._results[u.buffer]) for u in plain)
         return tuple(c for c in copies if c.dense)
+
+    def _ends_with_loops(self, use: Use) -> bool:
+        """What a tile has beyond the end of a loop lies beyond the buffer too, so that its end keeps it from being stored."""
+        ragged = {a.loop for a in self.axes if a.ragged}
+        ends = {(Affine.var(n), self.view.ranges[n]) for n in ragged}
+        dims = zip(use.forms, self.view.type_of(use.buffer).sizes, strict=True)
+        return all(ragged.isdisjoint(form.names) or (form, size) in ends for form, size in dims)
 
     def _given(self, use: Use, staging: Staging) -> GroupCopy:
         forms = tuple(f.substitute(self.forms) for f in use.forms)
