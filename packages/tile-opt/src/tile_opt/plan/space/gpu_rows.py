@@ -49,6 +49,8 @@ STRETCH = 256
 """Bytes of neighbours that a group takes together."""
 SECTOR = 32
 """Bytes of memory that are fetched together."""
+WORD = 4
+"""Bytes of a register."""
 FULL = 0.85
 """Share of items at work from which the rest does not matter."""
 BUSY = 1024
@@ -176,7 +178,7 @@ class _Chooser:
         beside = self._kept_beside(frozenset(own), kept)
         threads = self._row_items(length * beside, bool(kept))
         each = max(min(FEW_STEPS * self.wide, KEPT // 2 // self._words() // beside), -(-length // threads))
-        least = max(1, SECTOR // (self.wide * self._narrowest()))
+        least = self._least_items(self.facts.extent(own[0]))
         # With fewer items those that keep a row would have so many registers that few groups run at once.
         wanted = _power(-(-length * beside * self._words() // (KEPT // 2))) if kept else 1
         most = min(threads, max(length // each, 2 * least, wanted))
@@ -189,6 +191,11 @@ class _Chooser:
         used = prod(s.items for s in shares)
         plan = self._assembled(shares, self._others(threads // used), f"{used} items share a row")
         return self._staged_plan(own[0], plan) if self.staged else plan
+
+    def _least_items(self, extent: int) -> int:
+        """Items that take what memory gives at once; neighbouring rows share that where they are short."""
+        least = max(1, SECTOR // (self.wide * self._narrowest()))
+        return least if extent > 2 * least * self.wide else max(1, min(least, SECTOR // (self.wide * WORD)))
 
     def _staged_plan(self, loop: str, plan: Plan) -> Plan:
         """A group per row, whose operands go through local memory; `plan` and the reason where none does."""
