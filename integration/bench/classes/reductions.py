@@ -61,6 +61,10 @@ def log_sum_exp(shape: str, over: str, dtype: str = "float32") -> Work:
     return Work(text, {"A": given}, numpy, torch, dtype=dtype, operations=4.0 * count, length=_length(given, gone))
 
 
+CANCELLING = 1 << 12
+"""Length of sums that round as much as what is left of few elements that lie close to their mean."""
+
+
 @program
 def layer_norm(shape: str, over: str, dtype: str = "float32") -> Work:
     """Mean and variance over any axes: the last for layer norm, all but the channel's for batch norm."""
@@ -80,7 +84,9 @@ def layer_norm(shape: str, over: str, dtype: str = "float32") -> Work:
         torch = (
             f"(lambda v, m: (A - m) * torch.rsqrt(v + 1e-5))(*torch.var_mean(A, {gone}, correction=0, keepdim=True))"
         )
-    return Work(text, {"A": given}, numpy, torch, dtype=dtype, operations=7.0 * product(given), length=count)
+    return Work(
+        text, {"A": given}, numpy, torch, dtype=dtype, operations=7.0 * product(given), length=max(count, CANCELLING)
+    )
 
 
 def _head(shape: Shape) -> str:
