@@ -12,7 +12,7 @@ from tile_opt.lowering.memory import SPREAD
 from tile_opt.plan.plan import Cover, Edge, Level, Plan, Staging
 from tile_opt.plan.segments import constraints_on
 from tile_opt.plan.space.cpu_facts import MAX_CODE, SPILLS, Facts, filled, is_recurrence, vector_ops
-from tile_opt.plan.space.cpu_groups import cut, cut_rows, wanted_groups
+from tile_opt.plan.space.cpu_groups import count, cut, cut_rows, group_levels, wanted_groups
 from tile_opt.plan.space.cpu_order import in_pieces
 from tile_opt.plan.steps.bind import MAX_DECIDED
 
@@ -50,10 +50,7 @@ def column_plan(facts: Facts, vector: str) -> Plan:
     grid = (
         cut(facts, order, sizes, wanted_groups(facts)) if steps else _column_groups(facts, outer, unroll, vector, sizes)
     )
-    levels = [Level(Bind.GRID, tuple(Cover(n, s) for n, s in grid.items()))] if grid else []
-    for n in order:
-        if grid.get(n) != sizes.get(n, 1):
-            levels.append(Level(Bind.NONE, (Cover(n, sizes.get(n, 1)),)))
+    levels = group_levels(grid, order, sizes)
     inner, sums = _inner_levels(facts, vector, unroll, window, len(levels))
     levels += [*inner, Level(Bind.VECTOR, (Cover(vector, 1),), lanes=lanes)]
     again = vector in grid or (_sums(facts) and facts.settings.masks)
@@ -93,7 +90,7 @@ def _column_groups(
 ) -> dict[str, int]:
     wanted = wanted_groups(facts)
     grid = cut(facts, outer, sizes, wanted)
-    left = -(-wanted // prod(-(-facts.extents[n] // c) for n, c in grid.items()))
+    left = -(-wanted // count(facts, grid))
     if unroll and left > 1:
         chunk = cut_rows(facts, unroll, sizes[unroll], left)
         if chunk < facts.extents[unroll]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from math import prod
 
 from tile_ir.stripe.nodes import Bind
 
 from tile_opt.kernel.work import nbytes
+from tile_opt.plan.plan import Cover, Level
 from tile_opt.plan.space.cpu_facts import Facts
 
 GROUPS_PER_CORE = 64
@@ -61,6 +63,20 @@ def _row_bytes(facts: Facts, loop: str) -> int:
     """Bytes of the operand rows that one iteration of the loop reads."""
     reads = (u for u in facts.memory_uses() if u.reads and loop in facts.names(u))
     return max((nbytes(facts.view.type_of(u.buffer)) // facts.extents[loop] for u in reads), default=1)
+
+
+def count(facts: Facts, groups: Mapping[str, int]) -> int:
+    """How many groups there are where each covers so many iterations of these loops."""
+    return prod(-(-facts.extents[n] // size) for n, size in groups.items())
+
+
+def group_levels(
+    groups: Mapping[str, int], order: Iterable[str], sizes: Mapping[str, int] | None = None
+) -> list[Level]:
+    """The groups, and the loops that lead from tile to tile inside one: those of which it has more than a tile of `sizes`."""
+    tiles = {n: (sizes or {}).get(n, 1) for n in order}
+    levels = [Level(Bind.GRID, tuple(Cover(n, s) for n, s in groups.items()))] if groups else []
+    return levels + [Level(Bind.NONE, (Cover(n, size),)) for n, size in tiles.items() if groups.get(n) != size]
 
 
 def balanced(groups: int, cores: int) -> bool:

@@ -57,8 +57,13 @@ def _steps(facts: Facts, use: Use) -> dict[str, int]:
     return {n: abs(facts.stride(use, n)) for n in facts.shared}
 
 
+def largest_result(facts: Facts) -> Use:
+    """The access to the largest buffer of main that the kernel writes."""
+    return max((u for u in facts.memory_uses() if u.writes), key=lambda u: nbytes(facts.view.type_of(u.buffer)))
+
+
 def as_written(facts: Facts, order: list[str], sizes: Collection[str]) -> list[str]:
     """Loops with those of the tile innermost, in the order in which the largest result lies in memory."""
-    out = max((u for u in facts.memory_uses() if u.writes), key=lambda u: nbytes(facts.view.type_of(u.buffer)))
+    out = largest_result(facts)
     tiled = sorted((n for n in order if n in sizes), key=lambda n: -abs(facts.stride(out, n)))
     return [*(n for n in order if n not in sizes), *tiled]

@@ -13,7 +13,7 @@ from tile_opt.kernel.view import Stage, Use
 from tile_opt.kernel.work import merged_use, op_cost
 from tile_opt.plan.plan import Cover, Edge, Level, Plan, Staging
 from tile_opt.plan.space.cpu_facts import Facts
-from tile_opt.plan.space.cpu_groups import cut, wanted_groups
+from tile_opt.plan.space.cpu_groups import cut, group_levels, wanted_groups
 from tile_opt.plan.steps.stage import walked_alike
 
 COMBINED = 20
@@ -36,8 +36,7 @@ def short_rows_plan(facts: Facts) -> Plan | None:
         return None
     sizes = {vector: lanes}
     groups = cut(facts, facts.shared, sizes, wanted_groups(facts))
-    levels = [Level(Bind.GRID, tuple(Cover(n, s) for n, s in groups.items()))] if groups else []
-    levels += [Level(Bind.NONE, (Cover(n, 1),)) for n in facts.shared if n != vector and groups.get(n) != 1]
+    levels = group_levels(groups, (n for n in facts.shared if n != vector))
     levels += [Level(Bind.NONE, (Cover(vector, lanes),))]
     copies = tuple(Staging(name, len(levels) - 1, "L1", order) for name, order in staged.items())
     own = tuple(n for s in facts.view.stages for n in s.loop_names)

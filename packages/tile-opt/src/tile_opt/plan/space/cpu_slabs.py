@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from math import prod
+from collections.abc import Sequence
 
 from tile_ir.stripe.nodes import Bind
 
 from tile_opt.plan.plan import Cover, Level, Plan, Staging
 from tile_opt.plan.space import cpu_operands
 from tile_opt.plan.space.cpu_facts import Facts, Operand
-from tile_opt.plan.space.cpu_groups import balanced, cut, wanted_groups
+from tile_opt.plan.space.cpu_groups import balanced, count, cut, group_levels, wanted_groups
 from tile_opt.plan.space.cpu_tiles import Tile
 
 STEPS = 32
@@ -25,19 +24,20 @@ def slab_plan(facts: Facts, tiles: Sequence[Tile]) -> Plan | None:
     """The best of `tiles` along a large matrix that is read once; None where it is small, used often or not read in runs."""
     for vector in dict.fromkeys(t.vector for t in tiles if t.vector in facts.shared):
         wide = [o for o in facts.operands if vector in o.strides]
-        depth, rows = _loops(facts, wide, vector)
-        fitting = [t for t in tiles if t.vector == vector and {n for n, _ in t.rows} == {rows}]
-        if depth and fitting:
-            found = _plan(facts, max(fitting, key=lambda t: t.rate), depth, str(rows))
-            if found is not None:
-                return found
+        loops = _loops(facts, wide, vector)
+        if loops is None:
+            continue
+        fitting = [t for t in tiles if t.vector == vector and {n for n, _ in t.rows} == {loops[1]}]
+        found = _plan(facts, max(fitting, key=lambda t: t.rate), *loops) if fitting else None
+        if found is not None:
+            return found
     return None
 
 
-def _loops(facts: Facts, wide: Sequence[Operand], vector: str) -> tuple[str | None, str | None]:
+def _loops(facts: Facts, wide: Sequence[Operand], vector: str) -> tuple[str, str] | None:
     """The summed loop that steps from row to row of the only operand along the vectors, and the loop over results of each."""
     if facts.merged is None or not facts.view.is_local(facts.merged.buffer) or len(wide) != 1:
-        return None, None
+        return None
     matrix, own = wide[0], facts.own_order(facts.main)
     again = [n for n in facts.shared if n not in matrix.strides]
     large = matrix.elements * matrix.bytes > facts.cache(2).bytes
@@ -48,11 +48,11 @@ def _loops(facts: Facts, wide: Sequence[Operand], vector: str) -> tuple[str | No
         or len(again) != 1
         or facts.constrained & {vector, *again, *own}
     ):
-        return None, None
+        return None
     apart = abs(matrix.strides.get(own[0], 0)) >= facts.extents[vector] and matrix.strides[vector] == 1
     long = facts.extents[own[0]] >= 2 * STEPS and facts.is_free(own[0], facts.main)
     few = facts.is_free(again[0]) and facts.extents[again[0]] <= ROWS * cpu_operands.copying(facts, matrix)
-    return (own[0], again[0]) if apart and long and few else (None, None)
+    return (own[0], again[0]) if apart and long and few else None
 
 
 def _plan(facts: Facts, tile: Tile, depth: str, rows: str) -> Plan | None:
@@ -61,14 +61,14 @@ def _plan(facts: Facts, tile: Tile, depth: str, rows: str) -> Plan | None:
     sizes = {depth: STEPS, vector: width, **dict(tile.rows)}
     outer = [n for n in facts.shared if n not in (vector, rows)]
     grid = cut(facts, outer, {}, wanted_groups(facts))
-    shared = wanted_groups(facts) > 1 and not balanced(_count(facts, grid), facts.settings.cores)
+    shared = wanted_groups(facts) > 1 and not balanced(count(facts, grid), facts.settings.cores)
     piece = _piece(facts, vector, width, facts.settings.cores if shared else 1, facts.extents[rows])
     if piece * facts.bytes < RUN:
         return None
     pieces = {vector: piece} if piece < facts.extents[vector] else {}
     grid |= pieces if shared else {}
-    levels = [Level(Bind.GRID, tuple(Cover(n, s) for n, s in grid.items()))] if grid else []
-    around = [(n, 1) for n in outer if grid.get(n) != 1] + [(n, s) for n, s in pieces.items() if n not in grid]
+    around = [(n, s) for n, s in pieces.items() if n not in grid]
+    levels = group_levels(grid, outer)
     levels += [Level(Bind.NONE, (Cover(n, s),)) for n, s in (*around, *((n, sizes[n]) for n in (depth, vector, rows)))]
     sums = () if facts.merged is None else (Staging(facts.merged.buffer, len(levels) - 1, "REG"),)
     levels += [Level(Bind.NONE, (Cover(depth, 1),)), Level(Bind.UNROLL, (Cover(rows, 1),))]
@@ -81,7 +81,3 @@ def _piece(facts: Facts, vector: str, width: int, cores: int, rows: int) -> int:
     room = max(width, facts.cache(2).bytes // 4 // (rows * facts.bytes))
     groups = cores * -(-facts.extents[vector] // (cores * room))
     return -(-facts.extents[vector] // (groups * width)) * width
-
-
-def _count(facts: Facts, grid: Mapping[str, int]) -> int:
-    return prod(-(-facts.extents[n] // size) for n, size in grid.items())

@@ -15,7 +15,7 @@ from tile_opt.model.footprint import footprint_sets
 from tile_opt.plan.plan import Across, Cover, Edge, Level, Plan, Reduction, Staging
 from tile_opt.plan.space.cpu_columns import MAX_VECTORS, column_plan, is_spread
 from tile_opt.plan.space.cpu_facts import Facts, is_recurrence
-from tile_opt.plan.space.cpu_groups import balanced, cut, wanted_groups
+from tile_opt.plan.space.cpu_groups import balanced, count, cut, group_levels, wanted_groups
 
 STRAIGHT = 64
 """Operations of straight-line code in which vectors of a row are computed together: math functions count as twelve."""
@@ -94,15 +94,13 @@ def walking_plan(facts: Facts, vector: str) -> Plan | None:
     room = max(strip, facts.cache(1).bytes // 2 // (used * facts.bytes) // strip * strip)
     wanted = wanted_groups(facts)
     groups = cut(facts, outer, {}, wanted)
-    parts = prod(-(-facts.extents[n] // size) for n, size in groups.items())
-    shared = wanted > 1 and not balanced(parts, facts.settings.cores)
+    shared = wanted > 1 and not balanced(count(facts, groups), facts.settings.cores)
     even = -(-facts.extents[vector] // facts.settings.cores) if shared else facts.extents[vector]
     strip = min((n * facts.lanes for n in (MAX_VECTORS, MAX_VECTORS - 1)), key=lambda n: -(-even // n) * n)
     piece = max(strip, min(room // strip * strip, -(-even // strip) * strip))
     pieces = {vector: piece} if piece < facts.extents[vector] else {}
     groups |= pieces if shared else {}
-    levels = [Level(Bind.GRID, tuple(Cover(n, s) for n, s in groups.items()))] if groups else []
-    levels += [Level(Bind.NONE, (Cover(n, 1),)) for n in outer if groups.get(n) != 1]
+    levels = group_levels(groups, outer)
     levels += [Level(Bind.NONE, (Cover(n, s),)) for n, s in pieces.items() if n not in groups]
     around = tuple(Cover(n, 1) for n in own if n != depth)
     levels += [Level(Bind.NONE, around)] if around else []
@@ -137,14 +135,14 @@ def _transpose_plan(facts: Facts, vector: str, turned: tuple[str, tuple[Use, ...
     lanes, wanted = min(facts.lanes, facts.machine.vector.registers // 2), wanted_groups(facts)
     side = BLOCK
     # Twice as many blocks as the work asks for: the core that takes one more than the others is soon done.
-    while side > LEAST and _count(facts, {other: side, vector: side}) < min(2 * wanted, 8 * facts.settings.cores):
+    while side > LEAST and count(facts, {other: side, vector: side}) < min(2 * wanted, 8 * facts.settings.cores):
         side //= 2
     step = LEAST if _is_aligned(facts, vector) else lanes
     square = {n: _even(facts.extents[n], side, step) for n in (other, vector) if side < facts.extents[n]}
     square = square if wanted > 1 else {}
     outer = [n for n in facts.shared if n not in (vector, other)]
-    groups = cut(facts, outer, {}, -(-wanted // _count(facts, square))) | square
-    levels = [Level(Bind.GRID, tuple(Cover(n, s) for n, s in groups.items()))] if groups else []
+    groups = cut(facts, outer, {}, -(-wanted // count(facts, square))) | square
+    levels = group_levels(groups, ())
     around = [(n, 1) for n in outer if groups.get(n) != 1]
     gathered = facts.extents[vector] >= lanes and _may_gather(facts, vector, reads)
     few = [*around, (other, GATHERED // lanes or 1), (vector, lanes)]
@@ -184,8 +182,7 @@ def _close_plan(facts: Facts, vector: str, turned: tuple[str, tuple[Use, ...]]) 
     outer = [n for n in facts.shared if n not in (vector, other)]
     wanted = wanted_groups(facts)
     groups = cut(facts, [*outer, vector], {vector: lanes}, wanted)
-    levels = [Level(Bind.GRID, tuple(Cover(n, s) for n, s in groups.items()))] if groups else []
-    levels += [Level(Bind.NONE, (Cover(n, 1),)) for n in outer if groups.get(n) != 1]
+    levels = group_levels(groups, outer)
     levels += [Level(Bind.NONE, (Cover(vector, lanes),)), Level(Bind.UNROLL, (Cover(other, 1),))]
     levels.append(Level(Bind.VECTOR, (Cover(vector, 1),), lanes=lanes))
     edges = ((vector, Edge.OVERLAP),) if vector not in groups and facts.overlaps(vector) else ()
@@ -206,10 +203,6 @@ def _even(extent: int, side: int, step: int) -> int:
     return min(side, -(-extent // -(-extent // side) // step) * step)
 
 
-def _count(facts: Facts, grid: dict[str, int]) -> int:
-    return prod(-(-facts.extents[n] // c) for n, c in grid.items())
-
-
 # --- along the stages' own loops ----------------------------------------------------------------------
 
 
@@ -218,9 +211,7 @@ def row_plan(facts: Facts) -> Plan:
     together = _rows_together(facts) or _chains_together(facts)
     sizes = dict((together,)) if together else {}
     grid = cut(facts, facts.shared, sizes, wanted_groups(facts))
-    levels = [Level(Bind.GRID, tuple(Cover(n, s) for n, s in grid.items()))] if grid else []
-    order = [n for n in facts.shared if n not in sizes] + list(sizes)
-    levels += [Level(Bind.NONE, (Cover(n, sizes.get(n, 1)),)) for n in order if grid.get(n) != sizes.get(n, 1)]
+    levels = group_levels(grid, [n for n in facts.shared if n not in sizes] + list(sizes), sizes)
     tiles = {n: s for stage in facts.view.stages for n, s in _row_tile(facts, stage, 2 if sizes else 4).items()}
     own = [n for s in facts.view.stages for n in facts.own_order(s)]
     serial = tuple(Cover(n, 1) for n in own if n not in tiles)

@@ -12,9 +12,9 @@ from tile_opt.kernel.work import nbytes
 from tile_opt.plan.plan import Across, Cover, Level, Plan, Reduction, Staging
 from tile_opt.plan.space import cpu_operands
 from tile_opt.plan.space.cpu_facts import Facts
-from tile_opt.plan.space.cpu_groups import ROUNDS, balanced, cut, cut_rows, wanted_groups
+from tile_opt.plan.space.cpu_groups import ROUNDS, balanced, count, cut, cut_rows, wanted_groups
 from tile_opt.plan.space.cpu_operands import SHALLOW, TURNED
-from tile_opt.plan.space.cpu_order import as_written, in_pieces, is_streamed, walked
+from tile_opt.plan.space.cpu_order import as_written, in_pieces, is_streamed, largest_result, walked
 from tile_opt.plan.space.cpu_tiles import Tile
 
 AGAIN = 0.02
@@ -111,7 +111,7 @@ def _all_near(facts: Facts, tile: Tile) -> bool:
     """
     near = facts.cache(2).bytes // 2
     panels = sum(o.elements * o.bytes for o in facts.operands if o.use in tile.packed)
-    out = max((u for u in facts.memory_uses() if u.writes), key=lambda u: nbytes(facts.view.type_of(u.buffer)))
+    out = largest_result(facts)
     if not panels <= near < nbytes(facts.view.type_of(out.buffer)):
         return False
     around = [facts.stride(out, n) for n in _moving(facts, tile) if n != tile.vector]
@@ -161,7 +161,7 @@ def _groups(facts: Facts, tile: Tile, order: list[str], sizes: dict[str, int], f
     if not fixed:
         plain = [n for n in order if n not in sizes]
         grid = cut(facts, plain, sizes, wanted)
-        groups = prod(-(-facts.extents[n] // c) for n, c in grid.items())
+        groups = count(facts, grid)
         for name, size in (*tile.rows, *((n, s) for n, s in sizes.items() if n == tile.vector)):
             left = -(-wanted // groups)
             if left <= 1:
@@ -175,7 +175,7 @@ def _groups(facts: Facts, tile: Tile, order: list[str], sizes: dict[str, int], f
     first = [n for n in order if n in fixed]
     cores = facts.settings.cores
     grid = cut(facts, first, sizes, wanted)
-    groups = prod(-(-facts.extents[n] // c) for n, c in grid.items())
+    groups = count(facts, grid)
     if groups < few and (not balanced(groups, cores) or tile.copied * few / groups < AGAIN * tile.cycles):
         grid |= cut(facts, [n for n in order if n not in fixed], sizes, -(-few // groups), most=True)
     return grid
@@ -185,7 +185,7 @@ def _blocks(facts: Facts, tile: Tile, sizes: dict[str, int]) -> dict[str, int]:
     """Groups that copy rows first: no more than give each core its share, unless copies cost little, of rows that are held."""
     outer = [n for n in facts.shared if n not in sizes]
     grid = cut(facts, outer, sizes, wanted_groups(facts))
-    groups = prod(-(-facts.extents[n] // c) for n, c in grid.items())
+    groups = count(facts, grid)
     along, blocks = cpu_operands.shares(facts.settings.cores)
     copies = ROUNDS * along * TURNED * sum(o.elements for o in facts.operands if o.use in tile.spread)
     few = along * (ROUNDS if copies < 2 * AGAIN * tile.cycles else 1)
