@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
 
-from tile_ir.stripe.nodes import Block, Direction, Program, Refinement
+from tile_ir.stripe.nodes import Block, Direction, Program, Refinement, Statement
+from tile_ir.stripe.walk import buffers_named, buffers_written
 
 from tile_opt.blocks.tree import main_of
 
@@ -27,6 +28,16 @@ def user_counts(program: Program) -> dict[str, int]:
     return counts
 
 
+def users(program: Program) -> dict[str, frozenset[int]]:
+    """The kernels that name each buffer of main, by their numbers."""
+    found: dict[str, set[int]] = {r.into: set() for r in main_of(program).refs}
+    for number, kernel in enumerate(main_of(program).body):
+        for ref in kernel.refs if isinstance(kernel, Block) else ():
+            if ref.source:
+                found[ref.source].add(number)
+    return {name: frozenset(numbers) for name, numbers in found.items()}
+
+
 def writer_counts(program: Program) -> Counter[str]:
     """How many kernels write each buffer of main."""
     kernels = (k for k in main_of(program).body if isinstance(k, Block))
@@ -37,6 +48,12 @@ _WRITES = (Direction.OUT, Direction.INOUT)
 
 EXPANSION = 2
 """Times as many bytes as it reads that a kernel may leave in memory to be run less often."""
+
+
+def in_the_way(between: Iterable[Statement | None], reads: Set[str], writes: Set[str]) -> bool:
+    """A kernel writes what another one reads, or touches what that writes: the other cannot move past it."""
+    kernels = [k for k in between if isinstance(k, Block)]
+    return any(reads & {*buffers_written(k)} or writes & buffers_named(k) for k in kernels)
 
 
 def fixed_kernels(program: Program) -> frozenset[int]:

@@ -18,9 +18,10 @@ from typing import ClassVar
 from tile_ir.deadline import check
 from tile_ir.machine import Machine
 from tile_ir.stripe.nodes import Block, Direction, Program, Refinement, Statement
+from tile_ir.stripe.walk import buffers_read, buffers_written
 from tile_ir.target import Target
 
-from tile_opt.blocks.buffers import fixed_kernels, temporaries, with_main_refs, writer_counts
+from tile_opt.blocks.buffers import fixed_kernels, temporaries, users, with_main_refs, writer_counts
 from tile_opt.blocks.tree import main_of, with_kernels
 from tile_opt.kernel.digits import same_digits
 from tile_opt.kernel.merge_stages import merge_stages
@@ -104,7 +105,7 @@ class _Groups:
         """What each item reads and writes."""
         self.members: list[frozenset[int]] = []
         """Which kernels of the program each item does."""
-        self.users = _users(program)
+        self.users = users(program)
         self.fixed = fixed_kernels(program)
         """Kernels that run less often than others."""
         self.waiting: list[int] = []
@@ -385,16 +386,6 @@ class _Groups:
         return with_main_refs(program, refs)
 
 
-def _users(program: Program) -> dict[str, frozenset[int]]:
-    """The kernels that name each buffer of main."""
-    users: dict[str, set[int]] = {r.into: set() for r in main_of(program).refs}
-    for number, kernel in enumerate(main_of(program).body):
-        for ref in kernel.refs if isinstance(kernel, Block) else ():
-            if ref.source:
-                users[ref.source].add(number)
-    return {name: frozenset(numbers) for name, numbers in users.items()}
-
-
 def _slides(view: KernelView) -> Callable[[Stage], bool]:
     """Whether a stage reads a local buffer along two loops of its own at once, as a window does."""
 
@@ -456,14 +447,10 @@ def _reduces_nothing(view: KernelView) -> bool:
 def _written(item: KernelView | Statement | None) -> Set[str]:
     if isinstance(item, KernelView):
         return item.writes()
-    return (
-        {r.source for r in item.refs if r.dir in (Direction.OUT, Direction.INOUT)} if isinstance(item, Block) else set()
-    )
+    return set(buffers_written(item)) if isinstance(item, Block) else set()
 
 
 def _read(item: KernelView | Statement | None) -> Set[str]:
     if isinstance(item, KernelView):
         return item.reads()
-    return (
-        {r.source for r in item.refs if r.dir in (Direction.IN, Direction.INOUT)} if isinstance(item, Block) else set()
-    )
+    return set(buffers_read(item)) if isinstance(item, Block) else set()

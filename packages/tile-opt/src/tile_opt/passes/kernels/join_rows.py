@@ -12,10 +12,11 @@ from functools import reduce
 from typing import ClassVar
 
 from tile_ir.stripe.hashing import structural_hash
-from tile_ir.stripe.nodes import Block, Direction, Program, Statement
+from tile_ir.stripe.nodes import Block, Program, Statement
+from tile_ir.stripe.walk import buffers_written
 from tile_ir.target import Target
 
-from tile_opt.blocks.buffers import drop_unused_temporaries, fixed_kernels, temporaries
+from tile_opt.blocks.buffers import drop_unused_temporaries, fixed_kernels, in_the_way, temporaries, users
 from tile_opt.blocks.tree import kernels_of, with_kernels
 from tile_opt.kernel.accumulators import accumulated
 from tile_opt.kernel.regroup import drop_unit_loops, joined, localised, share, unique_loops
@@ -59,11 +60,8 @@ class _Chains:
         """What kernels were expected to take, by their structure."""
         fixed = fixed_kernels(program)
         self.views = [_flat(k) if isinstance(k, Block) and n not in fixed else None for n, k in enumerate(self.kernels)]
-        self.users: dict[str, set[int]] = {}
-        for n, kernel in enumerate(self.kernels):
-            for ref in kernel.refs if isinstance(kernel, Block) else ():
-                self.users.setdefault(ref.source, set()).add(n)
-        self.made = {b for kernel in self.kernels if isinstance(kernel, Block) for b in _written(kernel)}
+        self.users = users(program)
+        self.made = {b for kernel in self.kernels if isinstance(kernel, Block) for b in buffers_written(kernel)}
         """Buffers that some kernel writes."""
 
     def join(self, last: int) -> None:
@@ -127,7 +125,9 @@ class _Chains:
 
     def writers(self, buffer: str) -> set[int]:
         """The kernels that write a buffer."""
-        return {n for n in self.users[buffer] if isinstance(k := self.kernels[n], Block) and buffer in _written(k)}
+        return {
+            n for n in self.users[buffer] if isinstance(k := self.kernels[n], Block) and buffer in buffers_written(k)
+        }
 
     def _view(self, number: int) -> KernelView:
         view = self.views[number]
@@ -149,9 +149,7 @@ class _Chains:
         reads = {b for v in self._views(members) for b in v.reads()}
         writes = {b for v in self._views(members) for b in v.writes()}
         between = (self.kernels[j] for j in range(members[0], members[-1]) if j not in members)
-        return not any(
-            isinstance(b, Block) and (writes & {r.source for r in b.refs} or reads & _written(b)) for b in between
-        )
+        return not in_the_way(between, reads, writes)
 
 
 def _flat(kernel: Block) -> KernelView | None:
@@ -162,7 +160,3 @@ def _flat(kernel: Block) -> KernelView | None:
 
 def _is_product(view: KernelView) -> bool:
     return any(is_heavy(view, s) for s in view.stages)
-
-
-def _written(kernel: Block) -> set[str]:
-    return {r.source for r in kernel.refs if r.dir in (Direction.OUT, Direction.INOUT)}

@@ -14,10 +14,10 @@ from itertools import product
 from math import prod
 from typing import ClassVar
 
-from tile_ir.stripe.nodes import Block, Direction, Program, Statement
+from tile_ir.stripe.nodes import Block, Program, Statement
 from tile_ir.target import Target
 
-from tile_opt.blocks.buffers import drop_unused_temporaries, fixed_kernels, temporaries
+from tile_opt.blocks.buffers import drop_unused_temporaries, fixed_kernels, in_the_way, temporaries, users
 from tile_opt.blocks.tree import kernels_of, with_kernels
 from tile_opt.kernel.pipeline import close_pipeline
 from tile_opt.kernel.strides import flat_stride
@@ -90,14 +90,10 @@ class Chains:
         self.temps = temporaries(program)
         self.choices: list[Choice] = []
         fixed = fixed_kernels(program)
-        self.views = [open_kernel(k) if isinstance(k, Block) and n not in fixed else None for n, k in self._numbered()]
-        self.users: dict[str, set[int]] = {}
-        for k, kernel in self._numbered():
-            for ref in kernel.refs if isinstance(kernel, Block) else ():
-                self.users.setdefault(ref.source, set()).add(k)
-
-    def _numbered(self) -> Iterator[tuple[int, Statement | None]]:
-        return enumerate(self.kernels)
+        self.views = [
+            open_kernel(k) if isinstance(k, Block) and n not in fixed else None for n, k in enumerate(self.kernels)
+        ]
+        self.users = users(program)
 
     def rank(self, last: int) -> tuple[int, int]:
         """Chains that exchange far more than others are made first, then those that end later."""
@@ -156,7 +152,7 @@ class Chains:
         """No kernel between it and the last member writes what it reads, or touches what it writes."""
         between = (self.kernels[j] for j in range(k + 1, members[-1]) if j not in members)
         reads, writes = self._view(k).reads(), self._view(k).writes()
-        return not any(isinstance(b, Block) and (reads & _written(b) or writes & _touched(b)) for b in between)
+        return not in_the_way(between, reads, writes)
 
     def _view(self, k: int) -> KernelView:
         view = self.views[k]
@@ -274,11 +270,3 @@ def all_once(
         if buffers and not (once and whole and all(dimension(view, b, window.loop) is not None for b in buffers)):
             return False
     return True
-
-
-def _touched(kernel: Block) -> set[str]:
-    return {r.source for r in kernel.refs if r.dir is not Direction.ALLOC}
-
-
-def _written(kernel: Block) -> set[str]:
-    return {r.source for r in kernel.refs if r.dir in (Direction.OUT, Direction.INOUT)}
