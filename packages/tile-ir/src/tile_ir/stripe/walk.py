@@ -77,6 +77,17 @@ def scalars_used(statement: Statement) -> tuple[str, ...]:
             assert_never(statement)
 
 
+def scalars_behind(name: str, made: Mapping[str, Statement]) -> set[str]:
+    """All scalars that one is computed from, itself included; `made` has the statements that define them."""
+    found, left = set[str](), [name]
+    while left:
+        name = left.pop()
+        if name not in found:
+            found.add(name)
+            left += scalars_used(made[name]) if name in made else ()
+    return found
+
+
 def with_scalars(statement: Statement, alias: Mapping[str, str]) -> Statement:
     """The statement reading other scalars; its `deps`, which count siblings, are dropped."""
     match statement:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from tile_ir.ops import Aggregation
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Const, Load, LoadIndex, Op, Store
+from tile_ir.stripe.walk import scalars_behind
 
 from tile_opt.kernel.unify import is_indirect
 from tile_opt.kernel.view import KernelView, Stage, Use
@@ -276,23 +277,15 @@ def _is_linear(stage: Stage, weights: Set[str]) -> bool:
     name = _unwidened(made, store.src)
     while name not in heavy:
         node = made.get(name)
-        sides = [a for a in node.args if heavy & _needs(made, a)] if isinstance(node, Op) and node.name == "mul" else []
+        sides = (
+            [a for a in node.args if heavy & scalars_behind(a, made)]
+            if isinstance(node, Op) and node.name == "mul"
+            else []
+        )
         if len(sides) != 1:
             return False
         name = _unwidened(made, sides[0])
     return True
-
-
-def _needs(made: Mapping[str, Scalar], name: str) -> set[str]:
-    """All scalars that one is computed from, itself included."""
-    found, waiting = set[str](), [name]
-    while waiting:
-        current = waiting.pop()
-        if current not in found:
-            found.add(current)
-            node = made.get(current)
-            waiting += node.args if isinstance(node, Op) else ()
-    return found
 
 
 def _unwidened(made: Mapping[str, Scalar], name: str) -> str:

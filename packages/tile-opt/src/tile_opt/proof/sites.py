@@ -37,7 +37,7 @@ from tile_ir.stripe.nodes import (
     row_major_strides,
 )
 from tile_ir.stripe.verify import is_reshape
-from tile_ir.stripe.walk import buffers_written
+from tile_ir.stripe.walk import buffers_written, scalars_behind
 
 THREADS = frozenset({Bind.GROUP, Bind.SUBGROUP, Bind.LANE})
 """Bindings whose points advance together from barrier to barrier."""
@@ -407,20 +407,13 @@ def _merging(body: Sequence[Statement], position: int, store: Store) -> tuple[Ag
         return None, store.src
     for old, other in (merged.args, merged.args[::-1]):
         load = made.get(old)
-        if isinstance(load, Load) and (load.src, load.at) == (store.dst, store.at) and old not in _used(other, made):
+        if (
+            isinstance(load, Load)
+            and (load.src, load.at) == (store.dst, store.at)
+            and old not in scalars_behind(other, made)
+        ):
             return _MERGES[merged.name], other
     return None, store.src
-
-
-def _used(name: str, made: Mapping[str, Op | Load]) -> set[str]:
-    found, left = set[str](), [name]
-    while left:
-        name = left.pop()
-        if name not in found:
-            found.add(name)
-            statement = made.get(name)
-            left += statement.args if isinstance(statement, Op) else ()
-    return found
 
 
 def _at(frame: _Frame, position: int) -> Site:
