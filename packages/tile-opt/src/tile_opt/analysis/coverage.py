@@ -102,7 +102,7 @@ def _component_parts(
     sizes = [shape[d] for d in component.dims]
     names = set(component.names)
     constraints = [f for f in domain.constraints if names.intersection(f.names)]
-    ranges = dict(zip(domain.names, domain.ranges, strict=True))
+    ranges = domain.extents
     if not constraints and _dense(image, sizes, ranges):
         return ()
     box = [f for f in domain.box if f.names[0] in names]

@@ -46,6 +46,11 @@ class FlatDomain:
         return tuple(flat.coefficient(name) for name in self.names), flat.const
 
     @property
+    def extents(self) -> dict[str, int]:
+        """The range of each index, by its name."""
+        return dict(zip(self.names, self.ranges, strict=True))
+
+    @property
     def box(self) -> tuple[Affine, ...]:
         """The ranges of the indexes as constraints."""
         return tuple(

@@ -119,7 +119,7 @@ class ContractionRule:
 
     @cached_property
     def _ranges(self) -> dict[str, int]:
-        return dict(zip(self._domain.names, self._domain.ranges, strict=True))
+        return self._domain.extents
 
     @cached_property
     def _conditions(self) -> tuple[_Bound, ...]:

@@ -63,7 +63,7 @@ def reduction_cuts(op: Contraction, domain: FlatDomain, types: Types, grids: Gri
         return {}
     kept = {name for form in domain.output for name in form.names}
     found: dict[str, tuple[int, ...]] = {}
-    for index, size in zip(domain.names, domain.ranges, strict=True):
+    for index, size in domain.extents.items():
         if index in kept:
             continue
         candidates = [(types[t].nbytes, cuts) for t, cuts in _meeting(index, op, domain, types, grids)]
@@ -126,7 +126,7 @@ def _meeting(
     index: str, op: Contraction, domain: FlatDomain, types: Types, grids: Grids
 ) -> Iterable[tuple[str, tuple[int, ...]]]:
     """(tensor, values of the index at which a subscript of it meets a cut), the other indexes at their middle."""
-    ranges = {n: (0, r - 1) for n, r in zip(domain.names, domain.ranges, strict=True)}
+    ranges = {n: (0, r - 1) for n, r in domain.extents.items()}
     for load, access in zip(op.loads, domain.accesses, strict=not domain.empty):
         if not isinstance(load.tensor, str):
             continue

@@ -12,7 +12,7 @@ and so for z. What no longer depends on the row outside a chunk need never be st
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from math import prod
@@ -55,11 +55,7 @@ class Cascade(Rewrite):
         if not self.kept or sum(isinstance(op, Contraction) for op in program.ops) < MEMBERS:
             return program
         groups = Groups(program, self.kept).chunks()
-        if not groups:
-            return program
-        made = {name: ops for group in groups for name, ops in group.replaced().items()}
-        ops = (new for op in program.ops for new in made.get(getattr(op, "name", ""), (op,)))
-        return replace(program, ops=tuple(in_order(ops, program)))
+        return with_replaced(program, {name: ops for group in groups for name, ops in group.replaced().items()})
 
 
 MEMBERS = 3
@@ -191,7 +187,7 @@ class _Chunks:
         pair, names = member.pair, rows_of(member)
         chunk, place = part_names(member.index, pair.domain)
         split = {member.index: Affine.of({chunk: self.size, place: 1})}
-        ranges = dict(zip(pair.domain.names, pair.domain.ranges, strict=True))
+        ranges = pair.domain.extents
         pivot = Leaf(self.pivot.name, (Affine.var(chunk), *pair.row.forms), self.pivot.type.dtype)
         below = call(
             "sub", (as_dtype(substituted(pair.inner, split), pair.op.acc), as_dtype(pivot, pair.op.acc)), pair.op.acc
@@ -247,7 +243,15 @@ class _Chunks:
         return replace(made, loads=tuple(body.loads), body=tuple(body.statements), result=result)
 
 
-def in_order(ops: Iterable[Op], program: Program) -> Iterator[Op]:
+def with_replaced(program: Program, made: Mapping[str, tuple[Op, ...]]) -> Program:
+    """The program with other operations in place of those with these names, each after those that it reads."""
+    if not made:
+        return program
+    ops = (new for op in program.ops for new in made.get(getattr(op, "name", ""), (op,)))
+    return replace(program, ops=tuple(_in_order(ops, program)))
+
+
+def _in_order(ops: Iterable[Op], program: Program) -> Iterator[Op]:
     """The operations as they are, but each after those that it reads."""
     known, waiting = {p.name for p in program.inputs}, list[Op]()
     for op in ops:
@@ -269,7 +273,7 @@ def rows_of(member: Weighted) -> list[str]:
 
 def _has_whole_rows(pair: Pair) -> bool:
     """The sum takes every row, each by an index of its own: sums that do so can share weights."""
-    ranges = dict(zip(pair.domain.names, pair.domain.ranges, strict=True))
+    ranges = pair.domain.extents
     rows = [(f, size) for f, size in zip(pair.row.forms, pair.first.type.shape, strict=True) if size > 1 or f.terms]
     plain = all(f.terms and f == Affine.var(f.names[0]) and ranges[f.names[0]] == size for f, size in rows)
     return plain and len({f.names for f, _ in rows}) == len(rows)
@@ -277,7 +281,7 @@ def _has_whole_rows(pair: Pair) -> bool:
 
 def _shared_rows(member: Weighted) -> int:
     """Rows that are multiplied with the same."""
-    ranges = dict(zip(member.pair.domain.names, member.pair.domain.ranges, strict=True))
+    ranges = member.pair.domain.extents
     moving = {n for f in member.inside for leaf in leaves(f) for form in leaf.forms for n in form.names}
     return prod(ranges[n] for n in rows_of(member) if n not in moving)
 

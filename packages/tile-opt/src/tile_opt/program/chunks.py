@@ -227,4 +227,4 @@ def sums_of_chunks(
 def reduced(domain: FlatDomain) -> dict[str, int]:
     """The indexes that are aggregated over, and their ranges."""
     rows = {n for f in domain.output for n in f.names}
-    return {n: r for n, r in zip(domain.names, domain.ranges, strict=True) if n not in rows}
+    return {n: r for n, r in domain.extents.items() if n not in rows}

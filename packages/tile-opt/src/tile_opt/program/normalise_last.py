@@ -2,7 +2,7 @@
 
 ``O[s, d] = sum over t of exp(x[s, t] - m[s]) / z[s] * v[t, d]`` waits for all of z before its first product. What does not
 move with the sum may stand in front of it: ``O = (sum over t of exp(x - m) * v) / z``. Then all sums of a row take the same
-weights, in the same order, and a kernel may carry them from one piece of the row to the next (`kernel.carried`).
+weights, in the same order, and a kernel may carry them from one piece of the row to the next (`kernel.rows_in_steps`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tile_ir.program.nodes import Constraint, Contraction, Op, Poly, Program, Te
 from tile_ir.stripe.affine import Affine
 
 from tile_opt.program.base import Rewrite
-from tile_opt.program.cascade import MEMBERS, Groups, Weighted, in_order, product_of, rows_of
+from tile_opt.program.cascade import MEMBERS, Groups, Weighted, product_of, rows_of, with_replaced
 from tile_opt.program.trees import Body, Leaf, Tree, as_dtype, call, leaves, poly
 
 
@@ -32,10 +32,7 @@ class NormaliseLast(Rewrite):
             return program
         groups = Groups(program, self.kept)
         made = {n: ops for members in groups.found() for n, ops in _replaced(members, groups.pairs.taken).items()}
-        if not made:
-            return program
-        ops = (new for op in program.ops for new in made.get(getattr(op, "name", ""), (op,)))
-        return replace(program, ops=tuple(in_order(ops, program)))
+        return with_replaced(program, made)
 
 
 def _replaced(members: tuple[Weighted, ...], taken: set[str]) -> dict[str, tuple[Op, ...]]:
@@ -49,7 +46,7 @@ def _replaced(members: tuple[Weighted, ...], taken: set[str]) -> dict[str, tuple
 def _weights(member: Weighted, name: str) -> Contraction:
     """The exponential of every element, by its row and its place in it."""
     names = [*rows_of(member), member.index]
-    type = TensorType(member.weight.dtype, tuple(_ranges(member)[n] for n in names))
+    type = TensorType(member.weight.dtype, tuple(member.pair.domain.extents[n] for n in names))
     return _computed(member, name, type, tuple(map(Affine.var, names)), member.weight)
 
 
@@ -93,7 +90,7 @@ def _computed(
         Aggregation.ASSIGN if like is None else like.agg,
         tuple(sorted(names)),
         tuple(map(poly, output)),
-        tuple(Constraint(Poly.of({n: 1}), r, origin) for n, r in _ranges(member).items() if n in names),
+        tuple(Constraint(Poly.of({n: 1}), r, origin) for n, r in member.pair.domain.extents.items() if n in names),
         tuple(body.loads),
         tuple(body.statements),
         result,
@@ -102,7 +99,3 @@ def _computed(
         text="" if like is None else like.text,
         origin=origin,
     )
-
-
-def _ranges(member: Weighted) -> dict[str, int]:
-    return dict(zip(member.pair.domain.names, member.pair.domain.ranges, strict=True))

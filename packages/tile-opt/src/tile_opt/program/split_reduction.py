@@ -129,7 +129,7 @@ def covering(op: Contraction, sets: Sets) -> FlatDomain | None:
 
 def _is_narrow(op: Contraction, domain: FlatDomain, types: dict[str, TensorType]) -> bool:
     """A product's cells make too few tiles, or lie in too few runs, for processors to share."""
-    ranges = dict(zip(domain.names, domain.ranges, strict=True))
+    ranges = domain.extents
     outputs = {name for form in domain.output for name in form.names}
     moved = [{n for form in access for n in form.names} for access in domain.accesses]
     if domain.constraints or prod(ranges[n] for n in outputs.intersection(*moved)) >= APART:
@@ -143,7 +143,7 @@ def _is_narrow(op: Contraction, domain: FlatDomain, types: dict[str, TensorType]
 
 def _elements_read(op: Contraction, domain: FlatDomain, types: dict[str, TensorType]) -> int:
     """Elements of all operands, each counted once."""
-    ranges = dict(zip(domain.names, domain.ranges, strict=True))
+    ranges = domain.extents
     boxes = [prod(ranges[n] for n in {n for form in access for n in form.names}) for access in domain.accesses]
     sizes = [types[load.tensor].size for load in op.loads if isinstance(load.tensor, str)]
     return min(sum(boxes), sum(sizes))
@@ -169,7 +169,7 @@ def chunk_sizes(domain: FlatDomain, order: list[str], wanted: int, more: bool = 
     There are at most `wanted` chunks of all indexes together, or with `more` at least so many.
     """
     sizes: dict[str, int] = {}
-    ranges = dict(zip(domain.names, domain.ranges, strict=True))
+    ranges = domain.extents
     for index in order:
         if wanted < 2:
             break
@@ -183,7 +183,7 @@ def reductions(op: Contraction, domain: FlatDomain, types: dict[str, TensorType]
     """Reduction indexes, those with `enough` iterations first, of them those with the largest stride."""
     outputs = {name for form in domain.output for name in form.names}
     tied = {name for constraint in domain.constraints for name in constraint.names}
-    ranges = {n: r for n, r in zip(domain.names, domain.ranges, strict=True) if n not in outputs | tied and r > 1}
+    ranges = {n: r for n, r in domain.extents.items() if n not in outputs | tied and r > 1}
     reach: dict[str, int] = dict.fromkeys(ranges, 0)
     for load, access in zip(op.loads, domain.accesses, strict=True):
         if isinstance(load.tensor, str):
@@ -208,7 +208,7 @@ def chunk_size(extent: int, wanted: int, more: bool) -> int:
 
 def partial(op: Contraction, domain: FlatDomain, sizes: dict[str, int], name: str) -> tuple[Contraction, Contraction]:
     """Partial results per chunk of the indexes in `sizes`, then their aggregate."""
-    extents = dict(zip(domain.names, domain.ranges, strict=True))
+    extents = domain.extents
     parts = {index: part_names(index, domain) for index in sizes}
     chunks = tuple(-(-extents[index] // size) for index, size in sizes.items())
     split = {index: Affine.of({parts[index][0]: size, parts[index][1]: 1}) for index, size in sizes.items()}

@@ -114,7 +114,7 @@ def _results(op: Contraction, domain: FlatDomain, context: Context) -> FlatDomai
     if all(len(f.terms) < 2 and all(abs(step) == 1 for _, step in f.terms) for f in domain.output):
         return None
     moving = {n for form in domain.output for n in form.names}
-    pairs = [(n, r) for n, r in zip(domain.names, domain.ranges, strict=True) if n in moving]
+    pairs = [(n, r) for n, r in domain.extents.items() if n in moving]
     if prod(r for _, r in pairs) > WASTE * op.type.size:
         return None
     names, ranges = zip(*pairs, strict=True)
@@ -221,7 +221,7 @@ def _loops(domain: FlatDomain) -> list[Loop]:
     order = {name: (1, len(domain.output)) for name in domain.names}
     for dim, form in reversed(list(enumerate(domain.output))):
         order.update(dict.fromkeys(form.names, (0, dim)))
-    table = dict(zip(domain.names, domain.ranges, strict=True))
+    table = domain.extents
     coarse = {n: -max((abs(f.coefficient(n)) for f in domain.output), default=0) for n in domain.names}
     return [(name, table[name]) for name in sorted(domain.names, key=lambda n: (order[n], coarse[n], n))]
 
