@@ -21,6 +21,7 @@ from tile_ir.target import Target
 from tile_opt.kernel.view import KernelView, Stage, Use
 from tile_opt.kernel.widen import widen
 from tile_opt.kernel.work import merged_use, op_cost
+from tile_opt.model.contraction import SECTOR
 from tile_opt.plan.plan import Across, Cover, Level, Plan, Reduction, Staging
 from tile_opt.plan.space.facts import Facts
 from tile_opt.plan.steps.alike import alike
@@ -47,8 +48,6 @@ LONG = 64
 SUB_GROUP = 32
 STRETCH = 256
 """Bytes of neighbours that a group takes together."""
-SECTOR = 32
-"""Bytes of memory that are fetched together."""
 WORD = 4
 """Bytes of a register."""
 FULL = 0.85

@@ -51,9 +51,18 @@ STEPS = 4
 
 def plans(view: KernelView, target: Target) -> Iterator[Plan]:
     """Plans for a kernel over rows, best first; none for kernels of other classes."""
-    kinds = rows_in_steps(view) if target.machine.is_gpu and not target.settings.use_global else None
-    row = None if kinds is None else _row(kinds)
-    if kinds is None or row is None or not _is_plain(kinds, target):
+    kinds = _kinds(view, target)
+    if kinds is not None:
+        yield from _plans(kinds, target)
+
+
+def _kinds(view: KernelView, target: Target) -> RowsInSteps | None:
+    return rows_in_steps(view) if target.machine.is_gpu and not target.settings.use_global else None
+
+
+def _plans(kinds: RowsInSteps, target: Target) -> Iterator[Plan]:
+    row = _row(kinds)
+    if row is None or not _is_plain(kinds, target):
         return
     room = _room(target)
     space = _Space(kinds, row, target.machine.cores)
@@ -73,7 +82,8 @@ def _room(target: Target) -> int:
 
 def weighed(view: KernelView, target: Target) -> tuple[float, float] | None:
     """Seconds that the kernel is expected to take, and those of its parts as kernels of their own; None where it has no plan."""
-    kinds, plan = rows_in_steps(view), next(plans(view, target), None)
+    kinds = _kinds(view, target)
+    plan = None if kinds is None else next(_plans(kinds, target), None)
     if kinds is None or plan is None:
         return None
     return estimate(build_rows_in_steps(kinds, plan), target).seconds, _apart(kinds, target)

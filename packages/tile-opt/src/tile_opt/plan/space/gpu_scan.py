@@ -11,6 +11,7 @@ from tile_ir.target import Target
 
 from tile_opt.kernel.strides import flat_stride
 from tile_opt.kernel.view import KernelView, Stage, Use
+from tile_opt.model.contraction import SECTOR
 from tile_opt.plan.plan import Across, Cover, Level, Plan, Reduction, Staging
 from tile_opt.plan.steps.group_scan import moving_uses, shareable
 
@@ -28,8 +29,6 @@ WIDEST_GROUP = 1024
 """Items of a group that reads few rows from where they are."""
 NEIGHBOURS = 32
 """Rows of a group that are neighbours in memory, where there are groups for every compute unit."""
-SECTOR = 32
-"""Bytes of neighbours that are fetched together."""
 BUSY_UNITS = 0.9
 """Groups for each compute unit, below which narrower ones are better."""
 BUSY = 1024

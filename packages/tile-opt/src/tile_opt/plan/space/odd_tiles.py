@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise, product
 from math import prod
 
+from tile_opt.model.contraction import SECTOR
 from tile_opt.plan.steps.group_transpose import shares
 
 SHORTEST, LONGEST, VERY_LONG = 40, 160, 1024
@@ -26,8 +27,6 @@ EACH = (6, 32)
 """Elements of an item, at least and at most: all of them are under way at once."""
 WASTE = 1.1
 """Times as many iterations as there are that the parts of one loop may have."""
-SECTOR = 32
-"""Bytes of memory that are fetched or stored together."""
 STORED = 3
 """Times what it costs to fetch a part of a sector that it costs to store one."""
 SMALL, LARGE = 4096, 1.1
