@@ -12,8 +12,6 @@ from tile_runtime.arguments import input_type
 from tile_runtime.ops.moving import expanded
 from tile_runtime.ops.text import cast, expression, listed, literal
 from tile_runtime.ops.values import Array, Value, apply, dtype_of, is_known, parsed
-from tile_runtime.symbols import Symbol
-from tile_runtime.symbols import constant as known
 
 FOLDED = 1 << 14
 """Elements up to which what is known is computed while a module is lowered."""
@@ -84,8 +82,3 @@ def counted(shape: Sequence[int], axis: int, dtype: DType = DType.INT32) -> Arra
     """The number of each cell along an axis, broadcast along the others."""
     row = np.arange(shape[axis]).astype(dtype.numpy)
     return np.broadcast_to(row.reshape([-1 if k == axis else 1 for k in range(len(shape))]), tuple(shape))
-
-
-def symbol(value: Value) -> Symbol:
-    """A value as a symbol: numbers that are known are a constant."""
-    return known(np.array(value, order="C")) if is_known(value) else value

@@ -11,10 +11,9 @@ from typing import Any
 
 from tile_ir.program.nodes import TensorType
 from tile_runtime.compose import Composition
-from tile_runtime.ops.values import Value, dtype_of
+from tile_runtime.ops.values import Value, dtype_of, symbol
 from tile_runtime.symbols import Symbol, placeholder, roots
 
-from tile_jax.lowering.elements import symbol
 from tile_jax.program import DeviceStep, Program, Step
 
 Slots = tuple[int, ...]

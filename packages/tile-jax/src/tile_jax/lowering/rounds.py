@@ -12,12 +12,12 @@ from tile_runtime.arguments import input_type
 from tile_runtime.loops import scan
 from tile_runtime.ops.moving import flipped, reshaped
 from tile_runtime.ops.text import at, contraction, function, names
-from tile_runtime.ops.values import Array, Value, apply, is_known
+from tile_runtime.ops.values import Array, Value, apply, is_known, symbol
 from tile_runtime.symbols import Application, Symbol
 from tile_runtime.symbols import constant as known
 
 from tile_jax.lowering.counting import Counter
-from tile_jax.lowering.elements import full, symbol
+from tile_jax.lowering.elements import full
 from tile_jax.lowering.errors import Unlooped
 from tile_jax.lowering.op import Op
 from tile_jax.lowering.walk import TOKEN, Poison, Poisoned

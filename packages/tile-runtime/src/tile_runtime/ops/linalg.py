@@ -5,12 +5,14 @@ Matrices are the last two axes of float32 or float64; the axes before them count
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from tile_runtime.loops import scan
 from tile_runtime.ops.moving import flipped, permuted
 from tile_runtime.ops.text import Shape, at, contraction, function, listed, names, reshaped
-from tile_runtime.ops.values import Value, apply, dtype_of, is_known
+from tile_runtime.ops.values import Value, apply, dtype_of, symbol
 from tile_runtime.symbols import Symbol, constant
 
 
@@ -22,7 +24,7 @@ def turned(value: Value) -> Value:
 
 def cholesky(matrix: Value) -> Symbol:
     """The lower triangle L of ``L @ L.T``, of which the lower triangle is read; NaN where it is not positive definite."""
-    shape, whole = tuple(matrix.shape), _symbol(matrix)
+    shape, whole = tuple(matrix.shape), symbol(matrix)
     text = _column(shape)
 
     def step(triangle: Symbol, k: Symbol) -> tuple[Symbol, None]:
@@ -45,13 +47,13 @@ def lu(matrix: Value) -> tuple[Symbol, Value]:
     """L below the diagonal, where L itself has ones, and U on and above it; and the row each row was swapped with (int32)."""
     *stack, height, width = matrix.shape
     if not min(height, width):
-        return _symbol(matrix), np.zeros((*stack, 0), np.int32)
+        return symbol(matrix), np.zeros((*stack, 0), np.int32)
     text = _elimination((*stack, height, width))
 
     def step(factors: Symbol, k: Symbol) -> tuple[Symbol, Symbol]:
         return apply(text, factors, k)
 
-    found, swaps = scan(step, _symbol(matrix), _numbers(min(height, width)))
+    found, swaps = scan(step, symbol(matrix), _numbers(min(height, width)))
     return found, permuted(swaps, (*range(1, len(stack) + 1), 0))
 
 
@@ -60,17 +62,16 @@ def order(swaps: Value, height: int) -> Value:
     stack = tuple(swaps.shape[:-1])
     axis = len(stack)
     rows = (*stack, height)
-    index, one = names(axis, "b"), reshaped("P", (*stack, 1))
-    places = f"R = index(I, {axis}) == K ? {one} : (index(I, {axis}) == {one} ? K : index(I, {axis}));"
+    index = names(axis, "b")
     moved = contraction("Y", rows, (*index, "i"), "=", at("I", (*index, at("R", (*index, "i")))))
-    text = function("IPK", "Y", places, moved)
+    text = function("IPK", "Y", _swapped("I", stack), moved)
 
     def step(now: Symbol, row: tuple[Symbol, Symbol]) -> tuple[Symbol, None]:
         return apply(text, now, *row), None
 
     start = constant(np.array(np.broadcast_to(np.arange(height, dtype=np.int32), rows)))
     by_round = permuted(swaps, (axis, *range(axis)))
-    return scan(step, start, (_symbol(by_round), _numbers(swaps.shape[-1])))[0]
+    return scan(step, start, (symbol(by_round), _numbers(swaps.shape[-1])))[0]
 
 
 def solved_by(factors: Value, swaps: Value, right: Value, *, turn: bool = False) -> Value:
@@ -93,12 +94,14 @@ def _rows(value: Value, where: Value) -> Value:
     return apply(function("XI", "Y", contraction("Y", value.shape, (*stack, "i", "j"), "=", taken)), value, where)
 
 
+def _swapped(rows: str, stack: Sequence[int]) -> str:
+    """R: the places of rows after row K of each matrix and row P have changed places; `rows` names a [..., height]."""
+    place, other = f"index({rows}, {len(stack)})", reshaped("P", (*stack, 1))
+    return f"R = {place} == K ? {other} : ({place} == {other} ? K : {place});"
+
+
 def _numbers(count: int) -> Symbol:
     return constant(np.arange(count, dtype=np.int32))
-
-
-def _symbol(value: Value) -> Symbol:
-    return constant(np.array(value, order="C")) if is_known(value) else value
 
 
 # --- one round ----------------------------------------------------------------------------------------
@@ -125,7 +128,7 @@ def _solved(matrix: Value, right: Value, unit: bool) -> Value:
     shape, size = tuple(right.shape), matrix.shape[-1]
     rank = len(shape)
     below = function("A", "S", f"S = index(A, {rank - 1}) < index(A, {rank - 2}) ? A : 0;")
-    whole, given = _symbol(matrix), _symbol(right)
+    whole, given = symbol(matrix), symbol(right)
     strict = apply(below, whole)
     stack = names(rank - 2, "b")
     rows = (*shape[:-2], 1, shape[-1])
@@ -149,13 +152,13 @@ def _elimination(shape: Shape) -> str:
     *ahead, height, width = shape
     axis, stack = len(ahead), names(len(ahead), "b")
     rows, columns = (*ahead, height), (*ahead, width)
-    one, row, column = (reshaped(x, s) for x, s in (("P", (*ahead, 1)), ("U", (*ahead, 1, width)), ("L", (*rows, 1))))
+    row, column = reshaped("U", (*ahead, 1, width)), reshaped("L", (*rows, 1))
     return function(
         "AK", "YP",
         contraction("C", rows, (*stack, "i"), "=", at("A", (*stack, "i", "K[]"))),
         f"Q = index(C, {axis}) < K ? -1 : abs(C);",
         f"P = argmax(Q, {axis});",
-        f"R = index(C, {axis}) == K ? {one} : (index(C, {axis}) == {one} ? K : index(C, {axis}));",
+        _swapped("C", ahead),
         contraction("W", shape, (*stack, "i", "j"), "=", at("A", (*stack, at("R", (*stack, "i")), "j"))),
         contraction("V", rows, (*stack, "i"), "=", at("W", (*stack, "i", "K[]"))),
         contraction("D", (*ahead, 1), (*stack, "0"), "=", at("V", (*stack, "K[]"))),

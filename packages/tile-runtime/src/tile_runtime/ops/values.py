@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard, cast
 import numpy as np
 from tile_ir.dtype import DType, from_numpy
 
-from tile_runtime.symbols import Symbol
+from tile_runtime.symbols import Symbol, constant
 from tile_runtime.symbols import apply as apply_function
 
 if TYPE_CHECKING:
@@ -29,6 +29,11 @@ class NotInTile(Exception):
 def is_known(value: Value) -> TypeGuard[Array]:
     """Whether nothing has to be computed to have its numbers."""
     return isinstance(value, np.ndarray)
+
+
+def symbol(value: Value) -> Symbol:
+    """A value as a symbol: numbers that are known are a constant."""
+    return constant(np.array(value, order="C")) if is_known(value) else value
 
 
 @cache

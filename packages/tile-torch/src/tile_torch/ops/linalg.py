@@ -70,8 +70,13 @@ def lu_factor(
 def lu_solve(
     call: Call, factors: Value, pivots: Value, other: Value, *, left: bool = True, adjoint: bool = False
 ) -> Value:
+    return _by_factors(factors, _from_zero(pivots), other, left, adjoint)
+
+
+def _by_factors(factors: Value, swaps: Value, other: Value, left: bool, adjoint: bool = False) -> Value:
+    """X of ``A X = B``, of ``X A = B``, or of these with A turned; `swaps` count from 0."""
     factors, right = _together(factors, other)
-    swaps = expanded(_from_zero(pivots), (*factors.shape[:-2], pivots.shape[-1]))
+    swaps = expanded(swaps, (*factors.shape[:-2], swaps.shape[-1]))
     if left:
         return linalg.solved_by(factors, swaps, right, turn=adjoint)
     return turned(linalg.solved_by(factors, swaps, turned(right), turn=not adjoint))
@@ -112,7 +117,7 @@ def solve(
     factors, swaps = linalg.lu(input)
     is_vector = len(other.shape) == 1 or tuple(other.shape) == tuple(input.shape[:-1])
     right = reshaped(other, (*other.shape, 1)) if is_vector else other
-    found = lu_solve(call, factors, _from_one(swaps), right, left=left or is_vector)
+    found = _by_factors(factors, swaps, right, left or is_vector)
     return reshaped(found, call.shape), factors, _from_one(swaps), _zero_pivot(factors, call.type(3)[0])
 
 

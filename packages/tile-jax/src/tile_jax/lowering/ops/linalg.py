@@ -5,9 +5,9 @@ from __future__ import annotations
 from tile_ir.dtype import DType
 from tile_runtime.ops import linalg
 from tile_runtime.ops.linalg import turned
-from tile_runtime.ops.values import Value
+from tile_runtime.ops.values import Value, symbol
 
-from tile_jax.lowering.elements import converted, full, symbol
+from tile_jax.lowering.elements import converted, full
 from tile_jax.lowering.op import Op
 from tile_jax.lowering.registry import operation
 

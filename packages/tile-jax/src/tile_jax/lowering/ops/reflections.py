@@ -7,11 +7,11 @@ from tile_ir.dtype import DType
 from tile_runtime.loops import scan
 from tile_runtime.ops.moving import permuted
 from tile_runtime.ops.text import at, contraction, function, names
-from tile_runtime.ops.values import Value, apply, dtype_of
+from tile_runtime.ops.values import Value, apply, dtype_of, symbol
 from tile_runtime.symbols import Symbol
 from tile_runtime.symbols import constant as known
 
-from tile_jax.lowering.elements import converted, counted, elementwise, full, symbol
+from tile_jax.lowering.elements import converted, counted, elementwise, full
 from tile_jax.lowering.op import Op, Shape
 from tile_jax.lowering.ops.moving import placed
 

@@ -12,11 +12,11 @@ from tile_ir.dtype import DType
 from tile_runtime.loops import scan
 from tile_runtime.ops.moving import padded, permuted, sliced
 from tile_runtime.ops.text import Names, at, contraction, function, names
-from tile_runtime.ops.values import Value, apply, dtype_of, is_known
+from tile_runtime.ops.values import Value, apply, dtype_of, is_known, symbol
 from tile_runtime.symbols import Symbol
 
 from tile_jax.lowering.dimensions import scatter_numbers
-from tile_jax.lowering.elements import converted, counted, elementwise, full, symbol, where
+from tile_jax.lowering.elements import converted, counted, elementwise, full, where
 from tile_jax.lowering.op import Op, Shape
 from tile_jax.lowering.ops.gather import cells, clamped, component
 from tile_jax.lowering.ops.moving import placed, reshaped
