@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tile_ir.diagnostics import Diagnostic, TileSyntaxError
 from tile_ir.dtype import DType
+from tile_ir.recent import Recent
 
 from tile_runtime.arguments import collect, input_type
 from tile_runtime.checks import check_function, wrong_kind
@@ -91,7 +92,7 @@ class Function(BaseFunction):
             from tile_runtime.dynamic import inputs_with
 
             self.dynamic = inputs_with(dynamic, self.syntax)
-        self._programs: dict[tuple[tuple[str, TensorType], ...], Program] = {}
+        self._programs: Recent[tuple[tuple[str, TensorType], ...], Program] = Recent(PROGRAMS)
         """Typed programs by the types of the inputs: compositions apply a function many times."""
 
     @staticmethod
@@ -129,16 +130,12 @@ class Function(BaseFunction):
         return tile_lang.parse(Source(self.source, self._file))
 
     def bind(self, types: Mapping[str, TensorType]) -> Program:
-        key = tuple(types.items())
-        found = self._programs.get(key)
-        if found is None:
-            import tile_lang
+        return self._programs.get(tuple(types.items()), lambda: self._bound(types))
 
-            found = tile_lang.bind(self.syntax, types, name=self.name)
-            if len(self._programs) >= PROGRAMS:
-                self._programs.clear()
-            self._programs[key] = found
-        return found
+    def _bound(self, types: Mapping[str, TensorType]) -> Program:
+        import tile_lang
+
+        return tile_lang.bind(self.syntax, types, name=self.name)
 
     def __str__(self) -> str:
         return self.source

@@ -9,7 +9,6 @@ tensors of the same types, compiles nothing. Python numbers are inputs, not part
 from __future__ import annotations
 
 import hashlib
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
@@ -19,6 +18,7 @@ import numpy as np
 from tile_hal.interfaces import Buffer, Device, Event
 from tile_ir import forking
 from tile_ir.dtype import from_numpy
+from tile_ir.recent import Recent
 
 from tile_runtime import hazards
 from tile_runtime.arrays import Array
@@ -40,7 +40,7 @@ WHOLE = 4096
 _lock = forking.rlock()
 _pending: WeakValueDictionary[int, Pending] = WeakValueDictionary()
 """What waits, by the id of the symbol that it will hold."""
-_programs: OrderedDict[Hashable, Composition] = OrderedDict()
+_programs: Recent[Hashable, Composition] = Recent(PROGRAMS)
 
 
 class Leaf(Symbol):
@@ -181,16 +181,13 @@ def _become(tensor: Pending, value: Tensor) -> None:
 def _program(graph: _Graph, results: Sequence[Pending]) -> Composition:
     places = {id(s): n for n, s in enumerate(graph.symbols)}
     key = (graph.key, tuple(places[id(t.expression)] for t in results))
-    found = _programs.get(key)
-    if found is None:
+
+    def made() -> Composition:
         from tile_runtime.compose import compose
 
-        found = compose(graph.leaves, {f"R{k}": t.expression for k, t in enumerate(results)})
-        while len(_programs) >= PROGRAMS:
-            _programs.popitem(last=False)
-        _programs[key] = found
-    _programs.move_to_end(key)
-    return found
+        return compose(graph.leaves, {f"R{k}": t.expression for k, t in enumerate(results)})
+
+    return _programs.get(key, made)
 
 
 @dataclass(slots=True)

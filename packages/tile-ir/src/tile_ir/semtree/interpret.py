@@ -9,7 +9,6 @@ sub-groups across one go unseen.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import product
@@ -17,8 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from tile_ir import forking, numerics
+from tile_ir import numerics
 from tile_ir.emit.walker import walk_statements
+from tile_ir.recent import Recent
 from tile_ir.semtree import scalars
 from tile_ir.semtree.closures import Compiled, Event, Waiting, compile_function
 from tile_ir.semtree.closures_matrix import Collective, lanes_product, load_matrices
@@ -61,24 +61,18 @@ def launch(function: Function, groups: Triple, buffers: Sequence[Any], check_rac
 
 
 _CACHE_SIZE = 64
-_cache: OrderedDict[tuple[int, bool], tuple[Function, Compiled]] = OrderedDict()
-_lock = forking.lock()
+_kept: Recent[tuple[int, bool], tuple[Function, Compiled]] = Recent(_CACHE_SIZE)
+"""By the identity of a function, which its entry keeps alive, so that an equal one means the same object."""
 
 
 def _compiled(function: Function, checked: bool) -> Compiled:
     """Compile once per function object (nodes may be too deep to hash)."""
-    key = (id(function), checked)
-    with _lock:
-        entry = _cache.get(key)
-    if entry is not None and entry[0] is function:
-        return entry[1]
-    verify(function)
-    compiled = compile_function(function, checked)
-    with _lock:
-        _cache[key] = (function, compiled)
-        while len(_cache) > _CACHE_SIZE:
-            _cache.popitem(last=False)
-    return compiled
+
+    def verified() -> tuple[Function, Compiled]:
+        verify(function)
+        return function, compile_function(function, checked)
+
+    return _kept.get((id(function), checked), verified)[1]
 
 
 def _counted(function: Function, buffers: Sequence[Any]) -> Sequence[Any]:

@@ -8,11 +8,10 @@ different buffers have one hash (the caller keeps which buffer is which).
 from __future__ import annotations
 
 import hashlib
-from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from tile_ir import forking
+from tile_ir.recent import Recent
 from tile_ir.stripe.affine import DivMod, Quasi
 from tile_ir.stripe.nodes import (
     Block,
@@ -36,25 +35,13 @@ from tile_ir.stripe.nodes import (
 )
 
 _CACHE_SIZE = 512
-_cache: OrderedDict[int, tuple[Block, str]] = OrderedDict()
-_lock = forking.lock()
+_hashes: Recent[int, tuple[Block, str]] = Recent(_CACHE_SIZE)
+"""By the identity of a block, which its entry keeps alive, so that an equal one means the same object."""
 
 
 def structural_hash(block: Block) -> str:
     """SHA-256 (hex) of the block's structure; cached by object, because blocks are immutable."""
-    key = id(block)
-    with _lock:
-        known = _cache.get(key)
-        # The entry keeps its block alive, so an equal id means the same object.
-        if known is not None:
-            _cache.move_to_end(key)
-            return known[1]
-    result = _digest(_parts(block))
-    with _lock:
-        _cache[key] = (block, result)
-        if len(_cache) > _CACHE_SIZE:
-            _cache.popitem(last=False)
-    return result
+    return _hashes.get(id(block), lambda: (block, _digest(_parts(block))))[1]
 
 
 def hash_without_constants(block: Block) -> str:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-
-from tile_ir import forking
 from tile_ir.dtype import DType
 from tile_ir.frozen import frozen
 from tile_ir.ops import OPS, ROUNDINGS, Signature
+from tile_ir.recent import Recent
 from tile_ir.stripe.nodes import Const, Load, Op, Statement, Store
 from tile_ir.stripe.walk import index_names
 
@@ -31,24 +29,13 @@ class BodyFacts:
 
 
 _KEPT = 1 << 10
-_cache: OrderedDict[int, tuple[Body, BodyFacts]] = OrderedDict()
-_lock = forking.lock()
+_facts: Recent[int, tuple[Body, BodyFacts]] = Recent(_KEPT)
+"""By the identity of a body, which its entry keeps alive, so that an equal one means the same object."""
 
 
 def facts(body: Body) -> BodyFacts:
     """The summary of a body, by the identity of its tuple."""
-    with _lock:
-        known = _cache.get(id(body))
-        # The entry keeps its body alive, so that an equal id means the same object.
-        if known is not None:
-            _cache.move_to_end(id(body))
-            return known[1]
-    found = _summary(body)
-    with _lock:
-        _cache[id(body)] = (body, found)
-        if len(_cache) > _KEPT:
-            _cache.popitem(last=False)
-    return found
+    return _facts.get(id(body), lambda: (body, _summary(body)))[1]
 
 
 def _summary(body: Body) -> BodyFacts:
