@@ -59,6 +59,29 @@ def test_a_new_size_compiles_nothing_once_its_pieces_are_there(caplog: pytest.Lo
     assert len(caplog.records) - compiled <= 3  # 1, 2 and 32
 
 
+def test_sizes_of_calls_displace_no_pieces() -> None:
+    function = tile.Function(LAYER + "// pieces", dynamic="N")
+    evaluator = tile.Evaluator("llvm")
+    for rows in range(1, 33):
+        evaluator(function, *_arguments(rows, 4))
+    assert len(evaluator._pieces) == 4  # pyright: ignore[reportPrivateUsage] - of 4, 8, 16 and 32 rows
+
+
+def test_only_pieces_are_tuned(monkeypatch: pytest.MonkeyPatch) -> None:
+    tuned: list[tuple[int, ...]] = []
+
+    def best(lowered: Any, trials: int) -> Any:
+        tuned.append(lowered.program.inputs[0].type.shape)
+        return lowered
+
+    monkeypatch.setattr("tile_runtime.tuning.best", best)
+    function = tile.Function(LAYER, dynamic="N")
+    evaluator = tile.Evaluator("llvm", tile_trials=2)
+    for rows in (12, 13, 20, 24):
+        evaluator.lower(function, *_arguments(rows, 4))
+    assert tuned == [(8, 4), (4, 4), (16, 4)]
+
+
 def test_tensors_outputs_of_the_caller_and_bare_inputs() -> None:
     function = tile.Function("function (X[N, K], W[K]) -> (Y, Z, V) { Y = X * W; Z = X; V = W + 1; }", dynamic="N")
     x, w = np.arange(44, dtype=np.float32).reshape(11, 4), np.arange(4, dtype=np.float32)

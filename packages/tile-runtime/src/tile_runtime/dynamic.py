@@ -12,6 +12,7 @@ from tile_hal.joined import JoinedLibrary
 from tile_ir.diagnostics import Diagnostic, TileDeviceError, TileTypeError
 from tile_ir.kernels import BufferKind, KernelList
 from tile_ir.program.nodes import Program, TensorType
+from tile_ir.recent import Recent
 
 from tile_runtime.function import PROGRAMS, BaseFunction
 from tile_runtime.lowered import Lowered
@@ -58,40 +59,34 @@ class Resizable(BaseFunction):
         self.name, self.inputs, self.outputs = first.name, first.inputs, first.outputs
         self.dynamic, self.key = dynamic, key
         self._again = again
-        self._programs: dict[tuple[TensorType, ...], Program] = {}
+        self._programs: Recent[tuple[TensorType, ...], Program] = Recent(PROGRAMS)
 
     def bind(self, types: Types) -> Program:
         key = tuple(types[n] for n in self.inputs)
-        found = self._programs.get(key)
-        if found is None:
-            if len(self._programs) >= PROGRAMS:
-                self._programs.clear()
-            found = self._programs[key] = self._again(key)
-        return found
+        return self._programs.get(key, lambda: self._again(key))
 
 
-def by_rows(function: Signature, types: Types, lower: Callable[[Types], Lowered]) -> Lowered:
-    """`function` for these types, by pieces that `lower` gives for types with other numbers of rows.
+def by_rows(function: Signature, types: Types, whole: Lowered, lower: Callable[[Types], Lowered]) -> Lowered:
+    """`function` for these types, by pieces that `lower` gives for numbers of rows that calls share; `whole` is not compiled.
 
     TileTypeError (TILE-E547) where the function does not compute each row from that row of its inputs alone.
     """
     from tile_opt.rows import least_rows, row_values, runs
 
     rows = _rows(function, types)
-    whole = function.bind(types)
-    values = row_values(whole, _with_one_more(function, types, rows))
+    program = function.bind(types)
+    values = row_values(program, _with_one_more(function, types, rows))
     if rows == 0:
         return lower(types)
-    first = lower(types)
-    known, named = whole.types(), {p.name for p in whole.inputs} | {value for _, value in whole.outputs}
-    align = first.target.settings.view_align
+    known, named = program.types(), {p.name for p in program.inputs} | {value for _, value in program.outputs}
+    align = whole.target.settings.view_align
     parts = runs(rows, least_rows((known[n].nbytes // rows for n in values & named), align))
     if len(parts) == 1 and not parts[0].filled:
-        return first
+        return lower(types)
     pieces = {part.rows: lower(_resized(function, types, part.rows)) for part in parts}
     for piece in pieces.values():
-        row_values(whole, piece.program)
-    return RowsLowered(first, values, parts, pieces)
+        row_values(program, piece.program)
+    return RowsLowered(whole, values, parts, pieces)
 
 
 def _rows(function: Signature, types: Types) -> int:

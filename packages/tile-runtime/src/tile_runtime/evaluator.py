@@ -11,6 +11,7 @@ import numpy as np
 from tile_hal.interfaces import Device, MemoryUsage
 from tile_ir import forking
 from tile_ir.diagnostics import Diagnostic, TileShapeWarning, TileTypeError, warn_user
+from tile_ir.recent import Recent
 from tile_ir.target import Options
 
 from tile_runtime.arguments import collect, input_type
@@ -92,8 +93,8 @@ class Evaluator:
         self.fast_math = fast_math
         self.tile_trials = checked_count("tile_trials", tile_trials)
         self.programs = ProgramCache(PROGRAMS)
-        self._pieces: dict[CacheKey, Lowered] = {}
-        """Of functions with a dynamic dimension, by their types."""
+        self._pieces: Recent[CacheKey, Lowered] = Recent(PROGRAMS)
+        """Of functions with a dynamic dimension, by their types: what calls of many sizes share."""
         self.plans = read_plans(plans)
         self._updating = forking.lock()
         """Reading tensors and claiming their update is one step, so that no thread's update is lost."""
@@ -309,28 +310,25 @@ class Evaluator:
             return self._lowered(function, types)
         from tile_runtime.dynamic import by_rows
 
-        return by_rows(function, types, partial(self._piece, function))
+        return by_rows(function, types, self._untuned(function, types), partial(self._piece, function))
 
     def _piece(self, function: Signature, types: Mapping[str, TensorType]) -> Lowered:
         """What all calls of a function share whose first dimension is dynamic, for one size of it."""
-        key = (function.key, *types.values())
-        found = self._pieces.get(key)
-        if found is None:
-            if len(self._pieces) >= PROGRAMS:
-                self._pieces.clear()
-            found = self._pieces.setdefault(key, self._lowered(function, types))
-        return found
+        return self._pieces.get((function.key, *types.values()), lambda: self._lowered(function, types))
 
     def _lowered(self, function: Signature, types: Mapping[str, TensorType]) -> Lowered:
-        from tile_runtime.lowered import Lowered
-        from tile_runtime.typed import Typed
-
-        first = Lowered(Typed(function, types), self.device, target=self._target, plans=self.plans)
+        first = self._untuned(function, types)
         if self.fallback is None:
             return self._tuned(first)
         from tile_runtime.fallback import with_fallback
 
         return with_fallback(first, self.fallback, self._tuned)
+
+    def _untuned(self, function: Signature, types: Mapping[str, TensorType]) -> Lowered:
+        from tile_runtime.lowered import Lowered
+        from tile_runtime.typed import Typed
+
+        return Lowered(Typed(function, types), self.device, target=self._target, plans=self.plans)
 
     def _tuned(self, lowered: Lowered) -> Lowered:
         if self.tile_trials == 1:
