@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING
 
 from tile_hal.interfaces import Library
 from tile_hal.joined import JoinedLibrary
-from tile_ir.diagnostics import Diagnostic, TileDeviceError, TileTypeError
+from tile_ir.diagnostics import Diagnostic, TileTypeError
 from tile_ir.kernels import BufferKind, KernelList
 from tile_ir.program.nodes import Program, TensorType
 from tile_ir.recent import Recent
 
 from tile_runtime.function import PROGRAMS, BaseFunction
 from tile_runtime.lowered import Lowered
+from tile_runtime.parts import LoweredInParts, Section
 from tile_runtime.requirements import check_memory
 from tile_runtime.runnable import Runnable
 
 if TYPE_CHECKING:
     from tile_lang.ast import Function as Syntax
-    from tile_opt.compiler import Compiled
     from tile_opt.rows import Run
 
     from tile_runtime.signature import Signature
@@ -112,7 +112,7 @@ def _resized(function: Signature, types: Types, rows: int) -> Types:
     return {n: TensorType(t.dtype, (rows, *t.shape[1:])) if n in dynamic else t for n, t in types.items()}
 
 
-class RowsLowered(Lowered):
+class RowsLowered(LoweredInParts):
     """A function for a number of rows, by `pieces` that are compiled for others, by these."""
 
     def __init__(self, first: Lowered, values: Set[str], parts: Sequence[Run], pieces: Mapping[int, Lowered]) -> None:
@@ -122,11 +122,19 @@ class RowsLowered(Lowered):
         self._values = values
 
     @property
-    def compiled(self) -> Compiled:  # type: ignore[override]
-        """Only the pieces have stages; TileDeviceError says so."""
+    def sections(self) -> Sequence[Section]:
+        return [(f"Piece of {rows} rows:", piece) for rows, piece in self.pieces.items()]
+
+    @property
+    def summary(self) -> str:
+        rows = " + ".join(f"{r.used} of {r.rows}" if r.filled else str(r.used) for r in self.runs)
+        return f"{self.typed.name}: rows {rows}"
+
+    @property
+    def no_stages(self) -> Diagnostic:
         message = f"{self.typed.name!r} runs in pieces of {', '.join(map(str, self.pieces))} rows"
         hint = "look at its pieces: lowered.pieces, by their number of rows, each with stripe, plans and kernels"
-        raise TileDeviceError(Diagnostic("TILE-E523", message, hint=hint))
+        return Diagnostic("TILE-E523", message, hint=hint)
 
     @cached_property
     def runnable(self) -> tuple[Runnable, Library]:
@@ -146,21 +154,6 @@ class RowsLowered(Lowered):
     @property
     def kernels(self) -> KernelList:
         return self.runnable[0].kernels
-
-    @property
-    def source(self) -> str:
-        return "\n".join(piece.source for piece in self.pieces.values())
-
-    @property
-    def asm(self) -> str:
-        return "\n".join(piece.asm for piece in self.pieces.values())
-
-    def explain(self, *, candidates: bool = False, measure: bool = False) -> str:
-        texts = [p.explain(candidates=candidates, measure=measure) for p in self.pieces.values()]
-        heads = [f"Piece of {rows} rows:" for rows in self.pieces]
-        rows = " + ".join(f"{r.used} of {r.rows}" if r.filled else str(r.used) for r in self.runs)
-        whole = f"{self.typed.name}: rows {rows}"
-        return "\n\n".join([whole, *(f"{head}\n{text}" for head, text in zip(heads, texts, strict=True))])
 
 
 def _named(program: Program, kernels: KernelList) -> Runnable:

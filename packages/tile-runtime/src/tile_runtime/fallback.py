@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tile_hal.errors import Code
 from tile_hal.interfaces import Device
@@ -19,13 +19,11 @@ from tile_runtime.division import Part, divide, lacking
 from tile_runtime.executable import Executable
 from tile_runtime.logs import FALLBACK
 from tile_runtime.lowered import Lowered
+from tile_runtime.parts import LoweredInParts, Section
 from tile_runtime.requirements import MISSING
 from tile_runtime.signature import Signature
 from tile_runtime.tensor import Tensor, asarray, copy
 from tile_runtime.typed import Typed
-
-if TYPE_CHECKING:
-    from tile_opt.compiler import Compiled
 
 Tune = Callable[[Lowered], Lowered]
 """What is done to a program before it is compiled."""
@@ -110,7 +108,7 @@ def _lowered(first: Lowered, part: Part, device: Device) -> Lowered:
     return Lowered(Typed(_Fragment(part, first.spans), types), device, target=target)
 
 
-class DividedLowered(Lowered):
+class DividedLowered(LoweredInParts):
     """A program in `parts`, each of which is compiled for its device."""
 
     def __init__(self, first: Lowered, fallback: Device, away: Mapping[str, str], tune: Tune) -> None:
@@ -132,28 +130,23 @@ class DividedLowered(Lowered):
         return f"{self.device.id} cannot run all of the program, these steps run on {self.fallback.id}: {moved}"
 
     @property
-    def compiled(self) -> Compiled:  # type: ignore[override]
-        """Only the parts have kernels; TileDeviceError says so."""
+    def sections(self) -> Sequence[Section]:
+        count = len(self.parts)
+        return [(f"Part {n} of {count}, on {part.device.id}:", part) for n, part in enumerate(self.parts, 1)]
+
+    @property
+    def summary(self) -> str:
+        return self.reason
+
+    @property
+    def no_stages(self) -> Diagnostic:
         message = f"the program runs in {len(self.parts)} parts on {self.device.id} and {self.fallback.id}"
         hint = "look at its parts: lowered.parts, each with stripe, plans and kernels"
-        raise TileDeviceError(Diagnostic("TILE-E523", message, hint=hint))
-
-    @property
-    def source(self) -> str:
-        return "\n".join(part.source for part in self.parts)
-
-    @property
-    def asm(self) -> str:
-        return "\n".join(part.asm for part in self.parts)
+        return Diagnostic("TILE-E523", message, hint=hint)
 
     @cached_property
     def executable(self) -> Executable:
         return DividedExecutable(self.device, self.program, [(p.program, p.executable) for p in self.parts])
-
-    def explain(self, *, candidates: bool = False, measure: bool = False) -> str:
-        texts = [part.explain(candidates=candidates, measure=measure) for part in self.parts]
-        heads = [f"Part {n} of {len(texts)}, on {part.device.id}:" for n, part in enumerate(self.parts, 1)]
-        return "\n\n".join([self.reason, *(f"{head}\n{text}" for head, text in zip(heads, texts, strict=True))])
 
 
 def _place(op: Op) -> str:
