@@ -154,6 +154,16 @@ def test_names_of_tasks_are_the_functions() -> None:
     )
 
 
+def test_only_chunks_of_the_arrays_are_tasks_without_inputs() -> None:
+    """dask holds back what many tasks without inputs give; were it kernels, all chunks would come to lie in memory."""
+    x = da.zeros((12, 12), chunks=4, dtype="float32")
+    y = tile_dask.apply(BLUR, x)
+    graph = tile_dask.apply(tile.vjp(BLUR, wrt=("X",)), x, y).__dask_graph__()
+    first = {key[0] if isinstance(key, tuple) else key for key, task in graph.items() if not task.dependencies}
+    assert sorted(name.rsplit("-", 1)[0] for name in first) == ["blur-kernels", "vjp_blur-kernels", "zeros_like"]
+    assert sum(not task.dependencies for task in graph.values()) == x.npartitions + 2
+
+
 def test_the_partition_is_printed() -> None:
     assert "float32[8, 8]" in tile_dask.partition(BLUR, da.zeros((8, 8), chunks=4, dtype="float32")).explain()
 

@@ -43,12 +43,13 @@ class Graph:
         """Tasks by key, by layer: those of an array are in the layer of its name."""
         self.needs: dict[str, set[str]] = {}
         """The layers that a layer's tasks need."""
-        self._kernels: dict[int, TaskRef] = {}
-        """By the identity of their programs, which the partition and `_combining` keep."""
+        self._kernels: list[Kernel] = []
+        self._numbers: dict[int, int] = {}
+        """The number of a kernel, by the identity of its program, which the partition and `_combining` keep."""
         self._layouts: dict[object, _Layout] = {}
         self._combining: dict[object, Program] = {}
         self._kernel_layer = f"{label}-kernels-{token}"
-        self._layer(self._kernel_layer)
+        self._layer(self._kernel_layer)[self._kernel_layer] = DataNode(self._kernel_layer, self._kernels)
         for stage in partition.stages:
             self._stage(stage)
 
@@ -74,16 +75,24 @@ class Graph:
         program = self._partition.kernel(stage, task)
         given: list[TaskRef] = []
         reads = tuple([self._read(stage.reads[n], box, given) for n, box in task.needs.reads])
-        return Task(key, compute, self._kernel(program, stage.name), task.place, reads, task.needs.numbers, *given)
+        number = self._kernel(program, stage.name)
+        return Task(key, compute, self._all, number, task.place, reads, task.needs.numbers, *given)
 
-    def _kernel(self, program: Program, of: str) -> TaskRef:
-        """The key of a kernel: data of its own, which each worker gets once."""
-        if id(program) not in self._kernels:
-            key = (self._kernel_layer, len(self._kernels))
-            kernel = Kernel(program, f"{self._label}, {of}", self._device)
-            self.layers[self._kernel_layer][key] = DataNode(key, kernel)
-            self._kernels[id(program)] = TaskRef(key)
-        return self._kernels[id(program)]
+    @property
+    def _all(self) -> TaskRef:
+        """All kernels: one piece of data, which each worker gets once.
+
+        One for each kernel would be many tasks without inputs, which dask holds back behind the chunks of the arrays:
+        tasks would wait for their kernels until all chunks are there.
+        """
+        return TaskRef(self._kernel_layer)
+
+    def _kernel(self, program: Program, of: str) -> int:
+        """The number of a kernel."""
+        if id(program) not in self._numbers:
+            self._numbers[id(program)] = len(self._kernels)
+            self._kernels.append(Kernel(program, f"{self._label}, {of}", self._device))
+        return self._numbers[id(program)]
 
     # --- what a task reads ---------------------------------------------------------------------------
 
@@ -137,7 +146,7 @@ class Graph:
         key = (name, *task.place) if last else (f"{name}-combined", *task.place, *node)
         kernel = self._kernel(self._combiner(stage, len(group), tuple(shape), last), stage.name)
         read = Read(tuple(shape), stage.acc.dtype.str, (Piece(_all(shape), None),))
-        self.layers[name][key] = Task(key, compute, kernel, task.place, (read,) * len(group), (), *group)
+        self.layers[name][key] = Task(key, compute, self._all, kernel, task.place, (read,) * len(group), (), *group)
         return TaskRef(key)
 
     def _combiner(self, stage: Stage, count: int, shape: tuple[int, ...], last: bool) -> Program:

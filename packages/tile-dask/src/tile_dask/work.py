@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,10 +30,17 @@ class Read(NamedTuple):
     pieces: tuple[Piece, ...]
 
 
-def compute(kernel: Kernel, place: object, reads: tuple[Read, ...], numbers: tuple[int, ...], *given: Array) -> Array:
-    """A chunk, or a partial result of one, from chunks of other arrays and edges of them."""
+def compute(
+    kernels: Sequence[Kernel],
+    kernel: int,
+    place: object,
+    reads: tuple[Read, ...],
+    numbers: tuple[int, ...],
+    *given: Array,
+) -> Array:
+    """A chunk, or a partial result of one, from chunks of other arrays and edges of them, by one of the kernels."""
     waiting = iter(given)
-    return kernel.run([_assembled(read, waiting) for read in reads], numbers, place)
+    return kernels[kernel].run([_assembled(read, waiting) for read in reads], numbers, place)
 
 
 def edge(chunk: Array, part: Slices) -> Array:
