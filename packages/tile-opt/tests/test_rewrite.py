@@ -25,6 +25,7 @@ from tile_opt.lowering import lower
 from tile_opt.lowering.arena import Touch
 from tile_opt.lowering.constant import fixed_steps
 from tile_opt.program import (
+    ConvertOnce,
     DropDead,
     Factorise,
     Prepack,
@@ -42,6 +43,10 @@ i, j = p(i=1), p(j=1)
 TINY = SplitReduction(chunk_points=2, max_chunks=4)
 EAGER = Factorise(gain=0, worth=0, searched=3)
 SEPARATE = SeparateWindows(gain=0, worth=0)
+NARROW = ConvertOnce(uses=1, least=0)
+ALL: tuple[Rewrite, ...] = (
+    ShareCommon(), DropDead(), EAGER, SEPARATE, Subsample(uses=1), Prepack(least=0), TINY, NARROW
+)  # fmt: skip
 
 
 def same_results(before: Program, after: Program) -> None:
@@ -55,16 +60,13 @@ def same_results(before: Program, after: Program) -> None:
 @given(programs())
 @settings(max_examples=60, suppress_health_check=list(HealthCheck))
 def test_rewrites_keep_the_meaning(program: Program) -> None:
-    same_results(
-        program,
-        rewrite(program, (ShareCommon(), DropDead(), EAGER, SEPARATE, Subsample(uses=1), Prepack(least=0), TINY)),
-    )
+    same_results(program, rewrite(program, ALL))
 
 
 @given(programs(most_ops=3))
 @settings(max_examples=30, suppress_health_check=list(HealthCheck))
 def test_rewritten_programs_translate(program: Program) -> None:
-    after = rewrite(program, (ShareCommon(), DropDead(), EAGER, SEPARATE, Subsample(uses=1), Prepack(least=0), TINY))
+    after = rewrite(program, ALL)
     inputs = random_inputs(program)
     with np.errstate(all="ignore"):
         found, expected = run(to_stripe(after), inputs), evaluate(program, inputs)

@@ -36,6 +36,8 @@ _INTEGER_DIVISION = 12
 _INTEGER_PRODUCT = 2
 _NARROW: Mapping[DType, float] = {DType.FLOAT16: 1, DType.BFLOAT16: 2}
 """Instructions that widen a vector of 16-bit floats, or that store one."""
+_NARROW_ALONE: Mapping[DType, float] = {DType.FLOAT16: 4, DType.BFLOAT16: 3}
+"""Instructions that widen one 16-bit float, and fill a vector with it: it comes from a register of integers."""
 _ROUNDING: Mapping[DType, float] = {DType.FLOAT16: 2, DType.BFLOAT16: 6}
 """Instructions that round a result to 16 bits."""
 _IN_A_ROW = 0.7
@@ -225,8 +227,8 @@ class _Counter:
 
     def _widen(self, access: Access, names: frozenset[str]) -> None:
         if access.dtype in _NARROW:
-            times = self._instances(names) * _NARROW[access.dtype]
-            self._compute("shuffle", times, self._bytes(access.dtype, names))
+            each = _NARROW if self.machine.is_gpu or self._is_vector(names) else _NARROW_ALONE
+            self._compute("shuffle", self._instances(names) * each[access.dtype], self._bytes(access.dtype, names))
 
     def _rearrange(self, access: Access, names: frozenset[str]) -> None:
         """Lanes that are gathered from, or scattered to, several registers."""

@@ -8,6 +8,7 @@ from tile_ir.target import Target
 
 from tile_opt.program.base import Rewrite as Rewrite
 from tile_opt.program.cascade import Cascade as Cascade
+from tile_opt.program.convert_once import ConvertOnce as ConvertOnce
 from tile_opt.program.dead import DropDead as DropDead
 from tile_opt.program.dots import DotProducts as DotProducts
 from tile_opt.program.factorise import Factorise as Factorise
@@ -39,6 +40,7 @@ STANDARD: tuple[Rewrite, ...] = (
     Subsample(),
     Prepack(),
     SplitReduction(),
+    ConvertOnce(),
 )
 """What a compilation for a CPU applies, in order."""
 
