@@ -149,6 +149,18 @@ def test_a_sum_over_chunks_becomes_partial_sums() -> None:
     assert (stage.grid.counts, stage.splits.counts) == ((2, 2), (2,))
 
 
+@pytest.mark.parametrize(("depth", "splits"), [(8, 1), (16, 1), (64, 2), (512, 16)])
+def test_short_chunks_of_a_sum_are_read_together_while_that_is_little_beside_the_result(
+    depth: int, splits: int
+) -> None:
+    rows, along = (32, 32), (4,) * (depth // 4)
+    part = partition(bound(MATMUL, A=(64, depth), B=(depth, 64)), {"A": Grid((rows, along)), "B": Grid((along, rows))})
+    (stage,) = part.stages
+    assert stage.splits.chunks == splits
+    region = stage.walker.region(stage.middle)
+    assert sum(box.size for _, box in region.reads) <= 2 * 32 * 32
+
+
 def test_a_matrix_read_by_rows_and_by_columns_is_read_in_two_boxes() -> None:
     program = bound("function (X[M, K]) -> (C) { C[i, j : M, M] = +(X[i, k] * X[j, k]); }", X=(60, 4))
     part = partition(program, {"X": Grid(((20,) * 3, (4,)))})

@@ -43,6 +43,7 @@ from tile_opt.partition.region import Walker
 from tile_opt.partition.reshape import ReshapeRule
 from tile_opt.partition.rules import Rule, refused
 from tile_opt.partition.scatter import ScatterRule, scatter_cuts, scatter_grid
+from tile_opt.partition.splits import Reduction
 
 
 @dataclass(frozen=True)
@@ -155,7 +156,10 @@ class Stages:
     def _cuts(self, op: Contraction | Scatter, types: dict[str, TensorType]) -> dict[str, tuple[int, ...]]:
         if isinstance(op, Scatter):
             return scatter_cuts(op, self.grids)
-        return follow.reduction_cuts(op, self.domain(op), types, self.grids)
+        domain = self.domain(op)
+        cuts = follow.reduction_cuts(op, domain, types, self.grids)
+        grid = self._wanted.get(op.name) or self._grid(op, types)
+        return Reduction(op, domain, self.sets, grid, types).coarser(cuts)
 
     def _covers(self, op: Contraction | Scatter) -> bool:
         """Every cell of the result is written."""
