@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from tile_runtime import protocol
+
 if TYPE_CHECKING:
     from types import ModuleType
 
@@ -44,11 +46,11 @@ class Operators:
     dtype: DType
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **named: Any) -> Any:
-        """Operators between arrays and Tensors are Tile's; what else NumPy has computes on the host."""
-        name = _UFUNCS.get(ufunc)
-        if name is not None and method == "__call__" and not named:
-            return getattr(_library(), name)(*inputs)
-        return getattr(ufunc, method)(*(np.asarray(v) if isinstance(v, Operators) else v for v in inputs), **named)
+        """Operators between arrays and Tensors, and all functions of Symbols, are Tile's; others compute on the host."""
+        return protocol.ufunc(inputs, ufunc, method, named, Operators)
+
+    def __array_function__(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return protocol.function(func, args, kwargs, Operators)
 
     def __array_namespace__(self, *, api_version: str | None = None) -> ModuleType:
         return _library()
@@ -93,10 +95,15 @@ class Operators:
         """All elements along one axis."""
         return self.reshape(-1)
 
+    ravel = flatten
+
     def squeeze(self, axis: Axes = None) -> Self:
         """Without axes of one element."""
-        ones = tuple(k for k, size in enumerate(self.shape) if size == 1)
-        return _library().squeeze(self, ones if axis is None else axis)
+        return _library().squeeze(self, axis)
+
+    def swapaxes(self, axis1: int, axis2: int) -> Self:
+        """Two axes exchanged."""
+        return _library().swapaxes(self, axis1, axis2)
 
     def astype(self, dtype: npt.DTypeLike | DType) -> Self:
         """Converted as Tile's casts do it: floats to integers towards zero, saturated."""
@@ -104,13 +111,13 @@ class Operators:
 
     # --- aggregations ---------------------------------------------------------------------------------
 
-    def sum(self, axis: Axes = None, keepdims: bool = False) -> Self:
-        """The sum over `axis`, or of all."""
-        return _library().sum(self, axis=axis, keepdims=keepdims)
+    def sum(self, axis: Axes = None, keepdims: bool = False, *, dtype: npt.DTypeLike | DType | None = None) -> Self:
+        """The sum over `axis`, or of all; in `dtype` where that is given."""
+        return _library().sum(self, axis=axis, dtype=dtype, keepdims=keepdims)
 
-    def prod(self, axis: Axes = None, keepdims: bool = False) -> Self:
-        """The product over `axis`, or of all."""
-        return _library().prod(self, axis=axis, keepdims=keepdims)
+    def prod(self, axis: Axes = None, keepdims: bool = False, *, dtype: npt.DTypeLike | DType | None = None) -> Self:
+        """The product over `axis`, or of all; in `dtype` where that is given."""
+        return _library().prod(self, axis=axis, dtype=dtype, keepdims=keepdims)
 
     def max(self, axis: Axes = None, keepdims: bool = False) -> Self:
         """The largest along `axis`, or of all."""
@@ -124,13 +131,13 @@ class Operators:
         """The mean over `axis`, or of all; of integers in float32."""
         return _library().mean(self, axis=axis, keepdims=keepdims)
 
-    def var(self, axis: Axes = None, correction: float = 0.0, keepdims: bool = False) -> Self:
-        """The variance over `axis`, or of all."""
-        return _library().var(self, axis=axis, correction=correction, keepdims=keepdims)
+    def var(self, axis: Axes = None, correction: float = 0.0, keepdims: bool = False, *, ddof: float = 0.0) -> Self:
+        """The variance over `axis`, or of all; `ddof` is NumPy's name of `correction`."""
+        return _library().var(self, axis=axis, correction=correction or ddof, keepdims=keepdims)
 
-    def std(self, axis: Axes = None, correction: float = 0.0, keepdims: bool = False) -> Self:
-        """The standard deviation over `axis`, or of all."""
-        return _library().std(self, axis=axis, correction=correction, keepdims=keepdims)
+    def std(self, axis: Axes = None, correction: float = 0.0, keepdims: bool = False, *, ddof: float = 0.0) -> Self:
+        """The standard deviation over `axis`, or of all; `ddof` is NumPy's name of `correction`."""
+        return _library().std(self, axis=axis, correction=correction or ddof, keepdims=keepdims)
 
     def any(self, axis: Axes = None, keepdims: bool = False) -> Self:
         """Whether one is not zero."""
@@ -148,9 +155,39 @@ class Operators:
         """The place of the first of the smallest along `axis`, or in C order of all (int32)."""
         return _library().argmin(self, axis=axis)
 
+    def argsort(self, axis: int = -1) -> Self:
+        """The places (int32) that put the elements along `axis` in order; equal elements keep theirs."""
+        return _library().argsort(self, axis=axis)
+
     def cumsum(self, axis: int = 0) -> Self:
         """Running sums along `axis`."""
         return _library().cumulative_sum(self, axis=axis)
+
+    def cumprod(self, axis: int = 0) -> Self:
+        """Running products along `axis`."""
+        return _library().cumulative_prod(self, axis=axis)
+
+    # --- elements -------------------------------------------------------------------------------------
+
+    def clip(self, min: Any = None, max: Any = None) -> Self:
+        """At least `min` and at most `max`, as far as they are given."""
+        return _library().clip(self, min, max)
+
+    def round(self, decimals: int = 0) -> Self:
+        """The nearest number of so many decimals; halves go to the even neighbour."""
+        return _library().round(self, decimals)
+
+    def take(self, indices: Any, axis: int | None = None) -> Self:
+        """Parts by number along `axis`, or elements in C order; negative numbers count from the end."""
+        return _library().take(self, indices, axis=axis)
+
+    def dot(self, other: Any) -> Self:
+        """A product of vectors or matrices."""
+        return _library().dot(self, other)
+
+    def __format__(self, form: str) -> str:
+        """One element in a format of numbers; ValueError of several."""
+        return format(np.asarray(self).item(), form) if form else str(self)
 
     # --- indexing and operators -----------------------------------------------------------------------
 
@@ -272,25 +309,3 @@ class Operators:
 
 
 _OPERANDS = (Operators, np.ndarray, np.generic, int, float)
-_UFUNCS: dict[Any, str] = {
-    np.add: "add",
-    np.subtract: "subtract",
-    np.multiply: "multiply",
-    np.divide: "divide",
-    np.floor_divide: "floor_divide",
-    np.remainder: "remainder",
-    np.power: "pow",
-    np.matmul: "matmul",
-    np.bitwise_and: "bitwise_and",
-    np.bitwise_or: "bitwise_or",
-    np.bitwise_xor: "bitwise_xor",
-    np.left_shift: "bitwise_left_shift",
-    np.right_shift: "bitwise_right_shift",
-    np.less: "less",
-    np.less_equal: "less_equal",
-    np.greater: "greater",
-    np.greater_equal: "greater_equal",
-    np.equal: "equal",
-    np.not_equal: "not_equal",
-}
-"""What ``array + tensor`` calls."""

@@ -25,7 +25,7 @@ Where = Device | str | None
 Shape = int | Sequence[int]
 
 
-def asarray(value: Any, /, *, dtype: Dtype = None, device: Where = None, copy: bool | None = None) -> Result:
+def asarray(value: Any, /, dtype: Dtype = None, *, device: Where = None, copy: bool | None = None) -> Result:
     """A Tensor of what NumPy can make an array of; one that is a Tensor there already is itself, unless `copy`."""
     found = value if isinstance(value, Symbol) else made(value, device)
     if dtype is not None and found.dtype is not dtype_of(dtype):
@@ -35,7 +35,7 @@ def asarray(value: Any, /, *, dtype: Dtype = None, device: Where = None, copy: b
     return tensor.asarray(found.numpy(), found.device) if copy and found is value else found
 
 
-def full(shape: Shape, fill_value: float, *, dtype: Dtype = None, device: Where = None) -> Result:
+def full(shape: Shape, fill_value: float, dtype: Dtype = None, *, device: Where = None) -> Result:
     """A Tensor of one number."""
     kind = elementwise.meeting((fill_value,)) if dtype is None else dtype_of(dtype)
     sizes = (shape,) if isinstance(shape, int) else tuple(shape)
@@ -44,17 +44,17 @@ def full(shape: Shape, fill_value: float, *, dtype: Dtype = None, device: Where 
     return tensor.asarray(np.full(sizes, fill_value, kind.numpy), device)
 
 
-def zeros(shape: Shape, *, dtype: Dtype = None, device: Where = None) -> Result:
+def zeros(shape: Shape, dtype: Dtype = None, *, device: Where = None) -> Result:
     """A Tensor of zeros (float32)."""
     return full(shape, 0.0, dtype=dtype, device=device)
 
 
-def ones(shape: Shape, *, dtype: Dtype = None, device: Where = None) -> Result:
+def ones(shape: Shape, dtype: Dtype = None, *, device: Where = None) -> Result:
     """A Tensor of ones (float32)."""
     return full(shape, 1.0, dtype=dtype, device=device)
 
 
-def empty(shape: Shape, *, dtype: Dtype = None, device: Where = None) -> Result:
+def empty(shape: Shape, dtype: Dtype = None, *, device: Where = None) -> Result:
     """A Tensor of whatever the memory holds (float32)."""
     if making.get() and device is None:
         return zeros(shape, dtype=dtype)
@@ -66,28 +66,28 @@ def _place(x: Operand) -> Device | None:
     return x.device if isinstance(x, Tensor) else None
 
 
-def full_like(x: Operand, /, fill_value: float, *, dtype: Dtype = None, device: Where = None) -> Result:
+def full_like(x: Operand, /, fill_value: float, dtype: Dtype = None, *, device: Where = None) -> Result:
     """A Tensor of one number, in the shape and dtype of another, on its device."""
     return full(x.shape, fill_value, dtype=dtype or x.dtype, device=device or _place(x))
 
 
-def zeros_like(x: Operand, /, *, dtype: Dtype = None, device: Where = None) -> Result:
+def zeros_like(x: Operand, /, dtype: Dtype = None, *, device: Where = None) -> Result:
     """Zeros in the shape and dtype of another tensor."""
     return full_like(x, 0, dtype=dtype, device=device)
 
 
-def ones_like(x: Operand, /, *, dtype: Dtype = None, device: Where = None) -> Result:
+def ones_like(x: Operand, /, dtype: Dtype = None, *, device: Where = None) -> Result:
     """Ones in the shape and dtype of another tensor."""
     return full_like(x, 1, dtype=dtype, device=device)
 
 
-def empty_like(x: Operand, /, *, dtype: Dtype = None, device: Where = None) -> Result:
+def empty_like(x: Operand, /, dtype: Dtype = None, *, device: Where = None) -> Result:
     """Whatever the memory holds, in the shape and dtype of another tensor."""
     return empty(x.shape, dtype=dtype or x.dtype, device=device or _place(x))
 
 
 def arange(
-    start: float, /, stop: float | None = None, step: float = 1, *, dtype: Dtype = None, device: Where = None
+    start: float, /, stop: float | None = None, step: float = 1, dtype: Dtype = None, *, device: Where = None
 ) -> Result:
     """Numbers from `start` (0) to before `stop`: int32, or float32 where one of them is a float."""
     low, high = (0, start) if stop is None else (start, stop)
@@ -96,25 +96,25 @@ def arange(
 
 
 def linspace(
-    start: float, stop: float, /, num: int, *, dtype: Dtype = None, device: Where = None, endpoint: bool = True
+    start: float, stop: float, /, num: int = 50, *, dtype: Dtype = None, device: Where = None, endpoint: bool = True
 ) -> Result:
     """`num` numbers at equal distances (float32)."""
     kind = DType.FLOAT32 if dtype is None else dtype_of(dtype)
     return made(np.linspace(start, stop, num, endpoint=endpoint).astype(kind.numpy), device)
 
 
-def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Dtype = None, device: Where = None) -> Result:
+def eye(n_rows: int, n_cols: int | None = None, /, k: int = 0, dtype: Dtype = None, *, device: Where = None) -> Result:
     """Ones on diagonal `k`, zeros beside it (float32)."""
     kind = DType.FLOAT32 if dtype is None else dtype_of(dtype)
     return made(np.eye(n_rows, n_cols, k, kind.numpy), device)
 
 
-def tril(x: Operand, /, *, k: int = 0) -> Result:
+def tril(x: Operand, /, k: int = 0) -> Result:
     """What is on diagonal `k` or below; zeros above."""
     return where(_below(x, k), x, False)
 
 
-def triu(x: Operand, /, *, k: int = 0) -> Result:
+def triu(x: Operand, /, k: int = 0) -> Result:
     """What is on diagonal `k` or above; zeros below."""
     return where(_below(x, k - 1), False, x)
 

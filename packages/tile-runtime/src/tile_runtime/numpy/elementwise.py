@@ -36,7 +36,7 @@ square, reciprocal, sqrt, exp, expm1 = map(_unary, ("square", "reciprocal", "sqr
 log, log1p, log2, log10, erf = map(_unary, ("log", "log1p", "log2", "log10", "erf"))
 sin, cos, tan, asin, acos, atan = map(_unary, ("sin", "cos", "tan", "asin", "acos", "atan"))
 sinh, cosh, tanh, asinh, acosh, atanh = map(_unary, ("sinh", "cosh", "tanh", "asinh", "acosh", "atanh"))
-ceil, floor, trunc, round = map(_unary, ("ceil", "floor", "trunc", "round"))
+ceil, floor, trunc = map(_unary, ("ceil", "floor", "trunc"))
 isnan, isinf, isfinite, logical_not, bitwise_invert = map(
     _unary, ("isnan", "isinf", "isfinite", "logical_not", "bitwise_invert")
 )
@@ -57,6 +57,14 @@ def pow(x1: Operand, x2: Operand, /) -> Result:
         return called(partial(elementwise.powered, exponent=x2), x1)
     met = elementwise.meeting((x1, x2))
     return called(elementwise.powered, *(elementwise.as_tensor(v, met) for v in (x1, x2)))
+
+
+def round(x: Operand, /, decimals: int = 0) -> Result:
+    """The nearest number of so many decimals; halves go to the even neighbour."""
+    if not decimals:
+        return elementary("round", x)
+    scale = 10.0**decimals
+    return divide(elementary("round", multiply(x, scale)), scale)
 
 
 def where(condition: Operand, x1: Operand, x2: Operand, /) -> Result:

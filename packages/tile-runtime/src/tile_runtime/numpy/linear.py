@@ -8,8 +8,8 @@ from functools import partial
 import numpy as np
 
 from tile_runtime.arrays import dtype_of
-from tile_runtime.numpy.elementwise import multiply
-from tile_runtime.numpy.manipulation import expand_dims, permute_dims
+from tile_runtime.numpy.elementwise import multiply, subtract
+from tile_runtime.numpy.manipulation import concat, expand_dims, indexed, permute_dims, reshape
 from tile_runtime.numpy.operands import Operand, Result, axis_of, called
 from tile_runtime.numpy.statistical import sum
 from tile_runtime.ops import einsum as summing
@@ -34,7 +34,7 @@ def einsum(equation: str, /, *operands: Operand) -> Result:
     return called(partial(summing.einsum, equation), *operands)
 
 
-def tensordot(x1: Operand, x2: Operand, /, *, axes: int | tuple[Sequence[int], Sequence[int]] = 2) -> Result:
+def tensordot(x1: Operand, x2: Operand, /, axes: int | tuple[Sequence[int], Sequence[int]] = 2) -> Result:
     """Summed over the last `axes` of one and the first of the other, or over the axes that are named."""
     if isinstance(axes, int):
         axes = (range(len(x1.shape) - axes, len(x1.shape)), range(axes))
@@ -62,7 +62,48 @@ def outer(x1: Operand, x2: Operand, /) -> Result:
     return multiply(expand_dims(x1, axis=1), expand_dims(x2, axis=0))
 
 
-def trace(x: Operand, /, *, offset: int = 0) -> Result:
+def trace(x: Operand, /, offset: int = 0) -> Result:
     """The sum of a diagonal of the last two axes."""
     ones = np.eye(*x.shape[-2:], k=offset, dtype=dtype_of(x.dtype).numpy)
     return sum(multiply(x, ones), axis=(-2, -1))
+
+
+def dot(x1: Operand, x2: Operand, /) -> Result:
+    """As NumPy's: a product of numbers, vectors or matrices; of more axes, over the last of one and the last but one of the other."""
+    ranks = len(x1.shape), len(x2.shape)
+    if 0 in ranks:
+        return multiply(x1, x2)
+    return tensordot(x1, x2, ([-1], [max(ranks[1] - 2, 0)])) if ranks[1] > 2 else matmul(x1, x2)
+
+
+def inner(x1: Operand, x2: Operand, /) -> Result:
+    """Products summed over the last axis of both."""
+    return tensordot(x1, x2, ([-1], [-1])) if len(x1.shape) and len(x2.shape) else multiply(x1, x2)
+
+
+def vdot(x1: Operand, x2: Operand, /) -> Result:
+    """Products of all elements, summed."""
+    return sum(multiply(reshape(x1, -1), reshape(x2, -1)))
+
+
+def kron(x1: Operand, x2: Operand, /) -> Result:
+    """Each element of one matrix (or vector) times the whole other, side by side."""
+    rank = max(len(x1.shape), len(x2.shape))
+    left, right = ((1,) * (rank - len(x.shape)) + tuple(x.shape) for x in (x1, x2))
+    apart = multiply(
+        reshape(x1, [n for size in left for n in (size, 1)]), reshape(x2, [n for size in right for n in (1, size)])
+    )
+    return reshape(apart, [a * b for a, b in zip(left, right, strict=True)])
+
+
+def cross(x1: Operand, x2: Operand, /, axis: int = -1) -> Result:
+    """Of vectors with three elements along an axis, the one that stands on both."""
+    place = axis_of(len(x1.shape), axis)
+    if x1.shape[place] != 3:
+        raise ValueError(f"{x1.shape[place]} elements along axis {axis}: a cross product is of three")
+    a, b = (
+        [indexed(x, (..., slice(k, k + 1), *(slice(None),) * (len(x1.shape) - 1 - place))) for k in range(3)]
+        for x in (x1, x2)
+    )
+    parts = [subtract(multiply(a[j], b[k]), multiply(a[k], b[j])) for j, k in ((1, 2), (2, 0), (0, 1))]
+    return concat(parts, place)

@@ -43,15 +43,16 @@ def moveaxis(x: Operand, source: int | Sequence[int], destination: int | Sequenc
     return permute_dims(x, order)
 
 
-def expand_dims(x: Operand, /, *, axis: int = 0) -> Result:
+def expand_dims(x: Operand, /, axis: int = 0) -> Result:
     """With one more axis of one element."""
     place = axis_of(len(x.shape) + 1, axis)
     return reshape(x, (*x.shape[:place], 1, *x.shape[place:]))
 
 
-def squeeze(x: Operand, /, axis: int | Sequence[int]) -> Result:
-    """Without these axes, each of one element; ValueError where one has more."""
-    gone = axes_of(len(x.shape), axis)
+def squeeze(x: Operand, /, axis: Axes = None) -> Result:
+    """Without these axes, or all, of one element; ValueError where one that is named has more."""
+    ones = [k for k, n in enumerate(x.shape) if n == 1]
+    gone = axes_of(len(x.shape), ones if axis is None else axis)
     if any(x.shape[k] != 1 for k in gone):
         raise ValueError(f"axes {gone} of shape {tuple(x.shape)} are not all of one element")
     return reshape(x, [n for k, n in enumerate(x.shape) if k not in gone])
@@ -69,7 +70,7 @@ def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
 
 
 def diff(
-    x: Operand, /, *, axis: int = -1, n: int = 1, prepend: Operand | None = None, append: Operand | None = None
+    x: Operand, /, n: int = 1, axis: int = -1, *, prepend: Operand | None = None, append: Operand | None = None
 ) -> Result:
     """Each element less the one before it along an axis, `n` times over; what is given joins at either end first."""
     from tile_runtime.numpy.elementwise import not_equal, subtract
@@ -89,7 +90,7 @@ def broadcast_arrays(*arrays: Operand) -> list[Result]:
     return [broadcast_to(a, shape) for a in arrays]
 
 
-def concat(arrays: Sequence[Operand], /, *, axis: int | None = 0) -> Result:
+def concat(arrays: Sequence[Operand], /, axis: int | None = 0) -> Result:
     """Joined along an axis; flattened first where it is None. Dtypes meet."""
     from tile_runtime.numpy.dtypes import astype, result_type
 
@@ -104,24 +105,24 @@ def _joined(*values: Value, axis: int) -> Value:
     return moving.joined(values, axis)
 
 
-def stack(arrays: Sequence[Operand], /, *, axis: int = 0) -> Result:
+def stack(arrays: Sequence[Operand], /, axis: int = 0) -> Result:
     """Joined along a new axis."""
     return concat([expand_dims(a, axis=axis) for a in arrays], axis=axis)
 
 
-def unstack(x: Operand, /, *, axis: int = 0) -> tuple[Result, ...]:
+def unstack(x: Operand, /, axis: int = 0) -> tuple[Result, ...]:
     """The parts along an axis, without it."""
     place = axis_of(len(x.shape), axis)
     whole = (slice(None),) * place
     return tuple(indexed(x, (*whole, k)) for k in range(x.shape[place]))
 
 
-def flip(x: Operand, /, *, axis: Axes = None) -> Result:
+def flip(x: Operand, /, axis: Axes = None) -> Result:
     """Backwards along `axis`, or along all."""
     return called(moving.flipped, x, axes=axes_of(len(x.shape), axis))
 
 
-def roll(x: Operand, /, shift: int | Sequence[int], *, axis: Axes = None) -> Result:
+def roll(x: Operand, /, shift: int | Sequence[int], axis: Axes = None) -> Result:
     """What leaves at the end of an axis comes in at its beginning; without an axis, of all elements in C order."""
     if axis is None:
         return reshape(roll(reshape(x, -1), shift, axis=0), x.shape)
@@ -137,7 +138,7 @@ def roll(x: Operand, /, shift: int | Sequence[int], *, axis: Axes = None) -> Res
     return x
 
 
-def repeat(x: Operand, repeats: int, /, *, axis: int | None = None) -> Result:
+def repeat(x: Operand, repeats: int, /, axis: int | None = None) -> Result:
     """Each element `repeats` times in a row along an axis; flattened first where that is None."""
     if axis is None:
         return repeat(reshape(x, -1), repeats, axis=0)
@@ -147,22 +148,31 @@ def repeat(x: Operand, repeats: int, /, *, axis: int | None = None) -> Result:
     return reshape(wide, (*head, size * repeats, *tail))
 
 
-def tile(x: Operand, repetitions: Sequence[int], /) -> Result:
-    """Side by side, `repetitions` of it along each axis."""
-    times = (1,) * (len(x.shape) - len(repetitions)) + tuple(repetitions)
+def tile(x: Operand, repetitions: int | Sequence[int], /) -> Result:
+    """Side by side, `repetitions` of it along each axis, the last ones where there are fewer than axes."""
+    given = (repetitions,) if isinstance(repetitions, int) else tuple(repetitions)
+    times = (1,) * (len(x.shape) - len(given)) + given
     x = reshape(x, (1,) * (len(times) - len(x.shape)) + tuple(x.shape))
     return called(moving.repeated, x, repeats=times)
 
 
-def pad(x: Operand, width: Sequence[tuple[int, int]], /, *, mode: str = "constant", value: float = 0) -> Result:
-    """Cells in front of and behind each axis: a number, or by one of NumPy's other modes (reflect, edge, wrap, symmetric)."""
-    before, after = zip(*width, strict=True)
-    fill = np.asarray(value, x.dtype.numpy) if value else None
+Width = int | Sequence[int] | Sequence[Sequence[int]]
+
+
+def pad(x: Operand, width: Width, /, mode: str = "constant", *, value: float = 0, constant_values: float = 0) -> Result:
+    """Cells in front of and behind each axis: a number, or by one of NumPy's other modes (reflect, edge, wrap, symmetric).
+
+    A width of one number is that of both ends of all axes, a pair of numbers that of the ends of each. The number that the new
+    cells hold is called `constant_values`, as NumPy has it, or `value`.
+    """
+    before, after = np.broadcast_to(np.asarray(width, int), (len(x.shape), 2)).T.tolist()
+    number = value or constant_values
+    fill = np.asarray(number, x.dtype.numpy) if number else None
     return called(moving.padded, x, before=before, after=after, mode=mode, fill=fill)
 
 
 def indexed(x: Operand, key: Any, /) -> Result:
-    """``x[key]``: integers, slices, None, Ellipsis and one integer tensor or list."""
+    """``x[key]``: integers, slices, None, Ellipsis and integer tensors or lists, which broadcast."""
     from tile_runtime.operators import Operators
 
     keys: tuple[Any, ...] = cast("tuple[Any, ...]", key) if isinstance(key, tuple) else (key,)

@@ -23,12 +23,12 @@ def _place(name: str, x: Operand, axis: int | None, keepdims: bool) -> Result:
     return reshape(found, kept) if keepdims else found
 
 
-def argmax(x: Operand, /, *, axis: int | None = None, keepdims: bool = False) -> Result:
+def argmax(x: Operand, /, axis: int | None = None, *, keepdims: bool = False) -> Result:
     """The place (int32) of the first of the largest; NaN counts as largest. Without an axis, in C order of all."""
     return _place("argmax", x, axis, keepdims)
 
 
-def argmin(x: Operand, /, *, axis: int | None = None, keepdims: bool = False) -> Result:
+def argmin(x: Operand, /, axis: int | None = None, *, keepdims: bool = False) -> Result:
     """The place (int32) of the first of the smallest; NaN counts as smallest. Without an axis, in C order of all."""
     return _place("argmin", x, axis, keepdims)
 
@@ -38,17 +38,17 @@ def _sorted(name: str, x: Operand, axis: int, descending: bool) -> Result:
     return called(partial(apply, expression("X", f"{name}(X, {place}, {int(descending)})")), x)
 
 
-def sort(x: Operand, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Result:
+def sort(x: Operand, /, axis: int = -1, *, descending: bool = False, stable: bool = True) -> Result:
     """In order; equal elements keep theirs."""
     return _sorted("sort", x, axis, descending)
 
 
-def argsort(x: Operand, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Result:
+def argsort(x: Operand, /, axis: int = -1, *, descending: bool = False, stable: bool = True) -> Result:
     """The places (int32) that put the elements in order; equal elements keep theirs."""
     return _sorted("argsort", x, axis, descending)
 
 
-def top_k(x: Operand, k: int, /, *, axis: int = -1, largest: bool = True) -> tuple[Result, Result]:
+def top_k(x: Operand, k: int, /, axis: int = -1, *, largest: bool = True) -> tuple[Result, Result]:
     """The `k` largest (or smallest) elements, and their places (int32)."""
     place = axis_of(len(x.shape), axis)
 
@@ -60,7 +60,7 @@ def top_k(x: Operand, k: int, /, *, axis: int = -1, largest: bool = True) -> tup
     return take_along_axis(x, places[first], axis=axis), places[first]
 
 
-def searchsorted(x1: Operand, x2: Operand, /, *, side: str = "left") -> Result:
+def searchsorted(x1: Operand, x2: Operand, /, side: str = "left") -> Result:
     """How many elements of the sorted vector `x1` come before each of `x2`; with ``right``, or are equal to it."""
     text = expression("S, V", f"searchsorted(S, V{', 1' if side == 'right' else ''})")
     return called(partial(apply, text), x1, x2)
@@ -82,7 +82,7 @@ def isin(x1: Operand, x2: Operand, /, *, invert: bool = False) -> Result:
     return logical_not(found) if invert else found
 
 
-def take(x: Operand, indices: Operand, /, *, axis: int | None = None) -> Result:
+def take(x: Operand, indices: Operand, /, axis: int | None = None) -> Result:
     """Parts by number along an axis; negative numbers count from the end."""
     flat = reshape(x, -1) if axis is None else x
     place = axis_of(len(flat.shape), axis or 0)
@@ -93,7 +93,7 @@ def _looked_up(value: Value, indices: Value, axis: int) -> Value:
     return gather.chosen(value, gather.wrapped(indices, value.shape[axis]), axis)
 
 
-def take_along_axis(x: Operand, indices: Operand, /, *, axis: int = -1) -> Result:
+def take_along_axis(x: Operand, indices: Operand, /, axis: int = -1) -> Result:
     """Elements by number along an axis, a number for each."""
     place = axis_of(len(x.shape), axis)
     return called(_looked_up_along, x, indices, axis=place)

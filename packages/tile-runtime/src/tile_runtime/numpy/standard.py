@@ -177,7 +177,7 @@ REFUSED: Mapping[str, str] = {
 """Names that are not there."""
 
 EXTENSIONS: Mapping[str, str] = {
-    "linalg": "decompositions are not written in Tile; products of matrices stand among the functions themselves",
+    "linalg": "eigenvalues, singular values and what follows from them are not there: eigh, svd, qr, pinv, matrix_rank",
     "fft": "there are no complex numbers",
 }
 
@@ -185,7 +185,6 @@ DIFFERENT: Mapping[str, str] = {
     **dict.fromkeys(("asarray", "can_cast", "result_type", "finfo", "iinfo"), _CALLED_OTHERWISE),
     "astype": "no device: Tensors stay on theirs",
     "from_dlpack": "no copy: memory is shared where the device can, and copied where it cannot",
-    "expand_dims": "the axis is given by name only, as that version of the standard has it",
     "searchsorted": "no sorter: the table is sorted",
 }
 """Functions whose parameters are not those of the standard."""

@@ -8,25 +8,28 @@ from typing import Any, cast
 
 import numpy as np
 
-from tile_runtime.ops.gather import chosen, wrapped
+from tile_runtime.ops.gather import wrapped
 from tile_runtime.ops.moving import reshaped, sliced
-from tile_runtime.ops.values import Value, dtype_of
+from tile_runtime.ops.text import aligned, at, contraction, function, names
+from tile_runtime.ops.values import Value, apply, dtype_of
 
 
 def indexed(value: Value, key: Any) -> Value:
-    """As NumPy's basic indexing, and one integer tensor (or list) along one axis.
+    """As NumPy's basic indexing, and integer tensors (or lists) along some axes, which broadcast.
 
     IndexError where an integer lies outside, too many axes are asked for, or the key would give a shape that depends on
     data (a truth tensor); TypeError for keys that are none.
     """
     given = cast("tuple[Any, ...]", key) if isinstance(key, tuple) else (key,)
     keys = _expanded(given, len(value.shape))
-    looked = [(axis, k) for axis, k in enumerate(k for k in keys if k is not None) if not isinstance(k, (int, slice))]
-    if len(looked) > 1:
-        raise IndexError("one integer tensor at a time: index one axis, then the next")
-    basic: list[Any] = [slice(None) if k is not None and not isinstance(k, (int, slice)) else k for k in keys]
-    found = _basic(value, basic)
-    return _looked_up(found, keys, looked[0][1]) if looked else found
+    looks = [_looks_up(k) for k in keys]
+    found = _basic(value, [slice(None) if look else k for look, k in zip(looks, keys, strict=True)])
+    return _looked_up(found, keys) if any(looks) else found
+
+
+def _looks_up(key: Any) -> bool:
+    """Whether a key is an integer tensor."""
+    return key is not None and not isinstance(key, (int, slice))
 
 
 def _expanded(keys: Sequence[Any], rank: int) -> list[Any]:
@@ -74,11 +77,29 @@ def _basic(value: Value, keys: Sequence[Any]) -> Value:
     return reshaped(sliced(value, cuts), shape)
 
 
-def _looked_up(value: Value, keys: Sequence[Any], indices: Value) -> Value:
-    """Integers that were given beside the tensor have left their axes by now."""
-    axis = 0
-    for key in keys:
-        if key is indices:
-            break
-        axis += not isinstance(key, int)
-    return chosen(value, wrapped(indices, value.shape[axis]), axis)
+def _looked_up(value: Value, keys: Sequence[Any]) -> Value:
+    """Elements by number along the axes of tensors; integers that were given beside these have left their axes by now.
+
+    As in NumPy, the axes of the tensors stand where the first of tensors and integers does, or in front of all where
+    something lies between them.
+    """
+    kept = [k for k in keys if not isinstance(k, int)]
+    tensors = {axis: wrapped(k, value.shape[axis]) for axis, k in enumerate(kept) if _looks_up(k)}
+    shape = np.broadcast_shapes(*(t.shape for t in tensors.values()))
+    free = [n for axis, n in enumerate(value.shape) if axis not in tensors]
+    ahead = _ahead(keys)
+    sizes = (*free[:ahead], *shape, *free[ahead:])
+    index = names(len(sizes))
+    own, rest = index[ahead : ahead + len(shape)], iter(index[:ahead] + index[ahead + len(shape) :])
+    inputs = dict(zip(tensors, names(len(tensors), "I"), strict=True))
+    subscripts = [
+        at(inputs[k], aligned(tensors[k].shape, own)) if k in tensors else next(rest) for k in range(len(value.shape))
+    ]
+    text = function(("X", *inputs.values()), "Y", contraction("Y", sizes, index, "=", at("X", subscripts)))
+    return apply(text, value, *tensors.values())
+
+
+def _ahead(keys: Sequence[Any]) -> int:
+    """How many axes of the result stand before those of the tensors."""
+    chosen = [k for k, key in enumerate(keys) if isinstance(key, int) or _looks_up(key)]
+    return chosen[0] if chosen[-1] - chosen[0] + 1 == len(chosen) else 0

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tile_runtime.loops import scan
-from tile_runtime.ops.moving import flipped, permuted
+from tile_runtime.ops.moving import expanded, flipped, permuted
 from tile_runtime.ops.text import Shape, at, contraction, function, listed, names, reshaped
 from tile_runtime.ops.values import Value, apply, dtype_of, symbol
 from tile_runtime.symbols import Symbol, constant
@@ -85,6 +85,29 @@ def solved_by(factors: Value, swaps: Value, right: Value, *, turn: bool = False)
     first = solved(turned(factors), right, lower=True)
     last = solved(turned(factors), first, lower=False, unit=True)
     return _rows(last, apply(function("I", "Y", f"Y = argsort(I, {len(where.shape) - 1});"), where))
+
+
+def determinant(diagonal: Value, swaps: Value) -> Value:
+    """The product of a diagonal of factors, negative after an odd number of swaps."""
+    shape = tuple(diagonal.shape[:-1])
+    axis, index = len(shape), names(len(shape) + 1)
+    signed = f"S = P == index(P, {axis}) ? D : -D;"
+    product = contraction("Y", shape, index[:-1], "*", at("S", index), "default One")
+    return apply(function("DP", "Y", "One = 1;", signed, product), diagonal, swaps)
+
+
+def diagonal(matrix: Value) -> Value:
+    """The cells whose row and column are the same."""
+    *stack, height, width = matrix.shape
+    index = names(len(stack) + 1)
+    taken = contraction("D", (*stack, min(height, width)), index, "=", at("A", (*index, index[-1])))
+    return apply(function("A", "D", taken), matrix)
+
+
+def together(matrix: Value, right: Value) -> tuple[Value, Value]:
+    """Both with the same axes ahead of their last two."""
+    stack = np.broadcast_shapes(matrix.shape[:-2], right.shape[:-2])
+    return expanded(matrix, (*stack, *matrix.shape[-2:])), expanded(right, (*stack, *right.shape[-2:]))
 
 
 def _rows(value: Value, where: Value) -> Value:

@@ -23,7 +23,7 @@ aten = torch.ops.aten
 def solve_triangular(
     call: Call, input: Value, other: Value, *, upper: bool, left: bool = True, unitriangular: bool = False
 ) -> Value:
-    matrix, right = _together(input, other)
+    matrix, right = linalg.together(input, other)
     return linalg.solved(matrix, right, lower=not upper, on_left=left, unit=unitriangular)
 
 
@@ -32,7 +32,7 @@ def triangular_solve(
     call: Call, input: Value, matrix: Value, upper: bool = True, transpose: bool = False, unitriangular: bool = False
 ) -> tuple[Value, Value]:
     """X of ``A X = B``, and A."""
-    matrix, right = _together(matrix, input)
+    matrix, right = linalg.together(matrix, input)
     turn = turned(matrix) if transpose else matrix
     return linalg.solved(turn, right, lower=upper is transpose, unit=unitriangular), matrix
 
@@ -41,13 +41,13 @@ def triangular_solve(
 def cholesky(call: Call, input: Value, *, upper: bool = False, check_errors: bool = False) -> tuple[Value, Value]:
     """The triangle, and the first row, counted from 1, at which the matrix is not positive definite, or 0."""
     found = linalg.cholesky(turned(input) if upper else input)
-    info = _first(function("D", "B", "B = as_int(D > 0, 32) == 0;"), _diagonal(found), call.type(1)[0])
+    info = _first(function("D", "B", "B = as_int(D > 0, 32) == 0;"), linalg.diagonal(found), call.type(1)[0])
     return turned(found) if upper else found, info
 
 
 @operator(aten.cholesky_solve.default)
 def cholesky_solve(call: Call, input: Value, factor: Value, upper: bool = False) -> Value:
-    triangle, right = _together(factor, input)
+    triangle, right = linalg.together(factor, input)
     lower = turned(triangle) if upper else triangle
     return linalg.solved(turned(lower), linalg.solved(lower, right, lower=True), lower=False)
 
@@ -75,7 +75,7 @@ def lu_solve(
 
 def _by_factors(factors: Value, swaps: Value, other: Value, left: bool, adjoint: bool = False) -> Value:
     """X of ``A X = B``, of ``X A = B``, or of these with A turned; `swaps` count from 0."""
-    factors, right = _together(factors, other)
+    factors, right = linalg.together(factors, other)
     swaps = expanded(swaps, (*factors.shape[:-2], swaps.shape[-1]))
     if left:
         return linalg.solved_by(factors, swaps, right, turn=adjoint)
@@ -131,38 +131,23 @@ def inverse(call: Call, input: Value, *, check_errors: bool = False) -> tuple[Va
 @operator(aten._linalg_det.default)
 def determinant(call: Call, input: Value) -> tuple[Value, ...]:
     factors, swaps = _either(call, input)
-    found = _product(_diagonal(factors), swaps, call.shape)
+    found = linalg.determinant(linalg.diagonal(factors), swaps)
     return found, factors, _from_one(swaps)
 
 
 @operator(aten._linalg_slogdet.default)
 def log_determinant(call: Call, input: Value) -> tuple[Value, ...]:
     factors, swaps = _either(call, input)
-    diagonal = _diagonal(factors)
-    found = _product(apply(function("D", "S", "S = sign(D);"), diagonal), swaps, call.shape)
+    diagonal = linalg.diagonal(factors)
+    found = linalg.determinant(apply(function("D", "S", "S = sign(D);"), diagonal), swaps)
     index = names(len(diagonal.shape))
     total = contraction("T", call.shape, index[:-1], "+", at("L", index))
     amount = apply(function("D", "T", "L = log(abs(D));", total), diagonal)
     return found, amount, factors, _from_one(swaps)
 
 
-def _product(diagonal: Value, swaps: Value, shape: Shape) -> Value:
-    """That of a diagonal, negative after an odd number of swaps."""
-    axis, index = len(shape), names(len(shape) + 1)
-    signed = f"S = P == index(P, {axis}) ? D : -D;"
-    product = contraction("Y", shape, index[:-1], "*", at("S", index), "default One")
-    return apply(function("DP", "Y", "One = 1;", signed, product), diagonal, swaps)
-
-
-def _diagonal(matrix: Value) -> Value:
-    *stack, height, width = matrix.shape
-    index = names(len(stack) + 1)
-    taken = contraction("D", (*stack, min(height, width)), index, "=", at("A", (*index, index[-1])))
-    return apply(function("A", "D", taken), matrix)
-
-
 def _zero_pivot(factors: Value, shape: Shape) -> Value:
-    return _first(function("D", "B", "B = D == 0;"), _diagonal(factors), shape)
+    return _first(function("D", "B", "B = D == 0;"), linalg.diagonal(factors), shape)
 
 
 def _first(test: str, diagonal: Value, shape: Shape) -> Value:
@@ -180,12 +165,6 @@ def _from_one(swaps: Value) -> Value:
 
 def _from_zero(pivots: Value) -> Value:
     return apply(function("P", "Y", "Y = P - 1;"), pivots)
-
-
-def _together(matrix: Value, right: Value) -> tuple[Value, Value]:
-    """Both with the same axes ahead of their last two."""
-    stack = np.broadcast_shapes(matrix.shape[:-2], right.shape[:-2])
-    return expanded(matrix, (*stack, *matrix.shape[-2:])), expanded(right, (*stack, *right.shape[-2:]))
 
 
 def _either(call: Call, matrix: Value) -> tuple[Value, Value]:

@@ -1,0 +1,317 @@
+"""NumPy's functions of samples and signals beyond the array API: counts, quantiles, differences, filters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from tile_ir.dtype import DType
+
+from tile_runtime.numpy.creation import full, full_like
+from tile_runtime.numpy.dtypes import astype, result_type
+from tile_runtime.numpy.elementwise import (
+    abs,
+    add,
+    clip,
+    divide,
+    equal,
+    exp,
+    floor,
+    isfinite,
+    isinf,
+    isnan,
+    less_equal,
+    log,
+    logical_and,
+    logical_not,
+    logical_or,
+    multiply,
+    sqrt,
+    subtract,
+    where,
+)
+from tile_runtime.numpy.linear import matmul
+from tile_runtime.numpy.manipulation import concat, diff, expand_dims, flip, indexed, moveaxis, reshape
+from tile_runtime.numpy.operands import Axes, Operand, Result, axes_of, axis_of, called
+from tile_runtime.numpy.searching import searchsorted, sort, take
+from tile_runtime.numpy.shaping import atleast_2d, diag, ravel
+from tile_runtime.numpy.statistical import all, cumulative_prod, cumulative_sum, max, mean, min, running, sum
+from tile_runtime.ops.text import function
+from tile_runtime.ops.values import apply
+
+# --- running ------------------------------------------------------------------------------------------
+
+
+def cumsum(x: Operand, /, axis: int | None = None) -> Result:
+    """Running sums along an axis, or of all elements in C order."""
+    return cumulative_sum(ravel(x) if axis is None else x, axis or 0)
+
+
+def cumprod(x: Operand, /, axis: int | None = None) -> Result:
+    """Running products along an axis, or of all elements in C order."""
+    return cumulative_prod(ravel(x) if axis is None else x, axis or 0)
+
+
+def cummax(x: Operand, /, axis: int = 0) -> Result:
+    """The largest so far along an axis: NumPy's ``maximum.accumulate``."""
+    return running("cummax", x, axis)
+
+
+def cummin(x: Operand, /, axis: int = 0) -> Result:
+    """The smallest so far along an axis: NumPy's ``minimum.accumulate``."""
+    return running("cummin", x, axis)
+
+
+# --- over axes ----------------------------------------------------------------------------------------
+
+
+def ptp(x: Operand, /, axis: Axes = None, *, keepdims: bool = False) -> Result:
+    """From the smallest to the largest."""
+    return subtract(max(x, axis, keepdims=keepdims), min(x, axis, keepdims=keepdims))
+
+
+def average(x: Operand, /, axis: int | None = None, weights: Operand | None = None) -> Result:
+    """The mean, of elements that count as much as their weights; these have the shape of `x`, or one for each part of `axis`."""
+    if weights is None:
+        return mean(x, axis)
+    if axis is not None and len(weights.shape) == 1:
+        place = axis_of(len(x.shape), axis)
+        weights = reshape(weights, (-1, *(1,) * (len(x.shape) - 1 - place)))
+    return divide(sum(multiply(x, weights), axis), sum(add(multiply(x, 0), weights), axis))
+
+
+def logsumexp(x: Operand, /, axis: Axes = None, *, keepdims: bool = False) -> Result:
+    """``log(sum(exp(x)))``, also where exponentials are too large or too small for their dtype."""
+    places = axes_of(len(x.shape), axis)
+    top = max(x, places, keepdims=True)
+    top = where(isfinite(top), top, full_like(top, 0))
+    found = add(log(sum(exp(subtract(x, top)), places, keepdims=True)), top)
+    return found if keepdims else reshape(found, [n for k, n in enumerate(x.shape) if k not in places])
+
+
+def nansum(x: Operand, /, axis: Axes = None, *, keepdims: bool = False) -> Result:
+    """The sum without NaNs."""
+    return sum(where(isnan(x), full_like(x, 0), x), axis, keepdims=keepdims)
+
+
+def nanmean(x: Operand, /, axis: Axes = None, *, keepdims: bool = False) -> Result:
+    """The mean without NaNs; NaN where there is nothing else."""
+    count = sum(astype(logical_not(isnan(x)), x.dtype), axis, keepdims=keepdims)
+    return divide(nansum(x, axis, keepdims=keepdims), count)
+
+
+def nanmax(x: Operand, /, axis: Axes = None, *, keepdims: bool = False) -> Result:
+    """The largest without NaNs; NaN where there is nothing else."""
+    return _without_nan(max, -np.inf, x, axis, keepdims)
+
+
+def nanmin(x: Operand, /, axis: Axes = None, *, keepdims: bool = False) -> Result:
+    """The smallest without NaNs; NaN where there is nothing else."""
+    return _without_nan(min, np.inf, x, axis, keepdims)
+
+
+def _without_nan(aggregated: Any, empty: float, x: Operand, axis: Axes, keepdims: bool) -> Result:
+    found = aggregated(where(isnan(x), full_like(x, empty), x), axis, keepdims=keepdims)
+    return where(all(isnan(x), axis, keepdims=keepdims), full_like(found, np.nan), found)
+
+
+def quantile(x: Operand, q: float | Sequence[float], /, axis: int | None = None, *, keepdims: bool = False) -> Result:
+    """Between which elements in order a share `q` of the way lies, linearly; NaN where there is one. Shares come first."""
+    flat = ravel(x) if axis is None else x
+    place = axis_of(len(flat.shape), axis or 0)
+    ordered = sort(moveaxis(flat, place, 0), 0)
+    way = np.asarray(q, float) * (ordered.shape[0] - 1)
+    low = np.floor(way).astype(np.int32)
+    share = (way - low).reshape((*way.shape, *(1,) * (len(ordered.shape) - 1)))
+    kind = ordered.dtype if ordered.dtype.is_float else DType.FLOAT32
+    ordered = astype(ordered, kind)
+    below, above = (take(ordered, np.minimum(low + k, ordered.shape[0] - 1), 0) for k in (0, 1))
+    part = share.astype(kind.numpy)
+    between = add(multiply(below, 1 - part), multiply(above, part))
+    found = where(equal(part, 0), below, between)
+    found = where(isnan(indexed(ordered, -1)), full_like(found, np.nan), found)
+    kept = [1 if axis is None or k == place else n for k, n in enumerate(x.shape)]
+    return reshape(found, (*way.shape, *kept)) if keepdims else found
+
+
+def percentile(x: Operand, q: float | Sequence[float], /, axis: int | None = None, *, keepdims: bool = False) -> Result:
+    """`quantile` of hundredths."""
+    return quantile(x, np.asarray(q, float) / 100, axis, keepdims=keepdims)  # type: ignore[arg-type]
+
+
+def median(x: Operand, /, axis: int | None = None, *, keepdims: bool = False) -> Result:
+    """The middle element in order, or the mean of the two in the middle."""
+    return quantile(x, 0.5, axis, keepdims=keepdims)
+
+
+def cov(x: Operand, /, *, ddof: int = 1) -> Result:
+    """How rows vary together, divided by the count of columns less `ddof`."""
+    rows = atleast_2d(x)
+    apart = subtract(rows, mean(rows, 1, keepdims=True))
+    found = divide(matmul(apart, apart.T), rows.shape[1] - ddof)
+    return found if len(x.shape) > 1 else reshape(found, ())
+
+
+def corrcoef(x: Operand, /) -> Result:
+    """How rows vary together, between -1 and 1."""
+    found = cov(x)
+    scale = sqrt(diag(found))
+    return clip(divide(divide(found, expand_dims(scale, 1)), expand_dims(scale, 0)), -1, 1)
+
+
+# --- comparing ----------------------------------------------------------------------------------------
+
+
+def isclose(x1: Operand, x2: Operand, /, *, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Result:
+    """Whether elements differ by `atol` and `rtol` of the second at most; infinities are close to themselves."""
+    near = less_equal(abs(subtract(x1, x2)), add(multiply(abs(x2), rtol), atol))
+    found = logical_or(equal(x1, x2), logical_and(near, logical_not(isinf(x2))))
+    return logical_or(found, logical_and(isnan(x1), isnan(x2))) if equal_nan else found
+
+
+def allclose(x1: Operand, x2: Operand, /, *, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Result:
+    """Whether all elements are close."""
+    return all(isclose(x1, x2, rtol=rtol, atol=atol, equal_nan=equal_nan))
+
+
+def array_equal(x1: Operand, x2: Operand, /) -> Result:
+    """Whether shapes and all elements are equal."""
+    return all(equal(x1, x2)) if tuple(x1.shape) == tuple(x2.shape) else full((), False)
+
+
+def nan_to_num(x: Operand, /, *, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Result:
+    """Numbers for NaN and infinities: the extremes of the dtype where these are not given."""
+    if not x.dtype.is_float:
+        return x
+    extremes = np.finfo(x.dtype.numpy) if x.dtype is not DType.BFLOAT16 else None
+    largest = float(extremes.max) if extremes else 3.3895314e38
+    high, low = largest if posinf is None else posinf, -largest if neginf is None else neginf
+    found = where(isnan(x), full_like(x, nan), x)
+    found = where(equal(x, np.inf), full_like(x, high), found)
+    return where(equal(x, -np.inf), full_like(x, low), found)
+
+
+# --- counting -----------------------------------------------------------------------------------------
+
+
+def bincount(x: Operand, /, weights: Operand | None = None, *, length: int) -> Result:
+    """How often each number below `length` occurs (int32), or the sum of its weights; the length is no matter of data."""
+    counted = astype(equal(x, x), DType.INT32) if weights is None else weights
+    return segment_sum(counted, x, length)
+
+
+def segment_sum(x: Operand, segments: Operand, count: int, /) -> Result:
+    """The sums of the parts of `x` along its first axis that have the same number, of each number below `count`."""
+    return _segmented("+", x, segments, count)
+
+
+def segment_max(x: Operand, segments: Operand, count: int, /) -> Result:
+    """The largest of the parts with the same number; the least of the dtype where there is none."""
+    return _segmented(">", x, segments, count)
+
+
+def segment_min(x: Operand, segments: Operand, count: int, /) -> Result:
+    """The smallest of the parts with the same number; the largest of the dtype where there is none."""
+    return _segmented("<", x, segments, count)
+
+
+_NOTHING = {"+": "0", ">": "lowest(X)", "<": "highest(X)"}
+"""What is found in no elements."""
+
+
+def _segmented(aggregation: str, x: Operand, segments: Operand, count: int) -> Result:
+    """Numbers outside are left out: they go to two places in front and behind, which are cut off."""
+    rest = "".join(f", i{k}" for k in range(1, len(x.shape)))
+    sizes = "".join(f", {n}" for n in x.shape[1:])
+    text = function(
+        "XS", "Y", f"E = {_NOTHING[aggregation]};", f"P = clamp(S, -1, {count}) + 1;",
+        f"W[P[i0]{rest} : {count + 2}{sizes}] = {aggregation}(X[i0{rest}]) default E;",
+        f"Y[i0{rest} : {count}{sizes}] = =(W[i0 + 1{rest}]);",
+    )  # fmt: skip
+    return called(partial(apply, text), x, astype(segments, DType.INT64))
+
+
+def digitize(x: Operand, bins: Operand, /, *, right: bool = False) -> Result:
+    """Between which of the ascending `bins` elements lie: the number of those that are smaller, or equal unless `right`."""
+    return reshape(searchsorted(bins, ravel(x), "left" if right else "right"), x.shape)
+
+
+def histogram(
+    x: Operand, /, bins: int = 10, range: tuple[float, float] = (0.0, 1.0), *, weights: Operand | None = None
+) -> tuple[Result, Result]:
+    """How many elements fall into each of equal parts of a range, which is no matter of data, and the borders of the parts."""
+    low, high = range
+    values = ravel(x) if x.dtype.is_float else astype(ravel(x), DType.FLOAT32)
+    part = astype(floor(multiply(subtract(values, low), bins / (high - low))), DType.INT32)
+    part = where(equal(values, high), full_like(part, bins - 1), part)
+    part = where(isnan(values), full_like(part, -1), part)
+    borders = np.linspace(low, high, bins + 1).astype(values.dtype.numpy)
+    return bincount(part, None if weights is None else ravel(weights), length=bins), add(
+        borders, full((), 0.0, values.dtype)
+    )
+
+
+# --- lines --------------------------------------------------------------------------------------------
+
+
+def gradient(x: Operand, spacing: float = 1.0, /, axis: int = 0) -> Result:
+    """Slopes along an axis, of evenly spaced samples: between both neighbours, and to the only one at the ends."""
+    place = axis_of(len(x.shape), axis)
+    whole = (slice(None),) * place
+    inside = subtract(indexed(x, (*whole, slice(2, None))), indexed(x, (*whole, slice(None, -2))))
+    first, last = (diff(indexed(x, (*whole, s)), axis=place) for s in (slice(None, 2), slice(-2, None)))
+    return divide(concat([first, divide(inside, 2), last], place), spacing)
+
+
+def trapezoid(y: Operand, x: Operand | None = None, /, dx: float = 1.0, axis: int = -1) -> Result:
+    """The area below the lines between samples at places `x`, or `dx` apart."""
+    place = axis_of(len(y.shape), axis)
+    whole = (slice(None),) * place
+    pairs = add(indexed(y, (*whole, slice(1, None))), indexed(y, (*whole, slice(None, -1))))
+    if x is None:
+        return multiply(sum(pairs, place), dx / 2)
+    steps = diff(x)
+    if len(x.shape) == 1:
+        steps = reshape(steps, (-1, *(1,) * (len(y.shape) - 1 - place)))
+    return divide(sum(multiply(pairs, steps), place), 2)
+
+
+def interp(x: Operand, xp: Operand, fp: Operand, /) -> Result:
+    """The line through points (`xp`, `fp`), ascending, at places `x`; level beyond its ends."""
+    last = xp.shape[0] - 1
+    after = clip(searchsorted(xp, ravel(x), "right"), 1, last)
+    before = subtract(after, 1)
+    (x0, x1), (y0, y1) = ([take(v, k) for k in (before, after)] for v in (xp, fp))
+    share = clip(divide(subtract(ravel(x), x0), subtract(x1, x0)), 0, 1)
+    return reshape(add(y0, multiply(share, subtract(y1, y0))), x.shape)
+
+
+def _cut(mode: str, long: int, short: int) -> tuple[int, int]:
+    """Where the result of a filter begins in the full one, and how long it is."""
+    match mode:
+        case "full":
+            return 0, long + short - 1
+        case "same":
+            return (short - 1) // 2, long
+        case "valid":
+            return short - 1, long - short + 1
+        case _:
+            raise ValueError(f"mode {mode!r} is none of full, same and valid")
+
+
+def convolve(x1: Operand, x2: Operand, /, mode: str = "full") -> Result:
+    """Sums of products of one vector with the other backwards, at each shift; NumPy's modes full, same and valid."""
+    long, short = (x1, x2) if x1.shape[0] >= x2.shape[0] else (x2, x1)
+    first, size = _cut(mode, long.shape[0], short.shape[0])
+    dtype = result_type(long, short)
+    text = function("XK", "Y", f"Y[n : {size}] = +(X[n - k + {first}] * K[k]);")
+    return called(partial(apply, text), astype(long, dtype), astype(short, dtype))
+
+
+def correlate(x1: Operand, x2: Operand, /, mode: str = "valid") -> Result:
+    """Sums of products of two vectors, at each shift; NumPy's modes full, same and valid."""
+    if x1.shape[0] < x2.shape[0]:
+        return flip(correlate(x2, x1, mode))
+    return convolve(x1, flip(x2), mode)

@@ -1,0 +1,154 @@
+"""`tile_runtime.numpy` beyond the array API: NumPy's functions by NumPy's names, parameters by place, and NumPy called itself."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import tile_runtime as tile
+from tile_runtime import numpy as tnp
+
+Array = np.ndarray[Any, Any]
+RNG = np.random.default_rng(11)
+X, M, V, W = (RNG.standard_normal(s).astype(np.float32) for s in ((4, 5, 6), (5, 5), (7,), (4,)))
+HOLES = X.copy()
+HOLES[0, 1, 2], HOLES[1], HOLES[2, 0, 0], HOLES[2, 0, 1] = np.nan, np.nan, np.inf, -np.inf
+NUMBERS = RNG.integers(0, 9, 50)
+AMOUNTS = RNG.random((50, 3)).astype(np.float32)
+POINTS, HEIGHTS = np.sort(RNG.random(9)).astype(np.float32), RNG.random(9).astype(np.float32)
+MATRICES = RNG.standard_normal((3, 4, 5, 5)).astype(np.float32)
+POSITIVE = MATRICES @ MATRICES.swapaxes(-1, -2) + np.eye(5, dtype=np.float32)
+
+
+def parts(value: Any) -> tuple[Any, ...]:
+    return tuple(cast("tuple[Any, ...]", value)) if isinstance(value, (tuple, list)) else (value,)
+
+
+def agree(found: Any, expected: Any) -> None:
+    for ours, theirs in zip(parts(found), parts(expected), strict=True):
+        assert np.shape(ours) == np.shape(theirs)
+        np.testing.assert_allclose(np.asarray(ours), theirs, rtol=1e-3, atol=1e-5)
+
+
+def on_device(value: Any) -> Any:
+    if isinstance(value, list):
+        items = cast("list[Any]", value)
+        return [on_device(v) for v in items]
+    return tile.asarray(cast("Array", value)) if isinstance(value, np.ndarray) else value
+
+
+SAME: tuple[tuple[str, tuple[Any, ...], dict[str, Any]], ...] = (
+    ("transpose", (X, (1, 0, 2)), {}), ("swapaxes", (X, 0, -1), {}), ("split", (X, [1, 3], 1), {}), ("array_split", (V, 3), {}),
+    ("vstack", ([V, V],), {}), ("hstack", ([V, W],), {}), ("column_stack", ([V, V],), {}), ("rot90", (X, 3), {}),
+    ("diagonal", (X, 1, 0, 2), {}), ("diagonal", (M, -7), {}), ("diag", (V, -2), {}), ("indices", ((2, 3),), {}),
+    ("cumsum", (X,), {}), ("cumprod", (X, 2), {}), ("ptp", (X, 1), {}), ("average", (X, 1), {"weights": M[0] ** 2}),
+    ("nansum", (HOLES, 1), {}), ("nanmean", (HOLES[[0, 1, 3]], 2), {}), ("nanmax", (HOLES, 2), {}), ("nanmin", (HOLES,), {}),
+    ("quantile", (X, [0.1, 0.5, 1.0], 1), {"keepdims": True}), ("percentile", (X, 25), {}), ("median", (HOLES, 2), {}),
+    ("cov", (M,), {}), ("corrcoef", (M,), {}), ("isclose", (HOLES, HOLES), {"equal_nan": True}), ("nan_to_num", (HOLES,), {}),
+    ("digitize", (V, POINTS), {"right": True}), ("gradient", (V,), {}), ("trapezoid", (X,), {"dx": 0.3, "axis": 1}),
+    ("interp", (X, POINTS, HEIGHTS), {}), ("convolve", (W, V, "same"), {}), ("correlate", (W, V, "same"), {}),
+    ("correlate", (V, W), {}), ("fmax", (HOLES, X), {}), ("exp2", (X,), {}), ("fmod", (X, X[::-1]), {}), ("dot", (X, X.swapaxes(1, 2)), {}),
+    ("inner", (M, M), {}), ("vdot", (M, M), {}), ("kron", (V, M), {}), ("cross", (X[..., :3], X[..., 3:]), {}),
+    ("pad", (X, 1, "edge"), {}), ("pad", (X, (1, 2)), {"constant_values": 3}), ("round", (X, 1), {}), ("squeeze", (X[:1],), {}),
+    ("concatenate", ([X, X], 1), {}), ("stack", ([V, V], 1), {}), ("expand_dims", (X, 1), {}), ("tile", (V, 3), {}),
+    ("roll", (X, 1, 1), {}), ("repeat", (X, 2, 1), {}), ("sum", (X, 1), {}), ("diff", (X, 2, 0), {}), ("std", (X,), {"ddof": 1}),
+    ("linalg.solve", (MATRICES, M[:, :2]), {}), ("linalg.inv", (MATRICES,), {}), ("linalg.det", (MATRICES,), {}),
+    ("linalg.cholesky", (POSITIVE,), {}), ("linalg.matrix_power", (M, -3), {}), ("linalg.norm", (X, 3, 1), {}),
+    ("linalg.norm", (M, -np.inf), {}), ("linalg.norm", (X,), {}), ("linalg.matrix_norm", (X,), {"ord": 1}),
+    ("linalg.diagonal", (X,), {"offset": 1}), ("linalg.slogdet", (MATRICES,), {}),
+)  # fmt: skip
+
+
+def named(home: Any, name: str) -> Callable[..., Any]:
+    for part in name.split("."):
+        home = getattr(home, part)
+    return home
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize(("name", "given", "more"), SAME, ids=[f"{k}-{case[0]}" for k, case in enumerate(SAME)])
+def test_functions_are_numpys(name: str, given: tuple[Any, ...], more: dict[str, Any]) -> None:
+    ours = named(tnp, name)(*map(on_device, given), **{k: on_device(v) for k, v in more.items()})
+    expected = named(np, name)(*given, **more)
+    agree(ours, expected)
+
+
+def test_functions_with_shapes_for_data() -> None:
+    numbers, amounts = tile.asarray(NUMBERS), tile.asarray(AMOUNTS)
+    agree(tnp.bincount(numbers, length=12), np.bincount(NUMBERS, minlength=12))
+    agree(tnp.segment_sum(amounts, numbers - 1, 6), np.array([AMOUNTS[k + 1 == NUMBERS].sum(0) for k in range(6)]))
+    agree(tnp.segment_max(amounts, numbers, 10)[9], np.full(3, -np.inf))
+    agree(tnp.segment_min(amounts, numbers, 3), np.array([AMOUNTS[k == NUMBERS].min(0) for k in range(3)]))
+    agree(tnp.histogram(tile.asarray(HOLES), 8, (-1.0, 2.0)), np.histogram(HOLES, 8, (-1.0, 2.0)))
+    agree(tnp.one_hot(tile.asarray(NUMBERS % 5), 5), np.eye(5)[NUMBERS % 5])
+    agree(tnp.cummax(tile.asarray(X), 1), np.maximum.accumulate(X, 1))
+    agree(tnp.logsumexp(tile.asarray(X * 1000), 1), np.logaddexp.reduce(X * 1000, 1))
+    agree(tnp.erfc(tile.asarray(V)), np.vectorize(math.erfc)(V))
+
+
+def several(x: Any, y: Any) -> tuple[Any, ...]:
+    return (
+        np.exp(x) + np.sum(x, axis=1, keepdims=True), np.concatenate([x, y], axis=1), np.pad(x, 1, mode="edge"),
+        np.einsum("ij,ij->i", x, y), np.linalg.norm(x, axis=1), np.arctan2(x, y), np.std(x, ddof=1), np.shape(x)[0] * x,
+    )  # fmt: skip
+
+
+def test_numpys_functions_of_symbols_are_tiles() -> None:
+    agree(tile.jit(several)(M, M[::-1]), several(M, M[::-1]))
+
+
+def test_numpys_functions_of_tensors_look_at_numbers() -> None:
+    agree(several(tile.asarray(M), tile.asarray(M[::-1])), several(M, M[::-1]))
+    found: Any = (
+        np.sum(tile.asarray(X), axis=1),
+        np.concatenate([tile.asarray(V), V]),
+        np.partition(tile.asarray(V), 3),
+    )
+    assert all(isinstance(v, np.ndarray) for v in found)
+    assert np.allclose(tile.asarray(V), V) is True
+    assert f"{tile.asarray(V)[0]:.3f}" == f"{V[0]:.3f}"
+
+
+ROWS, CELLS = np.array([0, -1, 2]), np.array([[1], [4]])
+KEYS = (
+    np.s_[ROWS, ROWS], np.s_[ROWS, :, ROWS], np.s_[0, :, ROWS], np.s_[0, ROWS], np.s_[:, CELLS, ROWS], np.s_[..., ROWS], np.s_[None, ROWS, ..., None], np.s_[ROWS, None, ROWS],
+    np.s_[[0, 1], [1, 2], [3, 4]], np.s_[:, [1], None, ROWS],
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("key", KEYS, ids=range(len(KEYS)))
+def test_several_integer_tensors_index_as_in_numpy(key: Any) -> None:
+    agree(tile.asarray(X)[key], X[key])
+
+
+def test_what_several_integer_tensors_take_has_a_gradient() -> None:
+    def squares(x: Any) -> Any:
+        return (x[ROWS, np.array([1, 1, 1])] ** 2).sum()
+
+    found = tile.grad(squares)(X)
+    expected = np.zeros_like(X)
+    np.add.at(expected, (ROWS, np.ones_like(ROWS)), 2 * X[ROWS, 1])
+    agree(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [("nonzero", "the shape of the result depends on data"), ("cumulitive_sum", "did you mean cumulative_sum?"),
+     ("random", "tile_runtime.random draws numbers from keys"), ("fft", "there are no complex numbers")],
+)  # fmt: skip
+def test_a_name_that_is_not_there_says_why(name: str, says: str) -> None:
+    with pytest.raises(AttributeError, match=f"no {name}: ") as caught:
+        getattr(tnp, name)
+    assert says in str(caught.value)
+
+
+def test_what_no_function_takes_is_refused() -> None:
+    with pytest.raises(ValueError, match="equal parts"):
+        tnp.split(tile.asarray(V), 3)
+    with pytest.raises(ValueError, match="square"):
+        tnp.linalg.inv(tile.asarray(V))
+    with pytest.raises(ValueError, match="singular values"):
+        tnp.linalg.norm(tile.asarray(M), 2, (0, 1))
