@@ -55,3 +55,13 @@ def test_without_limits(kept: int) -> None:
     boxes = np.array([[[0, 0, 1, 1], [0, 0, 1, 1], [2, 2, 3, 3]]], np.float32)
     scores = np.array([[[0.5, 0.6, 0.7]]], np.float32)
     check("NonMaxSuppression", [boxes, scores, np.array([kept], np.int64)], opset=11)
+
+
+@pytest.mark.parametrize("side", [0.02, 0.3])
+def test_many_boxes_of_which_few_or_most_are_kept(side: float) -> None:
+    rng = random(3)
+    boxes, scores = rng.uniform(0, 1, (1, 400, 4)), rng.uniform(0, 1, (1, 2, 400))
+    boxes[..., 2:] *= side
+    limits = [np.array([300], np.int64), np.array([0.3], np.float32), np.array([0.05], np.float32)]
+    inputs = [boxes.astype(np.float32), scores.astype(np.float32), *limits]
+    check("NonMaxSuppression", inputs, {"center_point_box": 1}, opset=11)
