@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,11 @@ from hal_opencl.families import family_target
 from stack import bind, on_device
 from tile_hal.interfaces import Device
 from tile_ir.dtype import DType
+from tile_ir.matrix import MMA
 from tile_ir.program.nodes import TensorType
+from tile_ir.target import Options, Target
 from tile_opt.plan.space import gpu_rows_in_steps as space
+from tile_opt.plan.space import tensor_rows_in_steps as tensor_space
 
 Array = npt.NDArray[Any]
 SOFTMAX = "M[b, g, s, z : B, G, S, 1] = >({x}[b, g, s, t]), z < 1; E = exp({x} - M); Z[b, g, s, z : B, G, S, 1] = +(E[b, g, s, t]), z < 1; Y = E / Z;"
@@ -37,6 +41,36 @@ def expected(q: Array, k: Array, v: Array, x: Array) -> tuple[Array, Array]:
     top = x.max(-1, keepdims=True)
     e = np.exp(x - top)
     return np.einsum("bgst,btd->bgsd", e / e.sum(-1, keepdims=True), v), top + np.log(e.sum(-1, keepdims=True))
+
+
+def matrix_target(device: Device) -> Target:
+    """A GPU with matrix instructions that has the device's nodes: what it lacks of them is rewritten."""
+    target = family_target("gpu-nvidia").resolved(cores=4)
+    settings = replace(target.settings, static_local_bytes=98304)
+    names = tuple(i.name for i in MMA)
+    nodes, options = device.capabilities.nodes, Options(reduced_precision=True)
+    return replace(target, settings=settings, matrix=names, nodes=nodes, options=options)
+
+
+@pytest.mark.skipif(not devices(), reason="no OpenCL device")
+def test_values_of_short_floats_are_numpys_by_matrix_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tile_opt.passes.kernels.join_rows.NEAR", 1e9)
+    for option, value in {"WARPS": (2,), "TALL": (1,), "PIECES": (16,)}.items():
+        monkeypatch.setattr(tensor_space, option, value)
+    b, g, s, t, d = 1, 2, 40, 133, 20
+    random = np.random.default_rng(0)
+    shapes = {"Q": (b, s, g, d), "K": (b, t, d), "V": (b, t, d), "C": (s, t)}
+    inputs = {n: random.normal(0, 1, shape).astype(np.float16) for n, shape in shapes.items()}
+    text = CASES["heads inside, with the logarithm of the sums"].replace("-1e30", "-30000")
+    types = {n: TensorType(DType.FLOAT16, shape) for n, shape in shapes.items()}
+    compiled = tile_opt.compile(bind(text, types), matrix_target(devices()[0]), verify=True)
+    assert len(compiled.kernels.steps) == 1, "one kernel"
+    q, k, v = (inputs[n].astype(float) for n in "QKV")
+    x = np.where(inputs["C"] > 0, np.einsum("bsgd,btd->bgst", q, k), -3e4)
+    o, sums = expected(q.transpose(0, 2, 1, 3), k, v, x)
+    found = on_device(devices()[0], compiled, inputs)
+    np.testing.assert_allclose(found["O"].transpose(0, 2, 1, 3).astype(float), o, 2e-2, 2e-2)
+    np.testing.assert_allclose(found["L"].astype(float), sums, 2e-2, 2e-2)
 
 
 @pytest.mark.skipif(not devices(), reason="no OpenCL device")

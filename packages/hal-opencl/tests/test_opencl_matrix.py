@@ -393,6 +393,14 @@ def test_the_kinds_of_batches_share_one_sequence_so_that_waits_are_for_all() -> 
     assert body == [CP16, COMMIT, wait(0), CP16, COMMIT, wait(0)]
 
 
+@pytest.mark.parametrize(
+    ("dialect", "line"),
+    [(PTX, 'asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");'), (PLAIN, "barrier(CLK_LOCAL_MEM_FENCE);")],
+)
+def test_lanes_wait_for_their_own_sub_group_where_the_compiler_can_say_so(dialect: Dialect, line: str) -> None:
+    assert line in emit(Barrier("subgroup", "local"), dialect=dialect)
+
+
 def test_without_ptx_copies_are_loops_and_nothing_waits() -> None:
     (line,) = copied(copy(), AsyncWait(), dialect=PLAIN)
     assert line.startswith("for (int k = 0; k < 4; ++k) tile[")

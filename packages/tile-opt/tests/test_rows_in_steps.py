@@ -10,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from explain_support import GPU
+from lowering_support import execute
+from tensor_support import TENSOR, instructions
 from tile_ir.dtype import DType
 from tile_ir.program.nodes import Program, TensorType
 from tile_ir.stripe.interpret import run
@@ -18,9 +20,11 @@ from tile_ir.target import PassConfig, Target
 from tile_lang import bind, parse
 from tile_lang.evaluate import evaluate
 from tile_opt.blocks.tree import kernels_of
+from tile_opt.compiler import lower_kernels
 from tile_opt.passes.choosing import Chosen
 from tile_opt.pipeline import Scheduled, schedule
 from tile_opt.plan.space import gpu_rows_in_steps as space
+from tile_opt.plan.space import tensor_rows_in_steps as tensor_space
 from tile_opt.plan.text import parse_plans, print_plans
 from tile_opt.program import DropDead, NormaliseLast, ShareCommon, rewrite
 from tile_opt.translate import to_stripe
@@ -43,6 +47,8 @@ BODIES = {
 }
 FRONT = ("inline", "join_rows", "step_rows", "fuse", "merge", "accumulate", "group_tile", "gpu_tile")
 ON: Target = replace(GPU, passes=tuple(PassConfig(name) for name in FRONT))
+MATRIX = replace(TENSOR, passes=ON.passes)
+DTYPES = (DType.FLOAT32, DType.BFLOAT16, DType.FLOAT16)
 
 
 @pytest.fixture(autouse=True)
@@ -50,23 +56,26 @@ def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few rows and items, so that small shapes have several pieces; they are joined whatever that is expected to take."""
     for name, value in {"HIGH": 2, "WIDE": (2,), "SCORES": (4,), "SUBGROUP": 4, "ACROSS": 2, "DEPTH": 3}.items():
         monkeypatch.setattr(space, name, value)
+    for name, value in {"WARPS": (2,), "TALL": (1,), "PIECES": (16,)}.items():
+        monkeypatch.setattr(tensor_space, name, value)
     monkeypatch.setattr("tile_opt.passes.kernels.join_rows.NEAR", 1e9)
 
 
 def program(body: str, out: str, arrays: Mapping[str, Array]) -> Program:
     text = f"function (Q[H, S, D], K[H, T, D], V[H, T, D], B[S, T]) -> ({out}) {{ {body} }}"
-    return bind(parse(text), {n: TensorType(DType.FLOAT32, a.shape) for n, a in arrays.items()})
+    dtypes = {n: next(d for d in DTYPES if d.numpy == a.dtype) for n, a in arrays.items()}
+    return bind(parse(text), {n: TensorType(dtypes[n], a.shape) for n, a in arrays.items()})
 
 
-def arrays(h: int, s: int, t: int, d: int) -> dict[str, Array]:
+def arrays(h: int, s: int, t: int, d: int, dtype: DType = DType.FLOAT32) -> dict[str, Array]:
     random = np.random.default_rng(s + t)
     shapes = {"Q": (h, s, d), "K": (h, t, d), "V": (h, t, d), "B": (s, t)}
-    return {n: random.normal(0, 1, shape).astype(np.float32) for n, shape in shapes.items()}
+    return {n: random.normal(0, 1, shape).astype(dtype.numpy) for n, shape in shapes.items()}
 
 
-def scheduled(given: Program) -> Scheduled:
+def scheduled(given: Program, target: Target = ON) -> Scheduled:
     small = rewrite(given, (ShareCommon(), DropDead(), NormaliseLast(kept=4)))
-    return schedule(to_stripe(small, ON), ON, verify=True)
+    return schedule(to_stripe(small, target), target, verify=True)
 
 
 def kernels(of: StripeProgram) -> int:
@@ -96,6 +105,43 @@ def test_rows_of_which_nothing_is_left_and_infinities_give_what_whole_rows_give(
     with np.errstate(all="ignore"):
         got, want = run(scheduled(given).program, dict(inputs))["O"], evaluate(given, dict(inputs))["O"]
     np.testing.assert_allclose(got, want, 2e-5, 2e-5, equal_nan=True)
+
+
+ON_MATRICES = {
+    "scaled": ((2, 32, 32, 16), DType.FLOAT16),
+    "normalised last": ((1, 17, 21, 24), DType.BFLOAT16),
+    "biased": ((1, 20, 21, 24), DType.FLOAT16),
+    "capped": ((1, 17, 16, 8), DType.FLOAT16),
+    "causal": ((1, 20, 33, 16), DType.BFLOAT16),
+    "with the logarithm of its sums": ((1, 18, 17, 16), DType.BFLOAT16),
+}
+"""Most with rows, scores, depths and results left over."""
+
+
+@pytest.mark.parametrize("name", ON_MATRICES)
+def test_products_of_short_floats_are_matrix_instructions_whose_weights_never_leave_registers(name: str) -> None:
+    shape, dtype = ON_MATRICES[name]
+    body, out = BODIES[name]
+    inputs = arrays(*shape, dtype)
+    given = program(body, out, inputs)
+    made = scheduled(given, MATRIX)
+    assert kernels(made.program) == 1
+    assert {name[:3] for name in instructions(made.program)} == {"mma", "mat"}, "products, and loads of their factors"
+    want = evaluate(given, dict(inputs))
+    for got in (run(made.program, dict(inputs)), execute(lower_kernels(made.program, MATRIX), inputs)):
+        for n in out.split(", "):
+            step = {DType.BFLOAT16: 2.0**-7, DType.FLOAT16: 2.0**-10}[dtype]
+            np.testing.assert_allclose(got[n].astype(float), want[n].astype(float), 2 * step, 2 * step)
+
+
+def test_infinities_and_rows_of_which_nothing_is_left_on_matrix_instructions() -> None:
+    inputs = arrays(1, 32, 40, 16, DType.BFLOAT16)
+    inputs["B"][0], inputs["B"][1, 3], inputs["B"][2, :20], inputs["B"][3, 20:] = -np.inf, np.inf, -np.inf, -np.inf
+    inputs["K"][0, 39], inputs["B"][4:8, 39] = np.nan, -np.inf
+    given = program(*BODIES["biased"], inputs)
+    with np.errstate(all="ignore"):
+        got, want = run(scheduled(given, MATRIX).program, dict(inputs))["O"], evaluate(given, dict(inputs))["O"]
+    np.testing.assert_allclose(got.astype(float), want.astype(float), 0.02, 0.02, equal_nan=True)
 
 
 LEFT = {

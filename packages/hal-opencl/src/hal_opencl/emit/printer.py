@@ -227,6 +227,9 @@ class OpenCLPrinter(MatrixExpressions):
         self.line(f"{name}({where}, {self.expression(node.value)}, {self.expression(node.mask)});")
 
     def write_barrier(self, node: Barrier) -> None:
+        if node.scope == "subgroup" and self._dialect.ptx:
+            self.line(ptx.TOGETHER)
+            return
         fence = _FENCES.get(node.fence, "CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE")
         self.line(f"barrier({fence});")
 

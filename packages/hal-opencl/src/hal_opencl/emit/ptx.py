@@ -16,6 +16,8 @@ from tile_ir.semtree.nodes import Type
 
 from hal_opencl.emit.types import register, unsigned
 
+TOGETHER = 'asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");'
+"""All lanes of a sub-group are here, and see what the others stored."""
 MNEMONICS: Mapping[str, str] = {
     "mma_m16n8k8_tf32": "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32",
     "mma_m16n8k16_bf16": "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32",

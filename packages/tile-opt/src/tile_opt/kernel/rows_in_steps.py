@@ -37,6 +37,8 @@ class RowsInSteps:
     """The stages that walk rows, and by which of their own loops."""
     columns: Mapping[int, str]
     """The stages that go over the results of `values`, and by which loop."""
+    across: frozenset[str]
+    """The buffers that hold these results, and what is made of them."""
     wide: Mapping[str, int]
     """The buffers that hold a row, and its dimension."""
     results: str
@@ -71,11 +73,13 @@ def rows_in_steps(view: KernelView) -> RowsInSteps | None:
 
 
 def _plain(view: KernelView) -> bool:
-    """No data among the subscripts, and every own buffer a cell, or walked by loops that alone subscript it."""
+    """No data among the subscripts, nothing stored and read again, and every own buffer a cell, or walked by loops that alone subscript it."""
     direct = all(not u.extent and not is_indirect(s, u) for s in view.stages for u in s.uses)
     own = [u for s in view.stages for u in s.uses if view.is_local(u.buffer)]
     walked = all(f.is_const or f == Affine.var(f.names[0]) for u in own for f in u.forms)
-    return direct and walked and not any(s.guard for s in view.stages)
+    # Items share rows: what one of them stores, another one would read.
+    apart = view.writes().isdisjoint(view.reads())
+    return direct and walked and apart and not any(s.guard for s in view.stages)
 
 
 @dataclass
@@ -96,7 +100,7 @@ class _Finder:
         if not all(map(self._walks, every)) or result[0] in self.wide:
             return None
         self.pieces = dict(sorted(self.pieces.items()))
-        columns = dict(self._along(result))
+        columns, across = self._along(result)
         carried = list(dict.fromkeys(self._carried()))
         if not all(self.view.is_local(b) for b, _ in carried):
             return None
@@ -105,7 +109,7 @@ class _Finder:
         if len(largest) != 1 or len(carried) != len(sums) + 1 or result[0] not in sums or self.values not in columns:
             return None
         kinds = RowsInSteps(
-            self.view, self.scores, self.values, self.pieces, columns, self.wide, result[0], largest[0], sums
+            self.view, self.scores, self.values, self.pieces, columns, across, self.wide, result[0], largest[0], sums
         )
         return kinds if _is_proved(kinds) else None
 
@@ -134,11 +138,18 @@ class _Finder:
                 return False
         return True
 
-    def _along(self, result: tuple[str, int]) -> Iterator[tuple[int, str]]:
-        buffer, dim = result
+    def _along(self, result: tuple[str, int]) -> tuple[dict[int, str], frozenset[str]]:
+        """The stages that go over results, by which loop, and the own buffers that hold them."""
+        found, across = dict[int, str](), dict([result])
         for k, stage in enumerate(self.view.stages):
-            for use in (u for u in stage.uses if u.buffer == buffer and u.forms[dim].names):
-                yield k, use.forms[dim].names[0]
+            moved = [u.forms[across[u.buffer]] for u in stage.uses if u.buffer in across]
+            names = {n for form in moved for n in form.names}
+            if len(names) != 1:
+                continue
+            (found[k],) = names
+            for use in (u for u in stage.uses if u.writes and self.view.is_local(u.buffer)):
+                across.update((use.buffer, d) for d, form in enumerate(use.forms) if names & {*form.names})
+        return found, frozenset(across)
 
     def _carried(self) -> Iterator[tuple[str, Aggregation]]:
         """What stages that walk rows write and rows do not move."""

@@ -2,35 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import takewhile
 
 from tile_ir.frozen import replace
 from tile_ir.names import claim
 from tile_ir.stripe.affine import Affine
-from tile_ir.stripe.nodes import Bind, Direction, Index, Load, Order, Refinement, Store, TensorType
+from tile_ir.stripe.nodes import Bind, Direction, Index, Load, Refinement, Store, Sync, TensorType
 
-from tile_opt.kernel.rows_in_steps import RowsInSteps
-from tile_opt.kernel.view import KernelView, Stage, Use
+from tile_opt.kernel.view import Stage, Use
 from tile_opt.kernel.work import merged_use
+from tile_opt.plan.cells import Cells
 from tile_opt.plan.group_tiles import GroupTile, group_tile
 from tile_opt.plan.plan import Level, Plan
+from tile_opt.plan.row_parts import Piece, RowParts, Sharers
 from tile_opt.plan.steps.group_copy import local_type
-from tile_opt.plan.tree import GROUP_MEMORY, Node, substitute
+from tile_opt.plan.tree import GROUP_MEMORY, Nest, Node, substitute
 
-PIECES = 1
-"""The level whose points are pieces of a row."""
 PAD = 4
 """Elements added to each line of weights in local memory: whole vectors."""
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """`count` scores of each row, from `start` on."""
-
-    start: Affine
-    count: int
 
 
 @dataclass(frozen=True)
@@ -55,65 +47,30 @@ class Products:
 
 
 @dataclass(frozen=True)
-class RowProducts:
-    """What a plan makes of the products, and of the loops around them."""
-
-    kinds: RowsInSteps
-    plan: Plan
-
-    @property
-    def view(self) -> KernelView:
-        return self.kinds.view
-
-    # --- sizes ------------------------------------------------------------------------------------------
-
-    @cached_property
-    def row(self) -> str:
-        """The shared loop of which a group has several iterations."""
-        shared = {i.name for i in self.view.loops}
-        found = [c.loop for c in self.plan.levels[0].covers if c.loop in shared and c.size > 1]
-        if len(found) != 1:
-            raise ValueError(f"a group of {self.view.name!r} has several rows, all of one loop")
-        return found[0]
-
-    @cached_property
-    def size(self) -> int:
-        """Scores of a row in one piece."""
-        return self.plan.levels[PIECES].covers[0].size
-
-    @cached_property
-    def rows(self) -> int:
-        """Rows of a group."""
-        return self.plan.tile(self.row, 0, self.view.ranges[self.row])
-
-    @cached_property
-    def loop(self) -> Index:
-        """The pieces that are whole."""
-        extent = self.view.ranges[self.kinds.row]
-        return Index(f"{self.kinds.row}_piece", extent // self.size, order=Order.ORDERED)
-
-    @cached_property
-    def whole(self) -> Piece:
-        return Piece(Affine.var(self.loop.name, self.size) if self.loop.range > 1 else Affine(), self.size)
-
-    @cached_property
-    def rest(self) -> Piece | None:
-        """What is left of a row behind the whole pieces."""
-        start = self.loop.range * self.size
-        left = self.view.ranges[self.kinds.row] - start
-        return Piece(Affine((), start), left) if left else None
+class RowProducts(RowParts):
+    """Products whose factors items multiply one by one."""
 
     # --- products ---------------------------------------------------------------------------------------
 
     @cached_property
     def first(self) -> Products:
         """The products of the first piece: what items have, and where, is the same for all."""
-        return self.products(self.whole if self.loop.range else self._rest)
+        return self._tiles(self.whole if self.loop.range else self._rest)
 
     @property
     def _rest(self) -> Piece:
         assert self.rest is not None
         return self.rest
+
+    @cached_property
+    def _known(self) -> dict[Piece, Products]:
+        return {}
+
+    def _tiles(self, piece: Piece) -> Products:
+        """The products of a piece, made once."""
+        if piece not in self._known:
+            self._known[piece] = self.products(piece)
+        return self._known[piece]
 
     def products(self, piece: Piece) -> Products:
         """Both products on a piece; ValueError where their items would not have the same rows."""
@@ -131,28 +88,21 @@ class RowProducts:
     def _scores(self, piece: Piece) -> GroupTile:
         kinds, name = self.kinds, self.kinds.row
         stage = self.view.stages[kinds.scores]
-        moved = self._with_cell(stage).substitute({name: Affine.var(name) + piece.start})
+        moved = with_cell(stage).substitute({name: Affine.var(name) + piece.start})
         main = replace(moved, loops=tuple(i for i in stage.loops if i.name != name))
         return self._tile(main, Index(name, piece.count))
 
     def _values(self, piece: Piece) -> GroupTile:
         kinds, depth = self.kinds, self.kinds.pieces[self.kinds.values]
-        stage = _named_apart(self.view.stages[kinds.values], self.view.stages[kinds.scores])
+        stage = named_apart(self.view.stages[kinds.values], self.view.stages[kinds.scores])
         weights = next(u for u in stage.uses if u.buffer in kinds.wide)
         place = (Affine.var(depth), Affine.var(self.row) - self.corner)
-        moved = self._with_cell(stage).substitute({depth: Affine.var(depth) + piece.start})
+        moved = with_cell(stage).substitute({depth: Affine.var(depth) + piece.start})
         local = Use(weights.name, self.weights.into, place, Direction.IN)
         uses = tuple(local if u.name == weights.name else u for u in moved.uses)
         loops = (replace(i, range=piece.count) if i.name == depth else i for i in stage.loops)
         column = next(i for i in stage.loops if i.name == kinds.column)
         return self._tile(replace(moved, uses=uses, loops=tuple(i for i in loops if i.name != column.name)), column)
-
-    def _with_cell(self, stage: Stage) -> Stage:
-        """The product into one cell of its own, with the loop along its result shared."""
-        out = merged_use(stage)
-        assert out is not None
-        cell = replace(out, forms=(Affine(),) * len(out.forms))
-        return replace(stage, uses=tuple(cell if u is out else u for u in stage.uses))
 
     def _tile(self, main: Stage, column: Index) -> GroupTile:
         """A product by itself: groups have tiles of rows, and as much of the loop along its results as one piece."""
@@ -176,12 +126,6 @@ class RowProducts:
         reductions = tuple(r for r in self.plan.reductions if r.loop in main.loop_names)
         return replace(self.plan, levels=(first, *levels), stagings=stagings, reductions=reductions)
 
-    @property
-    def corner(self) -> Affine:
-        """The first row of a group."""
-        tiles = -(-self.view.ranges[self.row] // self.rows)
-        return Affine.var(f"{self.row}_g", self.rows) if tiles > 1 else Affine()
-
     @cached_property
     def weights(self) -> Refinement:
         """The weights of a piece, by their place in it and by rows."""
@@ -190,8 +134,95 @@ class RowProducts:
         type = local_type((self.size, self.rows), (0, 1), self.view.type_of(name).dtype, PAD)
         return Refinement(Direction.ALLOC, f"{name}_local", "", (Affine(),) * 2, type, loc=GROUP_MEMORY)
 
+    # --- what items have --------------------------------------------------------------------------------
 
-def _named_apart(stage: Stage, other: Stage) -> Stage:
+    @cached_property
+    def rows_of_item(self) -> Cells:
+        return _registers(self.run_of(self.first.scores)).one_by_one
+
+    def cells(self, buffer: str) -> Cells:
+        if buffer in self.kinds.wide:
+            return _registers(self.first.scores.run)
+        return _registers(self.first.values.run) if buffer in self.kinds.across else self.rows_of_item
+
+    def over(self, number: int) -> Cells:
+        if number in self.kinds.pieces:
+            return _registers(self.first.scores.run)
+        return _registers(self.first.values.run) if number in self.kinds.columns else self.rows_of_item
+
+    def where(self, number: int, piece: Piece) -> dict[str, Affine]:
+        kinds, tiles = self.kinds, self._tiles(piece)
+        if number in kinds.pieces:
+            return tiles.scores.forms | {kinds.pieces[number]: tiles.scores.forms[kinds.row] + piece.start}
+        if number in kinds.columns:
+            moved = {n: f.substitute(tiles.renamed) for n, f in tiles.values.forms.items()}
+            return moved | {kinds.columns[number]: moved[kinds.column]}
+        return dict(tiles.scores.forms)
+
+    def limits(self, number: int, piece: Piece, names: Set[str]) -> tuple[Affine, ...]:
+        tiles = self._tiles(piece)
+        if number in self.kinds.columns and number not in self.kinds.pieces:
+            return tuple(c.substitute(tiles.renamed) for c in tiles.values.limits(names))
+        return tiles.scores.limits(names)
+
+    @cached_property
+    def sharers(self) -> Sharers:
+        form = self.first.scores.forms[self.row]
+        number, count = Affine(), 1
+        for item in reversed([i for i in self.first.scores.items if i.name not in form.names]):
+            number, count = number + Affine.var(item.name, count), count * item.range
+        return Sharers(form - self.corner, number, count, Sync())
+
+    # --- what they do -----------------------------------------------------------------------------------
+
+    def begun(self) -> Iterator[Node]:
+        yield from ()
+
+    def scored(self, piece: Piece) -> Iterator[Node]:
+        scores, _ = self._tiles(piece).nodes
+        # What the other product fetches first is on its way while rows are weighed.
+        yield from (*scores, *self._early(piece))
+
+    def valued(self, piece: Piece) -> Iterator[Node]:
+        _, values = self._tiles(piece).nodes
+        yield from (self._put(), *values[len(self._early(piece)) :])
+
+    def _early(self, piece: Piece) -> list[Node]:
+        return list(takewhile(lambda n: isinstance(n, Stage), self._tiles(piece).nodes[1]))
+
+    def _put(self) -> Stage:
+        """The weights of a piece, for all items."""
+        tile = self.first.scores
+        name = self.weights.into.removesuffix("_local")
+        source = Use("src", name, self.cells(name).forms(len(self.view.type_of(name).sizes)), Direction.IN)
+        place = (tile.forms[self.kinds.row], tile.forms[self.row] - self.corner)
+        target = Use("dst", self.weights.into, place, Direction.OUT)
+        return Stage(f"put_{name}", tile.run, (), (source, target), (Load("$x", "src"), Store("dst", "$x")))
+
+    def around(self, body: tuple[Node, ...], own: tuple[Refinement, ...], shared: tuple[Refinement, ...]) -> Nest:
+        tiles = self.first
+        grid = tuple(a.grid for a in tiles.scores.axes if a.grid is not None)
+        copies = {r.into: r for r in tiles.allocs}
+        local = [r for r in copies.values() if r.loc == GROUP_MEMORY]
+        held = [r for r in copies.values() if r.loc != GROUP_MEMORY]
+        items = Nest(f"{self.view.name}_items", tiles.scores.items, body, allocs=(*own, *held))
+        return Nest(self.view.name, grid, (items,), allocs=(*local, self.weights, *shared))
+
+
+def _registers(loops: tuple[Index, ...]) -> Cells:
+    """An element of its own for each iteration."""
+    return Cells(loops, tuple(Affine.var(i.name) for i in loops), tuple(i.range for i in loops))
+
+
+def with_cell(stage: Stage) -> Stage:
+    """The product into one cell of its own, with the loop along its result shared."""
+    out = merged_use(stage)
+    assert out is not None
+    cell = replace(out, forms=(Affine(),) * len(out.forms))
+    return replace(stage, uses=tuple(cell if u is out else u for u in stage.uses))
+
+
+def named_apart(stage: Stage, other: Stage) -> Stage:
     """The stage with names for its accesses that the other does not have."""
     taken = {u.name for u in (*other.uses, *stage.uses)}
     new = {u.name: claim(u.name, taken) for u in stage.uses if any(u.name == o.name for o in other.uses)}

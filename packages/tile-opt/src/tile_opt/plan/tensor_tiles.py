@@ -18,8 +18,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 
@@ -43,6 +43,8 @@ BAND = 8
 SPARED, MANY_STEPS, LONG_STEP = 3, 12, 128 * 128
 """Steps of local memory from which on one more may serve products that go on instead of copies; steps of the reduction, and
 results of a group, from which on it does (an H200: products of 2048 to 8192 by 3 to 7 % faster, smaller ones by 8 % slower)."""
+FRAGMENT_DIMS = 4
+"""Dimensions of a factor in fragments: matrices along rows and along the depth, and a matrix's own."""
 LEVELS = (Bind.GRID, Bind.SUBGROUP, Bind.NONE, Bind.UNROLL)
 """Groups, their sub-groups, steps of the reduction, and single instructions."""
 
@@ -110,7 +112,7 @@ def _team_problems(view: KernelView, match: Match, plan: Plan) -> Iterator[str]:
     boxes = TensorTile(view, match, plan).boxes
     if any(c.plan.lanes * c.source.dtype.bytes != CHUNK_BYTES for c in boxes):
         yield f"{match.instruction.name}: factors are copied by {CHUNK_BYTES} bytes"
-    elif takes_copies(match.instruction) and not all(c.runs_along(_in(loops["k"])) for c in boxes):
+    elif takes_copies(match.instruction) and not all(c.runs_along(in_tile(loops["k"])) for c in boxes):
         yield f"{match.instruction.name}: rows of both factors run along {loops['k']!r}"
     elif not all(c.panels(line) for c in boxes):
         yield f"{match.instruction.name}: rows of a factor in local memory are whole panels of {line} elements"
@@ -153,6 +155,8 @@ class TensorTile:
     match: Match
     plan: Plan
     collective: bool = False
+    held: Mapping[str, Refinement] = field(default_factory=dict[str, Refinement])
+    """Factors that lie in fragments already, by their names in the stage."""
 
     # --- sizes ------------------------------------------------------------------------------------------
 
@@ -245,7 +249,7 @@ class TensorTile:
     def _step(self) -> str:
         return f"{self.loops['k']}_s"
 
-    def _corner(self) -> dict[str, Affine]:
+    def corner(self) -> dict[str, Affine]:
         """The first iteration of the group's part of every shared loop."""
         names, bands = {g.name for g in self.grid}, {self.loops["m"]: self.band}
         return {
@@ -260,30 +264,31 @@ class TensorTile:
             for n, size in self.group.items()
         }
 
-    def _within_group(self) -> dict[str, Affine]:
+    def within_group(self) -> dict[str, Affine]:
         """Iterations of rows and columns inside the group's tile, by those inside the sub-group's."""
-        return {n: Affine.var(f"warp_{n}", size) + Affine.var(_in(n)) for n, size in self.warp.items()}
+        return {n: Affine.var(f"warp_{n}", size) + Affine.var(in_tile(n)) for n, size in self.warp.items()}
 
     # --- buffers ----------------------------------------------------------------------------------------
 
     def copies(self, step: Affine) -> tuple[GroupCopy, ...]:
-        """The copies of both operands' boxes of one step."""
-        return tuple(self._copy(self.match.main.use(n), step) for n in (self.match.left, self.match.right))
+        """The copies of the operands' boxes of one step."""
+        factors = (n for n in (self.match.left, self.match.right) if n not in self.held)
+        return tuple(self._copy(self.match.main.use(n), step) for n in factors)
 
     def _copy(self, use: Use, step: Affine) -> GroupCopy:
         depth = self.loops["k"]
-        values = {i.name: Affine.var(f"{i.name}_o") for i in self.match.main.loops} | self._corner()
-        values[depth] = step * self.deep + Affine.var(_in(depth))
-        inner = {_in(depth): self.deep}
+        values = {i.name: Affine.var(f"{i.name}_o") for i in self.match.main.loops} | self.corner()
+        values[depth] = step * self.deep + Affine.var(in_tile(depth))
+        inside = {in_tile(depth): self.deep}
         for n in self.warp:
-            values[n] += Affine.var(_in(n))
-            inner[_in(n)] = self.group[n]
+            values[n] += Affine.var(in_tile(n))
+            inside[in_tile(n)] = self.group[n]
         around = {i.name: (0, i.range - 1) for i in (*self.grid, *self.outer)} | {self._step: (0, self.steps - 1)}
         forms = tuple(f.substitute(values) for f in use.forms)
         names = {"local": f"{use.name}_local", "held": f"{use.name}_held"}
         source, items = self.view.type_of(use.buffer), Items((*self.warps, *LANE_INDEXES))
         limits = tuple(self._wanted(use, forms, step))
-        return group_copy(use, forms, source, self.staged[use.buffer], inner, around, items, names, limits)
+        return group_copy(use, forms, source, self.staged[use.buffer], inside, around, items, names, limits)
 
     def _wanted(self, use: Use, forms: tuple[Affine, ...], step: Affine) -> Iterator[Limit]:
         """What a copy brings of an operand: what the constraints name, and no products behind the last one."""
@@ -293,7 +298,7 @@ class TensorTile:
         dim = next(d for d, form in enumerate(use.forms) if form.coefficient(depth))
         if extent % self.deep:
             # At the last iteration, its place in the step being wherever that one is.
-            last = forms[dim] - Affine.var(_in(depth), use.forms[dim].coefficient(depth))
+            last = forms[dim] - Affine.var(in_tile(depth), use.forms[dim].coefficient(depth))
             beyond = (step * -self.deep + (extent - 1)) * use.forms[dim].coefficient(depth)
             yield Limit(dim, -1, last + beyond)
 
@@ -343,7 +348,7 @@ class TensorTile:
             products = self._first(step), *self._started(step + self.ahead), *self._rest(step)
             yield Nest(f"{self.view.name}_steps", (index,), (wait, Sync(), *products))
         for number in range(max(loop, 0), self.steps):
-            whole = self._multiply(Affine((), number), 0, self.slices)
+            whole = self.multiply(Affine((), number), 0, self.slices)
             last = number == self.steps - 1
             yield from (
                 wait,
@@ -357,12 +362,12 @@ class TensorTile:
 
     def _first(self, step: Affine) -> Nest:
         """The products in front of the next copies: the first loads do not wait behind these, and a team's go on meanwhile."""
-        return self._multiply(step, 0, self.slices if self._team else 1)
+        return self.multiply(step, 0, self.slices if self._team else 1)
 
     def _rest(self, step: Affine) -> tuple[Nest | Wait, ...]:
         if self._team:
             return self._finished(self._behind)
-        return (self._multiply(step, 1, self.slices - 1),) if self.slices > 1 else ()
+        return (self.multiply(step, 1, self.slices - 1),) if self.slices > 1 else ()
 
     @property
     def _team(self) -> bool:
@@ -373,36 +378,42 @@ class TensorTile:
         """All products of a team but those of so many steps are complete."""
         return (Wait(PRODUCTS, behind),) if self._team else ()
 
-    def _multiply(self, step: Affine, first: int, count: int) -> Nest:
+    def multiply(self, step: Affine, first: int, count: int) -> Nest:
         """Slices of a step, each as deep as the instruction."""
         sides = self.match.instruction.sides
-        depth = _in(self.loops["k"])
-        values = self._within_group()
-        values = {_in(n): form for n, form in values.items()} | {depth: Affine.var(depth) + first * sides["k"]}
+        depth = in_tile(self.loops["k"])
+        values = self.within_group()
+        values = {in_tile(n): form for n, form in values.items()} | {depth: Affine.var(depth) + first * sides["k"]}
         moved = {c.use.name: replace(c.use, buffer=c.local.into, forms=c.inside(step)) for c in self.boxes}
+        moved |= {n: self._kept(n) for n in self.held}
         uses = tuple(moved[u.name].substitute(values) if u.name in moved else u for u in self.match.main.uses)
-        loops = (*(Index(_in(n), size) for n, size in self.warp.items()), Index(depth, count * sides["k"]))
+        loops = (*(Index(in_tile(n), size) for n, size in self.warp.items()), Index(depth, count * sides["k"]))
         # What the constraints leave out is 0 in a local copy.
         stage = replace(self.match.main, uses=uses, loops=loops, constraints=())
-        around = Around({}, {c.local.into: c.local for c in self.boxes})
-        match = replace(self.match, main=stage, loops=tuple((role, _in(self.loops[role])) for role in ROLES))
+        around = Around({}, {r.into: r for r in (*(c.local for c in self.boxes), *self.held.values())})
+        match = replace(self.match, main=stage, loops=tuple((role, in_tile(self.loops[role])) for role in ROLES))
         return tensorise(match, around, collective=self.collective)
+
+    def _kept(self, name: str) -> Use:
+        """A factor in fragments: its own dimensions are 1, those of the fragments follow."""
+        use, home = self.match.main.use(name), self.held[name]
+        return replace(use, buffer=home.into, forms=(Affine(),) * (len(home.type.sizes) - FRAGMENT_DIMS))
 
     def _beside(self, stage: Stage) -> Stage:
         """Another stage over the sub-group's tile; groups over the end touch only what exists."""
         ranges = self.view.ranges
-        values = self._corner()
-        for n, form in self._within_group().items():
+        values = self.corner()
+        for n, form in self.within_group().items():
             values[n] += form
         local = all(self.view.is_local(u.buffer) for u in stage.uses)
         ragged = [] if local else [n for n in self.warp if ranges[n] % self.group[n]]
         limits = tuple(values[n] * -1 + (ranges[n] - 1) for n in ragged)
         moved = stage.substitute(values)
         moved = replace(moved, constraints=moved.constraints + limits)
-        *beside, rows, columns = (Index(_in(n), size) for n, size in self.warp.items())
+        *beside, rows, columns = (Index(in_tile(n), size) for n, size in self.warp.items())
         return on_fragments(moved, self.match.instruction, tuple(beside), rows, columns, set(self.sums))
 
 
-def _in(loop: str) -> str:
+def in_tile(loop: str) -> str:
     """A loop inside the tile that one group, one sub-group or one step has of it."""
     return f"{loop}_i"

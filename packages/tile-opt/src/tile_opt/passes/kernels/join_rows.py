@@ -155,7 +155,7 @@ class _Chains:
 def _flat(kernel: Block) -> KernelView | None:
     """A kernel all of whose loops are its stages' own."""
     view = open_kernel(kernel)
-    return None if view is None or view.loops or view.allocs else unique_loops(drop_unit_loops(view))
+    return None if view is None or view.loops else unique_loops(drop_unit_loops(view))
 
 
 def _is_product(view: KernelView) -> bool:

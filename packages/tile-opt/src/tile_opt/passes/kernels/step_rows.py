@@ -13,9 +13,9 @@ from tile_opt.kernel.rows_in_steps import rows_in_steps
 from tile_opt.kernel.view import KernelView
 from tile_opt.passes.scheduling import Built, SchedulingPass, refused
 from tile_opt.plan.plan import Plan
-from tile_opt.plan.row_products import PIECES
+from tile_opt.plan.row_parts import PIECES
 from tile_opt.plan.rows_in_steps import build_rows_in_steps
-from tile_opt.plan.space.gpu_rows_in_steps import plans
+from tile_opt.plan.space.gpu_rows_in_steps import parts_of, plans
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,7 @@ class StepRows(SchedulingPass):
         return len(plan.levels) > PIECES and plan.levels[PIECES].ordered and plan.levels[PIECES].bind is Bind.NONE
 
     def build(self, view: KernelView, plan: Plan, target: Target) -> Built:
-        del target
         kinds = rows_in_steps(view)
         if kinds is None:
             raise refused(f"the rows of kernel {view.name!r} are needed whole")
-        return Built(build_rows_in_steps(kinds, plan))
+        return Built(build_rows_in_steps(parts_of(kinds, plan, target)))

@@ -19,7 +19,13 @@ from tile_opt.kernel.strides import flat_stride
 from tile_opt.kernel.view import KernelView, Stage, Use
 from tile_opt.model.estimate import estimate
 from tile_opt.plan.plan import Across, Cover, Level, Plan, Reduction, Staging
+from tile_opt.plan.row_fragments import RowFragments
+from tile_opt.plan.row_parts import RowParts
+from tile_opt.plan.row_products import RowProducts
 from tile_opt.plan.rows_in_steps import build_rows_in_steps, local_bytes
+from tile_opt.plan.space.tensor_rows_in_steps import plans as tensor_plans
+from tile_opt.plan.space.tensor_rows_in_steps import rate as tensor_rate
+from tile_opt.plan.space.tensor_rows_in_steps import seconds as tensor_seconds
 
 LANES = 4
 """Elements of a vector, and of the pieces in which items take turns."""
@@ -62,13 +68,30 @@ def _kinds(view: KernelView, target: Target) -> RowsInSteps | None:
 
 def _plans(kinds: RowsInSteps, target: Target) -> Iterator[Plan]:
     row = _row(kinds)
-    if row is None or not _is_plain(kinds, target):
+    if row is None:
         return
+    fits = (p for p in tensor_plans(kinds, row, target) if local_bytes(parts_of(kinds, p, target)) <= _room(target))
+    found = next(fits, None)
+    if found is not None:
+        yield from (found, *fits)
+    elif _is_plain(kinds, target):
+        yield from _item_plans(kinds, row, target)
+
+
+def parts_of(kinds: RowsInSteps, plan: Plan, target: Target) -> RowParts:
+    """What a plan says of both products."""
+    if plan.instruction is None:
+        return RowProducts(kinds, plan)
+    return RowFragments(kinds, plan, collective="MatrixLoad" in target.nodes)
+
+
+def _item_plans(kinds: RowsInSteps, row: str, target: Target) -> Iterator[Plan]:
+    """Plans for products that items multiply one by one."""
     room = _room(target)
     space = _Space(kinds, row, target.machine.cores)
     for items in space.ranked(target.settings.threads):
         made = (space.plan(items, versions) for versions in VERSIONS)
-        fits = next((p for p in made if local_bytes(kinds, p) <= room), None)
+        fits = next((p for p in made if local_bytes(RowProducts(kinds, p)) <= room), None)
         yield from () if fits is None else (fits,)
 
 
@@ -86,13 +109,17 @@ def weighed(view: KernelView, target: Target) -> tuple[float, float] | None:
     plan = None if kinds is None else next(_plans(kinds, target), None)
     if kinds is None or plan is None:
         return None
-    return estimate(build_rows_in_steps(kinds, plan), target).seconds, _apart(kinds, target)
+    apart = _apart(kinds, plan, target)
+    if plan.instruction is not None:
+        return tensor_seconds(kinds, plan, target), apart
+    return estimate(build_rows_in_steps(parts_of(kinds, plan, target)), target).seconds, apart
 
 
-def _apart(kinds: RowsInSteps, target: Target) -> float:
+def _apart(kinds: RowsInSteps, plan: Plan, target: Target) -> float:
     """Products by themselves, and rows of scores and weights through memory."""
     view, machine = kinds.view, target.machine
-    rate = machine.cores * machine.clock_ghz * 1e9 * machine.ports.fma * SUBGROUP * ALONE
+    each = machine.ports.fma * SUBGROUP if plan.instruction is None else tensor_rate(plan.instruction.name, machine)
+    rate = machine.cores * machine.clock_ghz * 1e9 * each * ALONE
     rows = prod(i.range for i in view.loops)
     products = rows * sum(prod(i.range for i in view.stages[k].loops) for k in (kinds.scores, kinds.values))
     width = sum(view.type_of(u.buffer).dtype.bytes for u in _ends(kinds))

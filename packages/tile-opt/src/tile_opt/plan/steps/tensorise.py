@@ -40,6 +40,8 @@ class Factor:
     tiles: Index
     """The matrices of a warp that are loaded."""
     alloc: Refinement
+    held: bool = False
+    """It lies in fragments already: those of all slices of the depth."""
 
 
 def tile_name(loop: str) -> str:
@@ -104,8 +106,9 @@ class _Tensorised:
             return self._together_on_panels()
         left, right = self._factor(self.match.left, ("m", "k")), self._factor(self.match.right, ("k", "n"))
         slices = replace(self._tiles("k"), bind=Bind.UNROLL)
-        body = (self._load(left), self._load(right), self._instructions(left, right))
-        return Nest("multiply", (slices,), body, allocs=(left.alloc, right.alloc))
+        loaded = [factor for factor in (left, right) if not factor.held]
+        body = (*map(self._load, loaded), self._instructions(left, right))
+        return Nest("multiply", (slices,), body, allocs=tuple(factor.alloc for factor in loaded))
 
     @property
     def _beside(self) -> tuple[Index, ...]:
@@ -128,10 +131,12 @@ class _Tensorised:
         instruction = self.match.instruction
         first = sides[0] != "k"
         operand, tiles = (instruction.a, self._tiles("m")) if first else (instruction.b, self._tiles("n"))
+        whole = self.around.buffers[use.buffer]
+        if self.around.in_registers(use.buffer):
+            return Factor(use, operand, sides, self._around(first), tiles, whole, held=True)
         if not first and self._together(use) and tiles.range % PAIR == 0:
             operand = side_by_side(operand, PAIR)
             tiles = replace(tiles, name=f"{tiles.name}_pair", range=tiles.range // PAIR)
-        whole = self.around.buffers[use.buffer]
         alloc = Refinement(Direction.ALLOC, f"{name}_fragments", "", (), TensorType.row_major(whole.type.dtype, ()))
         around = self._around(first)
         counts = (*(i.range for i in around), tiles.range)
@@ -206,7 +211,9 @@ class _Tensorised:
         rows, columns = self._tiles("m"), self._tiles("n")
         row, column = Affine.var(rows.name), Affine.var(columns.name)
         beside = tuple(Affine.var(i.name) for i in self._beside)
-        places = {left.use.name: (left.alloc.into, as_forms((*beside, row, m, k)))}
+        # All slices of a factor that was not loaded here are in its fragments.
+        place = (*left.use.forms, row, Affine.var(self._tiles("k").name)) if left.held else (*beside, row)
+        places = {left.use.name: (left.alloc.into, as_forms((*place, m, k)))}
         places[right.use.name] = right.alloc.into, as_forms(self._of_pair(right, column, k, n))
         uses: list[Use] = []
         for use in self.stage.uses:

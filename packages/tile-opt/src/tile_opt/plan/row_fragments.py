@@ -1,0 +1,319 @@
+"""Both products of a kernel over rows (`kernel.rows_in_steps`) on matrix instructions: `plan.tensor_tiles` for one piece of a row.
+
+Each sub-group has rows of its own, and all scores and results of these. What the first product gives lies in the lanes
+as the second one takes it, so that weights never leave registers:
+
+    copy the first factors of all rows, and keys of the first piece
+    pieces {
+      Wait; Sync; copy the values of the piece; scores
+      rows (`plan.rows_in_steps`)
+      Wait; Sync; copy the keys of the next piece; values
+    }
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Set
+from dataclasses import dataclass
+from functools import cached_property
+
+from tile_ir.frozen import replace
+from tile_ir.matrix import MATRIX_INSTRUCTIONS, ROLES, Digit, MatrixInstruction, Operand
+from tile_ir.stripe.affine import Affine, DivMod, DivModOp
+from tile_ir.stripe.nodes import Bind, Const, Direction, Index, Refinement, Scope, Store, Sync, TensorType, Wait
+
+from tile_opt.kernel.instructions import Match, matches
+from tile_opt.kernel.rows_in_steps import RowsInSteps
+from tile_opt.kernel.view import KernelView, Stage
+from tile_opt.kernel.work import merged_use
+from tile_opt.plan.cells import Cells
+from tile_opt.plan.plan import Cover, Level, Plan
+from tile_opt.plan.row_parts import Piece, RowParts, Sharers
+from tile_opt.plan.row_products import named_apart, with_cell
+from tile_opt.plan.steps.fragments import LANE_INDEXES, Walk, walk
+from tile_opt.plan.steps.group_copy import GroupCopy
+from tile_opt.plan.steps.tensorise import tile_name
+from tile_opt.plan.tensor_tiles import TensorTile, in_tile
+from tile_opt.plan.tree import Nest, Node
+
+CELL = "cell"
+"""What the indexes over a lane's elements of a matrix start with."""
+
+
+def feeds(instruction: MatrixInstruction) -> bool:
+    """Lanes hold sums where they hold a first factor made of them, some matrices side by side."""
+    a, c = instruction.a, instruction.c
+    (rows, columns), (tall, wide) = a.sizes, c.sizes
+    points = ((i, j) for i in range(rows) for j in range(columns))
+    fits = instruction.team == 1 and rows == tall and columns % wide == 0
+    return fits and all(a.place(i, j)[0] == c.place(i, j % wide)[0] for i, j in points)
+
+
+def shares_of(operand: Operand) -> Operand:
+    """A cell for each row of a matrix and each of the lanes that hold elements of it."""
+    step, rows = 1, list[Digit]()
+    for digit in operand.rows:
+        rows.append(digit if digit.lane else replace(digit, weight=step))
+        step *= 1 if digit.lane else digit.size
+    columns = tuple(replace(d, step=1) for d in operand.columns if d.lane)
+    return replace(operand, rows=tuple(rows), columns=columns)
+
+
+def product_views(kinds: RowsInSteps) -> tuple[KernelView, KernelView]:
+    """Each product as a kernel of its own, into one cell; of the second, weights are in memory."""
+    stages = kinds.view.stages
+    scores = with_cell(stages[kinds.scores])
+    values = with_cell(named_apart(stages[kinds.values], stages[kinds.scores]))
+    return _alone(kinds.view, scores, kinds.row), _alone(_with_weights(kinds), _on_weights(kinds, values), kinds.column)
+
+
+def _alone(view: KernelView, main: Stage, column: str) -> KernelView:
+    """The kernel with nothing but a product, whose loop along its results is shared."""
+    out = merged_use(main)
+    assert out is not None
+    alloc = next(a for a in view.allocs if a.into == out.buffer)
+    cell = replace(alloc, type=TensorType.row_major(alloc.type.dtype, (1,) * len(alloc.type.sizes)))
+    shared = next(i for i in main.loops if i.name == column)
+    main = replace(main, loops=tuple(i for i in main.loops if i is not shared))
+    return replace(view, loops=(*view.loops, shared), stages=(main,), allocs=(cell,))
+
+
+def weights_of(kinds: RowsInSteps) -> str:
+    """The buffer of the weights."""
+    return next(u.buffer for u in kinds.view.stages[kinds.values].uses if u.buffer in kinds.wide)
+
+
+def _with_weights(kinds: RowsInSteps) -> KernelView:
+    """The kernel as if weights were given."""
+    view, name = kinds.view, weights_of(kinds)
+    extents = (*(i.range for i in view.loops), view.ranges[kinds.row])
+    type = TensorType.row_major(view.type_of(name).dtype, extents)
+    given = Refinement(Direction.IN, name, name, (Affine(),) * len(extents), type)
+    return replace(view, refs=(*view.refs, given), allocs=tuple(a for a in view.allocs if a.into != name))
+
+
+def _on_weights(kinds: RowsInSteps, stage: Stage) -> Stage:
+    depth = kinds.pieces[kinds.values]
+    forms = (*(Affine.var(i.name) for i in kinds.view.loops), Affine.var(depth))
+    return replace(stage, uses=tuple(replace(u, forms=forms) if u.buffer in kinds.wide else u for u in stage.uses))
+
+
+@dataclass(frozen=True)
+class RowFragments(RowParts):
+    """Products on matrix instructions. ValueError, from its properties, for a plan that cannot be built."""
+
+    collective: bool = False
+    """The lanes of a sub-group load 16-bit fragments together."""
+
+    # --- products ---------------------------------------------------------------------------------------
+
+    @cached_property
+    def instruction(self) -> MatrixInstruction:
+        name = self.plan.instruction.name if self.plan.instruction is not None else ""
+        found = MATRIX_INSTRUCTIONS.get(name)
+        if found is None or not feeds(found):
+            raise ValueError(f"{name!r} does not give sums as it takes factors")
+        return found
+
+    @cached_property
+    def scores(self) -> TensorTile:
+        """The product that gives rows; its tiles along these are the pieces."""
+        view, _ = product_views(self.kinds)
+        match = self._match(view, self.kinds.row)
+        return TensorTile(view, match, self._plan_of(view, match), self.collective)
+
+    @cached_property
+    def values(self) -> TensorTile:
+        """The product of weights; its steps are the pieces."""
+        _, view = product_views(self.kinds)
+        match = self._match(view, self.kinds.column)
+        weights = self._home(weights_of(self.kinds))
+        return TensorTile(view, match, self._plan_of(view, match), self.collective, {match.left: weights})
+
+    def _match(self, view: KernelView, column: str) -> Match:
+        """The product with rows as the instruction's rows."""
+        match = match_on(view, self.instruction, self.row, column)
+        if match is None:
+            raise ValueError(f"{self.instruction.name!r} does not compute a product of {self.view.name!r}")
+        return match
+
+    def _plan_of(self, view: KernelView, match: Match) -> Plan:
+        """The part of the plan that is about one product."""
+        grid, pieces, warps, steps, last = self.plan.levels
+        sizes = {c.loop: c.size for level in (grid, pieces, steps) for c in level.covers}
+        sizes[self.kinds.pieces[self.kinds.values]] = self.size
+        _, column, depth = (dict(match.loops)[role] for role in ROLES)
+        levels = (
+            Level(Bind.GRID, tuple(Cover(i.name, sizes[i.name]) for i in view.loops)),
+            Level(Bind.SUBGROUP, (*warps.covers, Cover(column, sizes[column]))),
+            Level(Bind.NONE, (Cover(depth, sizes[depth]),), ordered=True),
+            replace(last, covers=tuple(c for c in last.covers if c.loop in view.ranges)),
+        )
+        read = {u.buffer for u in match.main.uses if u.reads and not u.writes}
+        return replace(self.plan, levels=levels, stagings=tuple(s for s in self.plan.stagings if s.operand in read))
+
+    # --- pieces -----------------------------------------------------------------------------------------
+
+    @property
+    def loop_name(self) -> str:
+        """That of the first product's tiles."""
+        return f"{self.kinds.row}_g"
+
+    @property
+    def _pieces(self) -> int:
+        """All of them."""
+        return -(-self.view.ranges[self.kinds.row] // self.size)
+
+    # --- what items have --------------------------------------------------------------------------------
+
+    def _tiles(self, loop: str, size: int, role: str) -> Index:
+        """The instructions of a sub-group along a loop."""
+        return Index(tile_name(loop), size // self.instruction.sides[role], bind=Bind.UNROLL)
+
+    @cached_property
+    def _down(self) -> Index:
+        """Those along rows."""
+        return self._tiles(self.row, self.scores.warp[self.row], "m")
+
+    @cached_property
+    def _lane(self) -> Walk:
+        """A lane's elements of a matrix of sums."""
+        return walk(self.instruction.c, CELL)
+
+    @cached_property
+    def rows_of_item(self) -> Cells:
+        shares = shares_of(self.instruction.c)
+        at = walk(shares, CELL)
+        place = (Affine.var(self._down.name), at.row, at.column)
+        return Cells((self._down, *LANE_INDEXES, *at.registers), place, (self._down.range,), shares)
+
+    def _matrices(self, across: Index) -> Cells:
+        """Sums over a sub-group's rows, and instructions across."""
+        at = self._lane
+        *outer, last = at.registers
+        loops = (self._down, across, *LANE_INDEXES, *outer, replace(last, bind=Bind.VECTOR, lanes=last.range))
+        place = (Affine.var(self._down.name), Affine.var(across.name), at.row, at.column)
+        return Cells(loops, place, (self._down.range, across.range), self.instruction.c)
+
+    @cached_property
+    def _scores(self) -> Cells:
+        return self._matrices(self._tiles(self.kinds.row, self.size, "n"))
+
+    @cached_property
+    def _results(self) -> Cells:
+        return self._matrices(self._tiles(self.kinds.column, self.values.warp[self.kinds.column], "n"))
+
+    @cached_property
+    def _weights(self) -> Cells:
+        """Scores where the second product takes them: some matrices of sums are one factor."""
+        cells, wide = self._scores, self.instruction.c.sizes[1]
+        _, across, row, column = cells.place
+        several = self.instruction.a.sizes[1] // wide
+        assert isinstance(across, Affine) and isinstance(column, Affine)
+        within = DivMod(across, several, DivModOp.MOD, wide, column)
+        place = (cells.place[0], DivMod(across, several, DivModOp.DIV), row, within)
+        return replace(
+            cells, place=place, tiles=(cells.tiles[0], cells.tiles[1] // several), operand=self.instruction.a
+        )
+
+    def cells(self, buffer: str) -> Cells:
+        if buffer == weights_of(self.kinds):
+            return self._weights
+        if buffer in self.kinds.wide:
+            return self._scores
+        return self._results if buffer in self.kinds.across else self.rows_of_item
+
+    def _home(self, buffer: str) -> Refinement:
+        type = self.view.type_of(buffer)
+        return self.cells(buffer).home(buffer, type.dtype, len(type.sizes))
+
+    def over(self, number: int) -> Cells:
+        if number in self.kinds.pieces:
+            return self._scores
+        return self._results if number in self.kinds.columns else self.rows_of_item
+
+    def where(self, number: int, piece: Piece) -> dict[str, Affine]:
+        kinds = self.kinds
+        if number in kinds.columns and number not in kinds.pieces:
+            found = self._forms(self.values)
+            return found | {kinds.columns[number]: found[kinds.column]}
+        found = self._forms(self.scores)
+        found[kinds.row] = found[kinds.row].substitute({self.loop.name: piece.number})
+        return found | ({kinds.pieces[number]: found[kinds.row]} if number in kinds.pieces else {})
+
+    def _forms(self, tile: TensorTile) -> dict[str, Affine]:
+        """The iterations of shared loops at a lane's elements."""
+        inside = {
+            in_tile(tile.loops[role]): Affine.var(tile_name(tile.loops[role]), self.instruction.sides[role]) + at
+            for role, at in (("m", self._lane.row), ("n", self._lane.column))
+        }
+        within = tile.within_group()
+        return {n: c + within[n].substitute(inside) if n in within else c for n, c in tile.corner().items()}
+
+    def limits(self, number: int, piece: Piece, names: Set[str]) -> tuple[Affine, ...]:
+        at, ranges = self.where(number, piece), self.view.ranges
+        ragged = {self.row} if ranges[self.row] % self.rows else set[str]()
+        ragged |= set() if piece.whole else {self.kinds.row}
+        ragged |= {self.kinds.column} if ranges[self.kinds.column] % self.values.group[self.kinds.column] else set()
+        return tuple(at[n] * -1 + (ranges[n] - 1) for n in sorted(names & ragged & {*at}))
+
+    @cached_property
+    def sharers(self) -> Sharers:
+        row = self._forms(self.scores)[self.row] - self.corner
+        at = walk(shares_of(self.instruction.c), CELL)
+        return Sharers(row, at.column, shares_of(self.instruction.c).sizes[1], Sync(Scope.SUBGROUP))
+
+    # --- what they do -----------------------------------------------------------------------------------
+
+    @cached_property
+    def _copies(self) -> tuple[GroupCopy, GroupCopy, GroupCopy]:
+        """Of the first product's factors and the second one's: at the tile, or the step, of a piece."""
+        (first, second), (third,) = self.scores.copies(Affine()), self.values.copies(Affine.var(self._step))
+        return first, second, third
+
+    @property
+    def _step(self) -> str:
+        return f"{self.values.loops['k']}_s"
+
+    def _copied(self, copy: GroupCopy, number: Affine) -> Stage:
+        """The copy for a piece; it arrives behind a wait."""
+        return copy.ahead(Affine(), LANE_INDEXES).substitute({self.loop.name: number, self._step: number})
+
+    def _arrived(self) -> Iterator[Node]:
+        """All copies under way, and all sub-groups."""
+        yield from (Wait(), Sync())
+
+    def begun(self) -> Iterator[Node]:
+        yield from (self._copied(copy, Affine()) for copy in self._copies[:2])
+
+    def scored(self, piece: Piece) -> Iterator[Node]:
+        yield from self._arrived()
+        yield self._copied(self._copies[2], piece.number)
+        if not piece.whole:
+            yield self._no_weights()
+        yield self.scores.multiply(Affine(), 0, self.scores.slices)
+
+    def valued(self, piece: Piece) -> Iterator[Node]:
+        yield from self._arrived()
+        left = piece.number * -1 + (self._pieces - 2)
+        if not left.is_const or left.const >= 0:
+            later = self._copied(self._copies[1], piece.number + 1)
+            yield replace(later, constraints=(*later.constraints, left))
+        yield self.values.multiply(Affine(), 0, self.values.slices)
+
+    def _no_weights(self) -> Stage:
+        """What is beyond the end of a row weighs nothing."""
+        home, cells = self._home(weights_of(self.kinds)), self._weights
+        body = (Const("$z", 0.0, home.type.dtype), Store("dst", "$z"))
+        return Stage("no_weights", cells.loops, (), (cells.use("dst", home, Direction.OUT),), body)
+
+    def around(self, body: tuple[Node, ...], own: tuple[Refinement, ...], shared: tuple[Refinement, ...]) -> Nest:
+        warps = {i.name: i for i in (*self.scores.warps, *self.values.warps)}
+        inner = Nest(f"{self.view.name}_warps", tuple(warps.values()), body, allocs=own)
+        return Nest(self.view.name, self.values.grid, (inner,), allocs=(*(c.local for c in self._copies), *shared))
+
+
+def match_on(view: KernelView, instruction: MatrixInstruction, row: str, column: str) -> Match | None:
+    """The view's product by the instruction with rows and columns along these loops, and nothing left out of it."""
+    found = (m for m in matches(view, instruction) if not m.main.constraints and len(m.main.loops) == 1)
+    return next((m for m in found if [dict(m.loops)[role] for role in "mn"] == [row, column]), None)
