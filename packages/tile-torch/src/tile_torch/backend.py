@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from tile_hal.interfaces import Device
 from tile_ir.diagnostics import Diagnostic, TileTypeError
 from tile_runtime.evaluator import Evaluator
@@ -13,8 +14,10 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._functorch import config as functorch
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._guards import TracingContext
-from torch.fx import GraphModule
+from torch._higher_order_ops.flex_attention import flex_attention, math_attention
+from torch.fx import Graph, GraphModule
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.checkpoint import CheckpointPolicy
 
 from tile_torch import support
 from tile_torch.decompositions import decompositions
@@ -66,6 +69,7 @@ def tile(
     def divided(joint: GraphModule, *given: Any, **how: Any) -> tuple[GraphModule, GraphModule]:
         joint.graph.eliminate_dead_code()
         share(joint.graph)
+        keep_draws(joint.graph)
         with functorch.patch(cse=False):  # pyright: ignore[reportUnknownMemberType]
             parts = min_cut_rematerialization_partition(joint, *given, **how)
         if not chosen.eager:
@@ -79,8 +83,23 @@ def tile(
         decompositions=decompositions(),
         partition_fn=divided,
     )
+    dense(module)
     with sdpa_kernel(SDPBackend.MATH):  # attention by its definition: Tile derives a kernel of its own
         return compiler(module, inputs)
+
+
+def dense(module: GraphModule) -> None:
+    """Attention whose scores a function changes, by its definition; blocks that its mask leaves out are computed, too."""
+    for node in module.graph.find_nodes(op="call_function", target=flex_attention):
+        node.target = math_attention
+    module.recompile()
+
+
+def keep_draws(graph: Graph) -> None:
+    """Random numbers are saved for the backward pass, even where what is computed with them is computed again."""
+    for node in graph.nodes:
+        if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
+            node.meta["recompute"] = CheckpointPolicy.MUST_SAVE
 
 
 def check(graphs: Sequence[GraphModule]) -> None:

@@ -52,6 +52,8 @@ class Call:
     """Of each argument by position: where in its memory it begins, in elements."""
     draw: Callable[[Callable[[], torch.Tensor]], Value]
     """A value that PyTorch draws before each run of the program: `draw(function)`; functions are called in this order."""
+    check: Callable[[Callable[[torch.Tensor], None], Value], None]
+    """Has a function look at a value after each run, and raise where it is wrong: `check(function, value)`."""
 
     @property
     def name(self) -> str:

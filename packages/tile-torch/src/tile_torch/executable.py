@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import Any, cast
 
 import torch
@@ -84,7 +85,10 @@ class Executable:
         sizes = OpenSizes.of(placeholders)
         traced = sizes.numbers([n.meta.get("val") for n in placeholders])
         with _disable_current_modes(), torch.no_grad():
-            return Walk(module, sizes.bindings(traced)).run()
+            walk = Walk(module, sizes.bindings(traced)).run()
+        for body in chain(*walk.hosted.values()):
+            walk.problems |= Executable.walked(body).problems
+        return walk
 
     def __call__(self, arguments: Sequence[Any]) -> list[Any]:
         """The graph's outputs for its inputs."""
@@ -104,10 +108,10 @@ class Executable:
             return found
 
     def _made(self, walk: Walk) -> Plan | Segments:
-        if walk.problems and self.eager:
-            return Segments(self.module, walk.problems, self._part)
-        if walk.problems:
+        if walk.problems and not self.eager:
             raise support.unsupported(list(walk.problems.values())) from walk.cause
+        if walk.problems or walk.hosted:
+            return Segments(self.module, walk.problems, walk.hosted, self._part, self._body)
         places = {n: k for k, n in enumerate(self._placeholders)}
         found = results(self._outputs, walk.values, places, walk.sizes)
         wanted = [*found.symbols, *(c.symbol for c in walk.checks)]
@@ -137,7 +141,10 @@ class Executable:
         return Parameters(composition, named, self.evaluator.device)
 
     def _part(self, module: GraphModule) -> Executable:
-        return Executable(module, self.evaluator, self.static, eager=True)
+        return Executable(module, self.evaluator, self.static, eager=self.eager)
+
+    def _body(self, module: GraphModule) -> Executable:
+        return Executable(module, self.evaluator, eager=self.eager)
 
 
 def _needed(symbols: Sequence[Symbol]) -> set[int]:

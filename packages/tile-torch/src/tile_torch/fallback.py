@@ -1,4 +1,4 @@
-"""Graphs with operators that Tile lacks: what it can run becomes programs, PyTorch runs the rest between them."""
+"""Graphs with control flow, or with operators that Tile lacks: PyTorch runs these between the programs of the rest."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import torch
 from tile_ir.diagnostics import TileFallbackWarning
+from torch._C import _AutoDispatchBelowAutograd  # pyright: ignore[reportPrivateUsage]
 from torch.fx import GraphModule, Node
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase
@@ -17,39 +18,55 @@ from torch.fx.passes.operator_support import OperatorSupportBase
 from tile_torch import support
 
 Runner = Callable[..., Any]
+Runners = Callable[[GraphModule], Runner]
 
 
 class Segments:
     """A graph whose parts run in turn on the Tile device and in PyTorch."""
 
     def __init__(
-        self, module: GraphModule, problems: Mapping[Node, support.Problem], runner: Callable[..., Any]
+        self,
+        module: GraphModule,
+        problems: Mapping[Node, support.Problem],
+        hosted: Mapping[Node, Sequence[GraphModule]],
+        part: Runners,
+        body: Runners,
     ) -> None:
-        """`runner` makes a function of a part of the graph, and of the names of its inputs."""
-        _warn(list(problems.values()))
-        refused = {node.name for node in problems}
+        """`part` makes a function of a part of the graph, and `body` of what the control flow of `hosted` nodes runs."""
+        if problems:
+            _warn(list(problems.values()))
+        refused = {node.name for node in (*problems, *hosted)}
         divider = CapabilityBasedPartitioner(_copied(module), _Supported(refused), allows_single_node_partition=True)
         self._module = divider.partition_and_fuse("tile_")
         for node in self._module.graph.find_nodes(op="call_module"):
-            part = cast(GraphModule, self._module.get_submodule(str(node.target)))
-            setattr(self._module, str(node.target), _Part(runner(part)))
+            self._replace(str(node.target), part)
+        for node in self._module.graph.find_nodes(op="get_attr"):
+            if isinstance(getattr(self._module, str(node.target), None), GraphModule):
+                self._replace(str(node.target), body)
+
+    def _replace(self, name: str, runners: Runners) -> None:
+        module = cast(GraphModule, self._module.get_submodule(name))
+        setattr(self._module, name, _Part(module, runners(module)))
 
     def run(self, arguments: Sequence[Any]) -> list[Any]:
         """The graph's outputs."""
-        return list(self._module(*arguments))
+        with _AutoDispatchBelowAutograd():
+            return list(self._module(*arguments))
 
 
 class _Part(torch.nn.Module):
     """A part that Tile runs, in the place of the module that it was."""
 
-    def __init__(self, runner: Runner) -> None:
+    def __init__(self, module: GraphModule, runner: Runner) -> None:
         super().__init__()
         self._runner = runner
+        (end,) = module.graph.find_nodes(op="output")
+        self._single = not isinstance(end.args[0], (tuple, list))
 
     def forward(self, *arguments: Any) -> Any:
         """A result, or several."""
         made = self._runner(arguments)
-        return made[0] if len(made) == 1 else tuple(made)
+        return made[0] if self._single else tuple(made)
 
 
 class _Supported(OperatorSupportBase):

@@ -16,7 +16,7 @@ from tile_runtime.ops.values import Value, is_known
 from tile_runtime.provenance import provenance
 from tile_runtime.symbols import Symbol
 from torch._higher_order_ops.effects import with_effects
-from torch._ops import OpOverload
+from torch._ops import HigherOrderOperator, OpOverload
 from torch.fx import GraphModule, Node
 
 from tile_torch import complexes, support
@@ -26,8 +26,12 @@ from tile_torch.dtypes import DTYPES, to_array, to_tensor
 from tile_torch.registry import find
 from tile_torch.sizes import Bindings, dense_order, resolved, shape_of, strides_of
 
-CHECKED = torch.ops.aten._linalg_check_errors.default
-"""Gives nothing, but raises what PyTorch raises."""
+aten = torch.ops.aten
+
+CHECKED = (aten._linalg_check_errors.default, aten._assert_async.default, aten._assert_async.msg)
+"""Operators that give nothing, but raise what PyTorch raises."""
+HOSTED = ("cond", "while_loop", "while_loop_stack_output", "scan", "map_impl")
+"""Control flow that numbers decide: the host runs it between programs, and its bodies are programs of their own."""
 FOLDED = 2**20
 """Elements up to which what known values alone decide is computed while walking."""
 
@@ -68,6 +72,8 @@ class Walk:
     draws: list[Draw] = field(default_factory=list[Draw])
     checks: list[Check] = field(default_factory=list[Check])
     problems: dict[Node, support.Problem] = field(default_factory=dict[Node, support.Problem])
+    hosted: dict[Node, Sequence[GraphModule]] = field(default_factory=dict[Node, Sequence[GraphModule]])
+    """Nodes that the host runs, with their bodies."""
     cause: Exception | None = None
     """The first exception behind the problems, for whoever mends a converter."""
 
@@ -111,6 +117,8 @@ class Walk:
         found: Any = self.module
         for part in str(node.target).split("."):
             found = getattr(found, part)
+        if isinstance(found, GraphModule):
+            return found
         if not isinstance(found, torch.Tensor):
             return self._refused(node, Unsupported(f"it is a {type(found).__name__}, no tensor"))
         return _known(found)
@@ -124,8 +132,13 @@ class Walk:
         arguments = self._given(node.args)
         if node.target is operator.getitem:
             return arguments[0][arguments[1]]
-        if node.target is with_effects and arguments[1] is CHECKED:
-            return self._checked(*arguments[2:], **node.kwargs)
+        if node.target in CHECKED:
+            return self._checked(node.target, *arguments, **node.kwargs)
+        if node.target is with_effects and arguments[1] in CHECKED:
+            return np.zeros(0, np.float32), self._checked(*arguments[1:], **node.kwargs)
+        if isinstance(node.target, HigherOrderOperator) and node.target.name() in HOSTED:
+            self.hosted[node] = [a for a in arguments if isinstance(a, GraphModule)]
+            return self._stood_in(node)
         try:
             with provenance(support.label(node)):
                 return self._converted(node, arguments, {k: self._given(v) for k, v in node.kwargs.items()})
@@ -151,7 +164,7 @@ class Walk:
         if all(t is not None and not prod(t[0]) for t in types):
             return _nothing(node, types)
         strides, offsets = self._memory(node)
-        call = Call(target, types, _used(node), strides, offsets, self._drawn)
+        call = Call(target, types, _used(node), strides, offsets, self._drawn, self._noted)
         made: Any = self._made(node, call, arguments, named)
         for value, expected in zip(_several(made), types, strict=False):
             _check_type(value, expected)
@@ -206,11 +219,14 @@ class Walk:
             hint = "leave the model on the CPU; options={'device': …} says which Tile device computes"
             raise Unsupported(f"it is on {traced.device}", hint)
 
-    def _checked(self, info: Value, *how: Any, **named: Any) -> tuple[Value, None]:
-        """Notes what is checked after a run; the token by which PyTorch orders checks is without elements."""
-        if isinstance(info, Symbol):
-            self.checks.append(Check(lambda found: CHECKED(found, *how, **named), info))
-        return np.zeros(0, np.float32), None
+    def _checked(self, operator: Any, found: Value, *how: Any, **named: Any) -> None:
+        """Notes what is checked after a run. (The token by which PyTorch orders checks is without elements.)"""
+        self._noted(lambda found: operator(found, *how, **named), found)
+
+    def _noted(self, function: Callable[[torch.Tensor], None], found: Value) -> None:
+        """Has a function look at a value after each run; what is known already raises nothing."""
+        if isinstance(found, Symbol):
+            self.checks.append(Check(function, found))
 
     def _drawn(self, function: Callable[[], torch.Tensor]) -> Symbol:
         example = function_type(function)
@@ -222,6 +238,10 @@ class Walk:
         """Notes why a node cannot run; others go on with values of its type."""
         self.problems[node] = support.problem(node, *_why(reason))
         self.cause = self.cause or reason
+        return self._stood_in(node)
+
+    def _stood_in(self, node: Node) -> Any:
+        """Values of a node's types, for nodes behind one that is computed elsewhere."""
         traced = node.meta.get("val")
         stand_ins = [self._stand_in(v) for v in _several(traced)]
         return stand_ins if isinstance(traced, (tuple, list)) else stand_ins[0]

@@ -22,6 +22,7 @@ UNARY: dict[Overload, str] = {
     aten.trunc.default: "trunc({0})",
     aten.round.default: "round_even({0})",
     aten.sign.default: "sign({0})",
+    aten.sgn.default: "sign({0})",
     aten.reciprocal.default: "1 / {0}",
     aten.sqrt.default: "sqrt({0})",
     aten.rsqrt.default: "1 / sqrt({0})",
@@ -298,7 +299,7 @@ def threshold_backward(call: Call, grad: Value, x: Value, threshold: Number) -> 
 # --- conversion ------------------------------------------------------------------------------------------
 
 
-@operator(aten._to_copy.default, aten.clone.default, aten.alias.default, aten.detach.default,
+@operator(aten._to_copy.default, aten.clone.default, aten.alias.default, aten.detach.default, aten.detach_copy.default,
           aten.lift_fresh_copy.default, torch.ops.prims.convert_element_type.default)  # fmt: skip
 def converted(call: Call, x: Value, *dtype: object, **how: object) -> Value:
     """Of another dtype; where it lies in memory is the program's business."""

@@ -168,20 +168,37 @@ def _filled(index: Value) -> Value:
 def _masked(call: Call, value: Value, given: Sequence[tuple[int, Value]], updates: Value, how: str) -> Value:
     """Where a mask is true, the same values for all of its cells."""
     (first, mask), *others = given
+    if others:
+        raise call.unsupported("a mask is an index beside others")
     behind = len(value.shape) - first - len(mask.shape)
     counted = len(updates.shape) > behind
-    if others or (counted and updates.shape[len(updates.shape) - behind - 1] != 1):
-        raise call.unsupported(
-            "a mask says where its values go, one after the other",
-            "torch.where(mask, values, tensor) with values for every element has a fixed shape",
-        )
-    cut = len(updates.shape) - behind - counted
-    shape = updates.shape
-    ones = (1,) * len(mask.shape) if counted else ()
-    updates = reshaped(updates, (*shape[:cut], *ones, *shape[len(shape) - behind :]) if counted else shape)
+    if counted and updates.shape[len(updates.shape) - behind - 1] != 1:
+        updates = _listed(call, value, first, mask, updates)
+    else:
+        cut = len(updates.shape) - behind - counted
+        ones = (1,) * len(mask.shape) if counted else ()
+        kept = updates.shape[len(updates.shape) - behind :]
+        updates = reshaped(updates, (*updates.shape[:cut], *ones, *kept) if counted else updates.shape)
     mask = reshaped(mask, (*mask.shape, *(1,) * behind))
     new = {"add": "X + U", "none": "U"}[how]
     return apply(expression("M, X, U", f"M ? {new} : X"), mask, value, updates)
+
+
+def _listed(call: Call, value: Value, first: int, mask: Value, updates: Value) -> Value:
+    """Values that a mask takes one after the other, each at the cells of `value` that it is for."""
+    last = first + len(mask.shape)
+    count = updates.shape[len(updates.shape) - (len(value.shape) - last) - 1]
+    index = names(len(value.shape))
+    taken = at("U", aligned(updates.shape, [*index[:first], at("I", index[first:last]), *index[last:]]))
+    text = function("UI", "Y", contraction("Y", value.shape, index, "=", taken))
+
+    def as_many(found: torch.Tensor) -> None:
+        if int(found) != count:
+            raise RuntimeError(f"shape mismatch: a mask with {int(found)} true elements, and {count} values for them")
+
+    summed = function("M", "Y", "C = as_int(M, 64);", f"Y[] = +({at('C', index[first:last])});")
+    call.check(as_many, apply(summed, mask))
+    return apply(text, updates, reshaped(_numbered(mask), mask.shape))
 
 
 @operator(aten.put.default)

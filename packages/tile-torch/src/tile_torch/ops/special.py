@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import pi
+
 import torch
 from tile_ir.dtype import DType
 from tile_runtime.ops.text import bits_as, cast, expression
@@ -45,6 +47,12 @@ def _is_negative(value: str, dtype: DType) -> str:
     if dtype.is_float:
         return f"{bits_as(value, SIGNED[dtype.bits])} < 0"
     return f"{cast(value, DType.INT8)} < 0" if dtype is DType.BOOL else f"{value} < 0"
+
+
+@operator(aten.angle.default)
+def angle(call: Call, input: Value) -> Value:
+    """Of real numbers: half a turn for what is below zero."""
+    return call.elementwise(f"isnan({{0}}) ? {{0}} : ({{0}} < 0 ? {pi!r} : 0)", input)
 
 
 @operator(aten.copysign.Tensor, aten.copysign.Scalar)
