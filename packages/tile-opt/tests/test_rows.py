@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 import tile_lang
 from hypothesis import given
@@ -13,14 +15,21 @@ from tile_opt.rows import least_rows, row_values, runs
 
 
 @given(st.integers(1, 5000), st.sampled_from((1, 2, 8, 64)))
-def test_runs_cover_all_rows_once_with_few_pieces(rows: int, least: int) -> None:
+def test_runs_cover_all_rows_with_few_pieces(rows: int, least: int) -> None:
     found = runs(rows, least)
-    assert [r.start for r in found] == [sum(r.used for r in found[:n]) for n in range(len(found))]
-    assert sum(r.used for r in found) == rows
-    assert all(r.rows >= least and r.rows & (r.rows - 1) == 0 and r.used <= r.rows for r in found)
+    assert found[0].start == 0 and found[-1].end == rows
+    assert all(one.start < other.start <= one.end < other.end for one, other in pairwise(found))
+    assert all(r.start % least == 0 and r.used <= r.rows for r in found)
+    assert all(r.rows >= least and r.rows & (r.rows - 1) == 0 for r in found)
     assert not any(r.filled for r in found[:-1])
     assert len(found) <= 4
-    assert sum(r.rows for r in found) <= rows * 8 / 7 + least
+    assert sum(r.rows for r in found) <= rows * 8 / 7 + 2 * least
+
+
+def test_no_rows_are_copied_where_a_piece_may_begin_anywhere() -> None:
+    assert not [n for n in range(1, 500) if any(r.filled for r in runs(n)) and n != 3]
+    assert [(r.start, r.rows) for r in runs(31)] == [(0, 16), (15, 16)]
+    assert [(r.start, r.used) for r in runs(1001, 4)] == [(0, 512), (488, 512), (1000, 1)]
 
 
 def test_rows_begin_where_views_may() -> None:

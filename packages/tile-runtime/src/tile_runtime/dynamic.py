@@ -127,8 +127,8 @@ class RowsLowered(LoweredInParts):
 
     @property
     def summary(self) -> str:
-        rows = " + ".join(f"{r.used} of {r.rows}" if r.filled else str(r.used) for r in self.runs)
-        return f"{self.typed.name}: rows {rows}"
+        starts = (0, *(r.end for r in self.runs))
+        return f"{self.typed.name}: rows {' + '.join(_told(r, end) for r, end in zip(self.runs, starts, strict=False))}"
 
     @property
     def no_stages(self) -> Diagnostic:
@@ -154,6 +154,12 @@ class RowsLowered(LoweredInParts):
     @property
     def kernels(self) -> KernelList:
         return self.runnable[0].kernels
+
+
+def _told(run: Run, end: int) -> str:
+    """A piece, where the one before it has ended."""
+    used = f"{run.used} of {run.rows}" if run.filled else str(run.used)
+    return used if run.start == end else f"{used} from row {run.start}"
 
 
 def _named(program: Program, kernels: KernelList) -> Runnable:
