@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import CancelledError
+from pathlib import Path
 from typing import Any
 
+import dask
 import dask.array
 import distributed
 import numpy as np
@@ -43,6 +46,33 @@ def test_a_worker_that_dies_costs_nothing_but_time(client: Any) -> None:
     c = client.compute(tile_dask.apply(MATMUL, da_, db))
     client.run_on_scheduler(_retire)
     np.testing.assert_array_equal(c.result(timeout=60), a @ b)
+
+
+def test_what_is_cancelled_leaves_the_workers_to_others(client: Any) -> None:
+    x = da.random.default_rng(0).random((400, 400), chunks=20).astype("float32")
+    going = client.compute(tile_dask.apply(BLUR, x, steps=20, exchange=1))
+    going.cancel()
+    with pytest.raises(CancelledError):
+        going.result(timeout=60)
+    y = numbers(8, 8)
+    np.testing.assert_array_equal(client.compute(tile_dask.apply(BLUR, da.from_array(y, 4))).result(60), BLUR(y))
+
+
+def test_chunks_that_memory_cannot_hold_go_to_disk_and_back(tmp_path: Path) -> None:
+    """A worker that writes chunks to disk from 2 MB on."""
+    limits = {"target": 0.002, "spill": False, "pause": False, "terminate": False}
+    spill = {f"distributed.worker.memory.{what}": limit for what, limit in limits.items()}
+    x = numbers(1200, 1200)
+    with (
+        dask.config.set({**spill, "temporary-directory": str(tmp_path)}),
+        distributed.LocalCluster(1, processes=False, memory_limit="1GB", dashboard_address=None) as cluster,  # type: ignore[no-untyped-call]
+        distributed.Client(cluster) as client,  # type: ignore[no-untyped-call]
+    ):
+        kept = client.persist(tile_dask.apply(BLUR, da.from_array(x, 300)))
+        distributed.wait(kept)  # type: ignore[no-untyped-call]
+        (worker,) = cluster.workers.values()
+        assert len(worker.data.disk) > 0
+        np.testing.assert_array_equal(tile_dask.apply(BLUR, kept).compute(), BLUR(BLUR(x)))
 
 
 def _retire(dask_scheduler: Any) -> None:
