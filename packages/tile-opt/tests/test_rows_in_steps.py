@@ -14,6 +14,7 @@ from lowering_support import execute
 from tensor_support import TENSOR, instructions
 from tile_ir.dtype import DType
 from tile_ir.program.nodes import Program, TensorType
+from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.interpret import run
 from tile_ir.stripe.nodes import Program as StripeProgram
 from tile_ir.target import PassConfig, Target
@@ -21,6 +22,8 @@ from tile_lang import bind, parse
 from tile_lang.evaluate import evaluate
 from tile_opt.blocks.tree import kernels_of
 from tile_opt.compiler import lower_kernels
+from tile_opt.kernel.masks import seen
+from tile_opt.kernel.rows_in_steps import rows_in_steps
 from tile_opt.passes.choosing import Chosen
 from tile_opt.pipeline import Scheduled, schedule
 from tile_opt.plan.space import gpu_rows_in_steps as space
@@ -142,6 +145,66 @@ def test_infinities_and_rows_of_which_nothing_is_left_on_matrix_instructions() -
     with np.errstate(all="ignore"):
         got, want = run(scheduled(given, MATRIX).program, dict(inputs))["O"], evaluate(given, dict(inputs))["O"]
     np.testing.assert_allclose(got.astype(float), want.astype(float), 0.02, 0.02, equal_nan=True)
+
+
+MASKS = {
+    "causal": "index(P, 2) <= index(P, 1)",
+    "causal, behind others": "index(P, 2) - 10 <= index(P, 1)",
+    "windows": "(index(P, 2) <= index(P, 1) + 3) & (index(P, 1) - index(P, 2) < 6)",
+    "what lies ahead": "index(P, 1) + 17 < index(P, 2)",
+}
+"""Some with rows of which nothing is left."""
+
+
+def masked(name: str, dtype: DType = DType.FLOAT16) -> tuple[Program, dict[str, Array]]:
+    body = f"{SCORES} X = {MASKS[name]} ? P : -inf; {SOFTMAX.format(x='X')} Y = E / Z; {VALUES.format(y='Y')}"
+    inputs = arrays(1, 36, 52, 8, dtype)
+    return program(body, "O", inputs), inputs
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_rows_of_which_pieces_are_left_out_give_what_whole_rows_give(name: str) -> None:
+    given, inputs = masked(name)
+    made = scheduled(given, MATRIX).program
+    with np.errstate(all="ignore"):
+        want = evaluate(given, dict(inputs))["O"].astype(float)
+        found = [run(made, dict(inputs))]
+        found += [execute(lower_kernels(made, MATRIX), inputs)] if name == "windows" else []
+    for got in found:
+        np.testing.assert_allclose(got["O"].astype(float), want, 2e-3, 2e-3, equal_nan=True)
+
+
+def test_pieces_of_which_no_row_sees_a_score_are_not_computed() -> None:
+    given, inputs = masked("causal")
+    inputs["V"][0, 40] = np.nan
+    with np.errstate(all="ignore"):
+        got = run(scheduled(given, MATRIX).program, dict(inputs))["O"]
+    assert np.isfinite(got[0, :32]).all(), "the first group's rows end before the piece"
+
+
+@pytest.mark.parametrize(
+    ("condition", "forms"),
+    [
+        ("index(P, 2) < index(P, 1)", ["s - t - 1"]),
+        ("index(P, 1) - 5 > index(P, 2)", ["s - t - 6"]),
+        ("(index(P, 2) >= index(P, 1)) & (index(P, 2) <= 9 + index(P, 1))", ["t - s", "s - t + 9"]),
+        ("(index(P, 2) >= 3) | (index(P, 1) <= 4)", []),
+        ("B > 0", []),
+    ],
+)
+def test_what_scores_need_to_be_more_than_minus_infinity(condition: str, forms: list[str]) -> None:
+    body = f"{SCORES} X = {condition} ? P : -inf; {SOFTMAX.format(x='X')} Y = E / Z; {VALUES.format(y='Y')}"
+    made = scheduled(program(body, "O", arrays(1, 20, 20, 4)))
+    ((_, decision),) = made.decisions.items()
+    kinds = rows_in_steps(decision.view)
+    assert kinds is not None and [str_of(f, kinds.row) for f in seen(kinds)] == forms
+
+
+def str_of(form: Affine, row: str) -> str:
+    signs = {1: "+", -1: "-"}
+    terms = sorted(form.terms, key=lambda term: -term[1])
+    text = " ".join(f"{signs[c]} {'t' if n == row else 's'}" for n, c in terms).removeprefix("+ ")
+    return text + (f" {'-' if form.const < 0 else '+'} {abs(form.const)}" if form.const else "")
 
 
 LEFT = {

@@ -221,18 +221,18 @@ def _rest_apart(kinds: RowsInSteps) -> bool:
 
 def _is_exponential(kinds: RowsInSteps, number: int) -> bool:
     """What a stage stores is ``exp(x - largest)``, of the x that the largest is taken of: no piece makes more than 1 of it."""
-    body = _Scalars(kinds, number)
+    body = Scalars(kinds, number)
     exp = body.made.get(body.stored)
     below = body.made.get(body.plain(exp.args[0])) if isinstance(exp, Op) and exp.name == "exp" else None
     if not (isinstance(below, Op) and below.name == "sub"):
         return False
     pivot = body.made.get(body.plain(below.args[1]))
-    taken = (_Scalars(kinds, k) for k in kinds.pieces if _merges_into(kinds.view.stages[k], kinds.largest))
+    taken = (Scalars(kinds, k) for k in kinds.pieces if merges_into(kinds.view.stages[k], kinds.largest))
     alike = all(other.value(other.stored) == body.value(below.args[0]) for other in taken)
     return alike and isinstance(pivot, Load) and body.stage.use(pivot.src).buffer == kinds.largest
 
 
-def _merges_into(stage: Stage, buffer: str) -> bool:
+def merges_into(stage: Stage, buffer: str) -> bool:
     use = merged_use(stage)
     return use is not None and use.buffer == buffer
 
@@ -241,7 +241,7 @@ Value = tuple[object, ...]
 """A scalar as an expression of what stages load."""
 
 
-class _Scalars:
+class Scalars:
     """The scalars of a stage that walks rows."""
 
     def __init__(self, kinds: RowsInSteps, number: int) -> None:
@@ -275,7 +275,7 @@ class _Scalars:
             k for k, s in enumerate(self.kinds.view.stages) if any(u.writes and u.buffer == use.buffer for u in s.uses)
         ]
         if use.buffer in self.kinds.wide and len(makers) == 1 and is_elementwise(self.kinds.view.stages[makers[0]]):
-            maker = _Scalars(self.kinds, makers[0])
+            maker = Scalars(self.kinds, makers[0])
             return maker.value(maker.stored)
         return use.buffer, *(f.substitute(self.place) for f in use.forms)
 

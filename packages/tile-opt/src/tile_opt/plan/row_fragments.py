@@ -23,6 +23,7 @@ from tile_ir.stripe.affine import Affine, DivMod, DivModOp
 from tile_ir.stripe.nodes import Bind, Const, Direction, Index, Refinement, Scope, Store, Sync, TensorType, Wait
 
 from tile_opt.kernel.instructions import Match, matches
+from tile_opt.kernel.masks import seen
 from tile_opt.kernel.rows_in_steps import RowsInSteps
 from tile_opt.kernel.view import KernelView, Stage
 from tile_opt.kernel.work import merged_use
@@ -164,6 +165,30 @@ class RowFragments(RowParts):
         """All of them."""
         return -(-self.view.ranges[self.kinds.row] // self.size)
 
+    @cached_property
+    def _seen(self) -> tuple[Affine, ...]:
+        """Of a piece, what is >= 0 where some row of the group gives one of its scores a weight.
+
+        Rows see pieces up to one of them, from another one on: of forms that say where they begin there is one at most.
+        """
+        kinds, row = self.kinds, self.kinds.row
+        corner, last = self.scores.corner(), {self.row: self.rows - 1, row: self.size - 1}
+        found: list[Affine] = []
+        for form in seen(kinds):
+            far = sum(c * last.get(n, 0) for n, c in form.terms if c > 0)
+            begins = [f for f in found if f.coefficient(self.loop.name) > 0]
+            if form.coefficient(row) <= 0 or not begins:
+                found.append(form.substitute(corner) + far)
+        return tuple(found)
+
+    def wanted(self, piece: Piece) -> tuple[Affine, ...]:
+        return tuple(f.substitute({self.loop.name: piece.number}) for f in self._seen)
+
+    def _first_wanted(self, piece: Piece) -> tuple[Affine, ...]:
+        """What is >= 0 where the piece before is not wanted, so that nobody has copied this one's keys; empty where all are."""
+        begins = (f for f in self._seen if f.coefficient(self.loop.name) > 0)
+        return tuple(f.substitute({self.loop.name: piece.number - 1}) * -1 - 1 for f in begins)
+
     # --- what items have --------------------------------------------------------------------------------
 
     def _tiles(self, loop: str, size: int, role: str) -> Index:
@@ -288,6 +313,10 @@ class RowFragments(RowParts):
 
     def scored(self, piece: Piece) -> Iterator[Node]:
         yield from self._arrived()
+        first, number = self._first_wanted(piece), piece.number - 1
+        if first and not (number.is_const and number.const < 0):
+            body = (self._copied(self._copies[1], piece.number), *self._arrived())
+            yield Nest(f"{self.view.name}_first", (), body, guard=(*first, number))
         yield self._copied(self._copies[2], piece.number)
         if not piece.whole:
             yield self._no_weights()
@@ -297,8 +326,9 @@ class RowFragments(RowParts):
         yield from self._arrived()
         left = piece.number * -1 + (self._pieces - 2)
         if not left.is_const or left.const >= 0:
-            later = self._copied(self._copies[1], piece.number + 1)
-            yield replace(later, constraints=(*later.constraints, left))
+            next = replace(piece, number=piece.number + 1)
+            later = self._copied(self._copies[1], next.number)
+            yield replace(later, constraints=(*later.constraints, left, *self.wanted(next)))
         yield self.values.multiply(Affine(), 0, self.values.slices)
 
     def _no_weights(self) -> Stage:

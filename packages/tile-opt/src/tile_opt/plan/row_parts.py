@@ -111,6 +111,11 @@ class RowParts(ABC):
         left = self.view.ranges[self.kinds.row] - self.loop.range * self.size
         return Piece(Affine((), self.loop.range), self.size, left) if left else None
 
+    def wanted(self, piece: Piece) -> tuple[Affine, ...]:
+        """What is >= 0 for groups to some row of which the piece means something: others leave it out."""
+        del piece
+        return ()
+
     # --- what items have --------------------------------------------------------------------------------
 
     @cached_property

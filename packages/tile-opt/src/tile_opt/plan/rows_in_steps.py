@@ -117,12 +117,17 @@ class _Tiles:
         return self.parts.around(body, own, tuple(self.exchanged.values()))
 
     def _pieces(self) -> Iterator[Node]:
-        if self.parts.loop.range > 1:
-            yield Nest(f"{self.view.name}_pieces", (self.parts.loop,), tuple(self._piece(self.parts.whole)))
-        elif self.parts.loop.range:
-            yield from self._piece(self.parts.whole)
-        if self.parts.rest is not None:
-            yield Nest(f"{self.view.name}_rest", (), tuple(self._piece(self.parts.rest)))
+        parts, name = self.parts, self.view.name
+        if parts.loop.range > 1:
+            yield Nest(f"{name}_pieces", (parts.loop,), tuple(self._piece(parts.whole)), parts.wanted(parts.whole))
+        elif parts.loop.range:
+            yield from self._where_wanted(f"{name}_piece", parts.whole)
+        if parts.rest is not None:
+            yield from self._where_wanted(f"{name}_rest", parts.rest)
+
+    def _where_wanted(self, name: str, piece: Piece) -> Iterator[Node]:
+        """A piece by itself."""
+        yield Nest(name, (), tuple(self._piece(piece)), guard=self.parts.wanted(piece))
 
     def _piece(self, piece: Piece) -> Iterator[Node]:
         """What is done of one piece."""
