@@ -20,10 +20,11 @@ from tile_ir.kernels import BufferKind
 from tile_ir.program.nodes import Program, TensorType
 from tile_ir.target import Target
 
-from tile_hal.ahead import ABI, Entry, Exported, Exporter, Parameter, Status, folded
+from tile_hal.ahead import ABI, Entry, Exported, Exporter, Parameter, Status
 from tile_hal.conformance import programs
 from tile_hal.conformance.kernels import Array, need
 from tile_hal.conformance.strategies import Data
+from tile_hal.folding import folded
 from tile_hal.interfaces import Device
 
 pytestmark = pytest.mark.compile_only

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tile_hal.ahead import Entry, Exporter, Parameter, folded
+from tile_hal.ahead import Entry, Exporter, Parameter
+from tile_hal.folding import folded
 from tile_hal.interfaces import Device
 from tile_ir.diagnostics import Diagnostic, TileDeviceError, TileTypeError
 from tile_ir.kernels import BufferKind, KernelList, Step
