@@ -45,7 +45,10 @@ def execute(kernels: KernelList, inputs: Mapping[str, Any]) -> dict[str, Any]:
         else:
             kernel = kernels.kernels[step.kernel]
             assert kernel.function is not None
-            launch(kernel.function, kernel.groups, run)
+            params = kernel.function.params
+            launch(
+                kernel.function, kernel.groups, [x.view(p.type.dtype.numpy) for x, p in zip(run, params, strict=True)]
+            )
     return {b.name: arrays[b.id].reshape(b.shape) for b in kernels.buffers if b.kind is BufferKind.OUTPUT}
 
 

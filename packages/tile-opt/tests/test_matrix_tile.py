@@ -28,7 +28,9 @@ from tile_opt.translate import to_stripe
 
 Array = Any
 CPU = Target.preset("cpu")
-RATES = tuple(InstructionRate(name, 1 / 16) for name in PRODUCTS) + tuple(InstructionRate(name, 1 / 8) for name in DOTS)
+RATES = tuple(InstructionRate(name, 1 / 16) for name in PRODUCTS) + tuple(
+    InstructionRate(name, 1 / 256) for name in DOTS
+)
 """Dot products in vector lanes are slow here, so that small products of tiles pay, too."""
 FUSED = ("inline", "fuse", "accumulate", "matrix_tile", "schedule_kernels")
 TILES = replace(
@@ -109,14 +111,15 @@ def test_other_forms(form: str) -> None:
         assert (np.abs(got.astype(np.float64) - want) <= 2.0**-8 * size).all()
 
 
-def test_convolutions_without_borders() -> None:
-    source = """function (X[N, H, W, C], K[I, J, C, D]) -> (O) {
-        O[n, y, x, d : 2, 1, 17, 16] = +(X[n, y + i, x + j, c] * K[i, j, c, d]); }"""
-    arrays = {"X": drawn(bfloat16(), 2, 2, 18, 32), "K": drawn(bfloat16(), 2, 2, 32, 16)}
+@pytest.mark.parametrize("step", [1, 2])
+def test_convolutions_without_borders(step: int) -> None:
+    source = f"""function (X[N, H, W, C], K[I, J, C, D]) -> (O) {{
+        O[n, y, x, d : 2, 1, 17, 16] = +(X[n, y + i, {step}*x + j, c] * K[i, j, c, d]); }}"""
+    arrays = {"X": drawn(bfloat16(), 2, 2, 16 * step + 2, 32), "K": drawn(bfloat16(), 2, 2, 32, 16)}
     _, stripe = on_tiles(source, arrays)
     assert "tdpbf16ps" in instructions(stripe)
     x, k = (v.astype(np.float64) for v in arrays.values())
-    windows = np.lib.stride_tricks.sliding_window_view(x, (2, 2), axis=(1, 2))
+    windows = np.lib.stride_tricks.sliding_window_view(x, (2, 2), axis=(1, 2))[:, :, ::step]
     want, size = (np.einsum("nyxcij,ijcd->nyxd", f(windows), f(k)) for f in (np.asarray, np.abs))
     for got in both(stripe, arrays):
         assert (np.abs(got.astype(np.float64) - want) <= 2.0**-8 * size).all()
@@ -186,16 +189,53 @@ def test_what_follows_is_stored_from_the_same_kernel() -> None:
         assert (np.abs(got.astype(np.float64) - np.maximum(a @ b + v + r, 0)) <= 3 * 2.0**-8 * size).all()
 
 
-def test_borders_keep_their_constraints() -> None:
-    """A factor that is infinite is no part of what lies outside: such sums are left to other instructions."""
-    source = """function (X[H, W, C], K[J, C, D]) -> (O) {
-        O[y, x, d : 1, 16, 16] = +(X[y, x + j - 1, c] * K[j, c, d]); }"""
+BORDERED = """function (X[H, W, C], K[J, C, D]) -> (O) {
+    O[y, x, d : 1, 16, 16] = +(X[y, x + j - 1, c] * K[j, c, d]); }"""
+
+
+def test_borders_are_zeros() -> None:
+    arrays = {"X": drawn(bfloat16(), 1, 16, 32), "K": drawn(bfloat16(), 3, 32, 16)}
+    _, stripe = on_tiles(BORDERED, arrays)
+    assert "tdpbf16ps" in instructions(stripe)
+    x, k = (v.astype(np.float64) for v in arrays.values())
+    windows = np.lib.stride_tricks.sliding_window_view(np.pad(x, ((0, 0), (1, 1), (0, 0))), 3, axis=1)
+    want, size = (np.einsum("yxcj,jcd->yxd", f(windows), f(k)) for f in (np.asarray, np.abs))
+    for got in both(stripe, arrays):
+        assert (np.abs(got.astype(np.float64) - want) <= 2.0**-8 * size).all()
+
+
+def test_infinite_factors_meet_the_zeros_of_borders_where_the_user_allows_it_alone() -> None:
     arrays = {"X": drawn(bfloat16(), 1, 16, 32), "K": drawn(bfloat16(), 3, 32, 16)}
     arrays["K"][:, 0, 0] = np.inf
     arrays["X"][..., 0] = 1
-    _, stripe = on_tiles(source, arrays)
-    (got,) = dict(interpret.run(stripe, arrays)).values()
-    assert not np.isnan(got.astype(np.float32)).any()
+    ends = np.zeros((1, 16, 16), bool)
+    ends[:, [0, -1], 0] = True
+    exact = replace(TILES, options=Options())
+    for target, shown in ((TILES, ends), (exact, np.zeros_like(ends))):
+        _, stripe = on_tiles(BORDERED, arrays, target)
+        assert ("tdpbf16ps" in instructions(stripe)) == (target is TILES)
+        (got,) = dict(interpret.run(stripe, arrays)).values()
+        assert (np.isnan(got.astype(np.float32)) == shown).all()
+        assert np.isinf(got[~shown & (np.arange(16) == 0)].astype(np.float32)).all()
+
+
+def test_kernels_on_tiles_are_no_part_of_chains() -> None:
+    """A chain has plans for lanes alone, however short the way from what fills up its rows."""
+    arrays = {"A": drawn(bfloat16(), 2, 24, 64), "B": drawn(bfloat16(), 64, 32)}
+    source = "function (A[Z, M, K], B[K, N]) -> (O) { O[z, m, n : Z, M, N] = +(A[z, m, k] * B[k, n]); }"
+    chains = replace(TILES, passes=tuple(PassConfig(n) for n in ("inline", "fuse", "tile_pipelines", *FUSED[2:])))
+    assert "tdpbf16ps" in instructions(on_tiles(source, arrays, chains)[1])
+
+
+def test_rows_along_the_sum_are_read_as_they_are() -> None:
+    """Nothing copies the first factor, and the second one only where it lies the other way."""
+    for layout, copies in (("nn", 1), ("nt", 0), ("tn", 2)):
+        inputs, product = MATMUL[layout]
+        shapes = (32, 64) if layout[0] == "n" else (64, 32), (64, 48) if layout[1] == "n" else (48, 64)
+        arrays = {n: drawn(bfloat16(), *shape) for n, shape in zip("AB", shapes, strict=True)}
+        program, stripe = on_tiles(f"function ({inputs}) -> (O) {{ O[m, n : M, N] = +({product}); }}", arrays)
+        assert sum(op.name.endswith("_words") for op in program.ops) == copies  # type: ignore[union-attr]
+        assert "tdpbf16ps" in instructions(stripe)
 
 
 def test_the_user_allows_it_and_few_rows_do_not_pay() -> None:

@@ -118,7 +118,10 @@ class StepKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One launch; `deps` are numbers of earlier steps that must have finished."""
+    """One launch; `deps` are numbers of earlier steps that must have finished.
+
+    A kernel may read the bytes of an input or a constant as another dtype than the buffer's: narrow numbers as words.
+    """
 
     kind: StepKind
     kernel: int = -1

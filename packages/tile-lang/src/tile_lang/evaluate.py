@@ -117,7 +117,8 @@ def _index_of(op: IndexOf, values: Values) -> None:
 
 
 def _reshape(op: Reshape, values: Values) -> None:
-    values[op.name] = values[op.arg].reshape(op.type.shape)
+    given = np.ascontiguousarray(values[op.arg])
+    values[op.name] = given.reshape(-1).view(op.type.dtype.numpy).reshape(op.type.shape)
 
 
 def _constant(op: ConstantTensor, values: Values) -> None:

@@ -198,7 +198,11 @@ class IndexOf:
 
 @frozen
 class Reshape:
-    """The same elements in C order under another shape."""
+    """The same elements in C order under another shape.
+
+    With another dtype, which inputs and constants may get alone, the same bytes: wider elements are made of neighbours, of
+    which the first has the lowest bits.
+    """
 
     name: str
     type: TensorType

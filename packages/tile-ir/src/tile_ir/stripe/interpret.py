@@ -290,7 +290,7 @@ def _reshaped(block: Block, parents: Views) -> tuple[Block, Views]:
     for number, ref in enumerate(block.refs):
         if ref.source and is_reshape(ref, parents[ref.source].ref):
             rank, name = len(ref.type.sizes), f"{ref.source} as {ref.into}"
-            data = _in_shape(parents[ref.source], ref.type.sizes)
+            data = _in_shape(parents[ref.source], ref.type)
             if data is None:
                 raise StripeError(f"{ref.into} cannot be a view of {ref.source} in another shape", (block.name,))
             extended[name] = View(ref, data, (0,) * rank, (0,) * rank, ref.type.sizes)
@@ -318,11 +318,13 @@ def _one_copy_each(block: Block, parents: Views, domain: Domain) -> tuple[Block,
     return replace(block, refs=tuple(refs)), extended
 
 
-def _in_shape(view: View, shape: tuple[int, ...]) -> Array | None:
-    """The same memory under another shape; None where not all of the view is there, or in one order."""
+def _in_shape(view: View, type: TensorType) -> Array | None:
+    """The same memory as another type says; None where not all of the view is there, or in one order."""
     sizes = zip(view.origin, view.ref.type.sizes, strict=True)
     part = view.data[tuple(slice(start, start + size) for start, size in sizes)] if not view.versioned else view.data
-    same = part.reshape(shape) if part.size == prod(shape) else None
+    if type.dtype not in (view.ref.type.dtype, view.ref.acc):
+        part = part.reshape(-1).view(type.dtype.numpy)
+    same = part.reshape(type.sizes) if part.size == prod(type.sizes) else None
     return same if same is not None and (not part.size or np.shares_memory(same, part)) else None
 
 

@@ -141,8 +141,15 @@ class TensorType:
         return all(s == 1 or a == b for s, a, b in zip(self.sizes, self.strides, packed, strict=True))
 
     def reshapes(self, other: TensorType) -> bool:
-        """The same elements in C order under another shape: a view of all of another may be of such a type."""
-        return self.sizes != other.sizes and self._runs() == other._runs()
+        """The same elements in C order under another shape: a view of all of another may be of such a type.
+
+        Where nothing lies between the elements it may be of another dtype, too: the same bytes, of words lowest bits first.
+        """
+        if self.sizes == other.sizes:
+            return False
+        if self.dtype is not other.dtype:
+            return self.is_packed and other.is_packed and self.nbytes == other.nbytes
+        return self._runs() == other._runs()
 
     def _runs(self) -> tuple[tuple[int, int], ...]:
         """Sizes and strides of the fewest dimensions that walk the same elements in the same order."""

@@ -211,7 +211,9 @@ def sources(site: Site) -> Iterator[str]:
         if source is None:
             yield f"refinement {ref.into} refers to {ref.source}, which the enclosing block does not have"
             continue
-        if ref.type.dtype not in (source.type.dtype, source.acc):
+        if ref.type.dtype not in (source.type.dtype, source.acc) and not (
+            ref.dir is Direction.IN and is_reshape(ref, source)
+        ):
             yield f"refinement {ref.into} is {ref.type.dtype}, its source {source.into} {source.type.dtype}"
         if ref.dir is not Direction.IN and (source.dir is Direction.IN or source.const):
             yield f"refinement {ref.into} writes {source.into}, which is read-only"

@@ -7,7 +7,7 @@ from itertools import combinations
 
 from tile_ir.frozen import replace
 from tile_ir.stripe.affine import Affine
-from tile_ir.stripe.nodes import Refinement
+from tile_ir.stripe.nodes import Direction, Refinement
 
 from tile_opt.kernel.unify import is_indirect
 from tile_opt.kernel.view import KernelView, Use
@@ -38,7 +38,7 @@ def in_wholes(view: KernelView, refs: Mapping[str, Refinement]) -> KernelView | 
 
 
 def _is_part(ref: Refinement) -> bool:
-    return ref.source not in ("", ref.into)
+    return ref.source not in ("", ref.into) and ref.dir is not Direction.IN
 
 
 def _moved(use: Use, refs: Mapping[str, Refinement]) -> Use:

@@ -168,17 +168,18 @@ class _Lowering:
 
     def _sources(self, kernel: stripe.Block) -> tuple[list[Slot], dict[str, Source]]:
         slots: list[Slot] = []
-        numbers: dict[str, int] = {}
+        numbers: dict[tuple[str, DType], int] = {}
         sources: dict[str, Source] = {}
         for ref in kernel.refs:
             if not ref.source:
                 continue
             buffer, offset, type = self.views[ref.source]
-            if buffer not in numbers:
-                numbers[buffer] = len(slots)
-                storage = self.storage[buffer]
-                slots.append(Slot(buffer, storage.type, self._align(storage)))
-            sources[ref.source] = Source(numbers[buffer], offset, type)
+            storage = self.storage[buffer]
+            stored = storage.type if type.dtype is storage.type.dtype else type
+            if (buffer, stored.dtype) not in numbers:
+                numbers[buffer, stored.dtype] = len(slots)
+                slots.append(Slot(buffer, stored, self._align(storage)))
+            sources[ref.source] = Source(numbers[buffer, stored.dtype], offset, type)
         return slots, sources
 
     def _align(self, storage: _Storage) -> int:

@@ -292,6 +292,8 @@ def _allocated(block: Block, home: tuple[Loop, ...], kernel: int, flat: Flat) ->
 def _refined(block: Block, ref: Refinement, parents: Mapping[str, _View], values: Mapping[str, Affine]) -> _View:
     parent = parents[ref.source]
     if is_reshape(ref, parent.ref):
+        if ref.type.dtype is not parent.ref.type.dtype:  # words of what no kernel writes
+            return _View(replace(parent.buffer, name=ref.into, type=ref.type), ref, ((),) * len(ref.type.sizes), None)
         return _View(parent.buffer, ref, ((),) * len(ref.type.sizes), None, parent, ref.type.sizes)
     access = tuple(form.substitute(dict(values)) for form in ref.access)
     rank = len(ref.type.sizes)

@@ -32,6 +32,8 @@ class Context:
     buffers: dict[str, str] = field(default_factory=dict[str, str])
     tensors: dict[str, TensorType] = field(default_factory=dict[str, TensorType])
     outputs: list[str] = field(default_factory=list[str])
+    views: dict[str, str] = field(default_factory=dict[str, str])
+    """Buffers of main that are others' bytes under another type."""
     copies: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     """(output buffer, value) pairs for outputs that need a copy."""
     kernels: list[Block] = field(default_factory=list[Block])

@@ -85,6 +85,10 @@ def _assemble(context: Context) -> Program:
     inner: list[Refinement] = []
     for name, type_ in context.tensors.items():
         zero = whole(type_)
+        if name in context.views:
+            source = context.views[name]
+            inner.append(Refinement(Direction.IN, name, source, zero, type_, const=source in fixed or source in bound))
+            continue
         if name in inputs or name in fixed or name in context.outputs:
             tag = frozenset(("const",) if name in fixed else ("user",))
             outer.append(Refinement(Direction.ALLOC, name, "", zero, type_, const=name in fixed, tags=tag))

@@ -24,8 +24,10 @@ Placed = tuple[str, tuple[int, ...]]
 
 
 def reshape(context: Context, op: Reshape) -> None:
-    """``R = reshape(A, …)``."""
-    if 0 not in op.type.shape:
+    """``R = reshape(A, …)``: a copy, or with another dtype the same bytes."""
+    if op.type.dtype is not context.dtype(op.arg):
+        context.views[context.buffers[op.name]] = context.buffers[op.arg]
+    elif 0 not in op.type.shape:
         source = (context.buffers[op.arg], context.shape(op.arg))
         target = (context.buffers[op.name], op.type.shape)
         copy_reshaped(context, source, target, f"{op.name} = reshape({op.arg})", op.origin)

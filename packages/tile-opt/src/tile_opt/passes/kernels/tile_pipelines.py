@@ -27,6 +27,7 @@ from tile_opt.kernel.windows import Window, dimension, is_free, windows
 from tile_opt.kernel.work import view_carries, view_is_heavy
 from tile_opt.model.fusion import Forecast, forecast, forecast_tiled
 from tile_opt.passes.choosing import Choice, Choices, ChoosingPass, Chosen, results
+from tile_opt.plan.space.cpu_matrix import is_on_tiles
 from tile_opt.plan.space.cpu_tiles import fastest_cycles
 
 MARGIN = 0.95
@@ -90,9 +91,11 @@ class Chains:
         self.temps = temporaries(program)
         self.choices: list[Choice] = []
         fixed = fixed_kernels(program)
-        self.views = [
+        opened = (
             open_kernel(k) if isinstance(k, Block) and n not in fixed else None for n, k in enumerate(self.kernels)
-        ]
+        )
+        # Instructions on tile registers have plans of their own, which chains have not.
+        self.views = [None if view is None or is_on_tiles(view, target) else view for view in opened]
         self.users = users(program)
 
     def rank(self, last: int) -> tuple[int, int]:

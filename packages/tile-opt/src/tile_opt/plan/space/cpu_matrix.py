@@ -32,6 +32,12 @@ def plans(view: KernelView, target: Target) -> Iterator[Plan]:
             yield _Space(found.view, found.match, target).plan()
 
 
+def is_on_tiles(view: KernelView, target: Target) -> bool:
+    """The kernel is one of the target's instructions on tiles."""
+    known = (TILED_INSTRUCTIONS[name] for name in target.matrix if name in TILED_INSTRUCTIONS)
+    return any(on_whole_tiles(view, instruction) for instruction in known)
+
+
 @dataclass(frozen=True)
 class _Space:
     view: KernelView

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from tile_ir.dots import DOTS
-from tile_ir.program.nodes import Contraction, Loop, Op, Program
+from tile_ir.program.nodes import ConstantTensor, Contraction, Loop, Op, Program
 from tile_ir.target import Target
 
 from tile_opt.program.base import Rewrite
@@ -36,13 +36,15 @@ class DotProducts(Rewrite):
     gain: float = 0.8
 
     def apply(self, program: Program) -> Program:
-        if self.target.nodes.isdisjoint(DOTS):
+        if self.target.nodes.isdisjoint(DOTS) and not self.target.matrix:
             return program
         types, fixed = program.types(), fixed_values(program)
         # What makes an 8-bit integer is none of a sum's business.
         seen = (op for op in program.ops if not isinstance(op, Loop) and op.type.dtype not in SMALL)
         matcher = Matcher(Trees(seen, types), Known.of(program.ops))
-        chooser, packing = Chooser(self.target, types, fixed, self.gain), Packing(types, set(types))
+        given = {p.name for p in program.inputs} | {op.name for op in program.ops if isinstance(op, ConstantTensor)}
+        chooser = Chooser(self.target, types, fixed, self.gain, given)
+        packing = Packing(types, set(types), given)
         ops: list[Op] = []
         for op in program.ops:
             match = matcher.match(op) if isinstance(op, Contraction) and op.name not in fixed else None

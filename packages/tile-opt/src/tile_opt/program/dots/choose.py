@@ -16,7 +16,7 @@ from tile_ir.target import Target
 
 from tile_opt.program.dots.match import Factor, Match
 from tile_opt.program.dots.tiles import Tiling, tilings
-from tile_opt.program.dots.words import FLIP, Pads, Stored, packed_dim
+from tile_opt.program.dots.words import FLIP, Pads, Stored, is_words, packed_dim
 
 PACKED = 0.3
 """Cycles that packing one byte takes."""
@@ -57,6 +57,8 @@ class Chooser:
     fixed: Container[str]
     gain: float
     """Of the time as it was, what must be left at most."""
+    given: Container[str] = ()
+    """Values that no operation makes."""
 
     def choice(self, match: Match) -> Choice | None:
         """The fastest one; None where none is faster than the contraction as it is."""
@@ -77,7 +79,7 @@ class Chooser:
     def _choices(self, match: Match) -> Iterator[Choice]:
         first, second = match.factors
         for dot in DOTS.values():
-            if dot.name not in self.target.nodes or (dot.c.is_float and not self.target.options.reduced_precision):
+            if dot.c.is_float and not self.target.options.reduced_precision:
                 continue
             for index, pair in product(match.reduced, ((first, second), (second, first))):
                 yield from self._with(match, dot, index, pair)
@@ -103,7 +105,8 @@ class Chooser:
             return
         words = -(-match.ranges[index] // dot.depth)
         made = Choice(dot, index, words, padded, (left, right), padded=padded != (a, b))
-        yield replace(made, cycles=self._cycles(match, made))
+        if dot.name in self.target.nodes:
+            yield replace(made, cycles=self._cycles(match, made))
         whole = self._whole(match, made)
         for tiling in tilings(self.target, match, dot, index, pair) if whole is not None else ():
             tiled = replace(whole or made, words=tiling.words(words), tiling=tiling)
@@ -113,7 +116,7 @@ class Chooser:
         """The choice with all terms, those that are left out having an integer factor of 0; None where they have not."""
         if choice.padded or not match.cuts:
             return choice
-        stored = None if choice.dot.c.is_float or not _is_full(match) else self._bordered(match, *choice.stored)
+        stored = self._bordered(match, *choice.stored) if _is_full(match) else None
         ends = match.ranges[choice.index] % choice.dot.depth
         if stored is None or ends:
             return None
@@ -153,16 +156,27 @@ class Chooser:
     def _cycles(self, match: Match, choice: Choice) -> float:
         """Of all words' products, of packing what each run brings, and of the sums of factors alone."""
         total = self._products(match, choice)
-        for one, other in (choice.stored, choice.stored[::-1]):
+        for one, dim, other in zip(choice.stored, choice.dims, choice.stored[::-1], strict=True):
             moves = {n for f in one.leaf.forms for n in f.names}
             size = prod(
                 n + sum(p) for n, p in zip(self.types[one.leaf.tensor].shape, one.pads or self._none(one), strict=True)
             )
             if one.leaf.tensor not in self.fixed:
-                total += size * PACKED + KERNEL
+                total += 0 if self._is_there(match, choice, one, dim) else size * PACKED + KERNEL
                 if other.center != 0:
                     total += prod(match.ranges[n] for n in moves) * SUMMED + KERNEL
         return total
+
+    def _is_there(self, match: Match, choice: Choice, stored: Stored, dim: int) -> bool:
+        """The factor's own bytes are its words, and whole tiles of them."""
+        tiling, type = choice.tiling, self.types[stored.leaf.tensor]
+        plain = not stored.flipped and not any(map(any, stored.pads)) and stored.leaf.tensor in self.given
+        if not plain or not is_words(stored, dim, type, choice.dot.depth):
+            return False
+        sides = {} if tiling is None else {n: tiling.side(n) for n in (tiling.rows, tiling.columns)}
+        moved = {n for f in stored.leaf.forms for n in f.names}
+        unit = choice.dot.depth * (tiling.words(1) if tiling is not None else 1)
+        return not type.shape[dim] % unit and not any(match.ranges[n] % side for n, side in sides.items() if n in moved)
 
     def _products(self, match: Match, choice: Choice) -> float:
         """Cycles of the products."""

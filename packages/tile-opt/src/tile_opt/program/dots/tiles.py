@@ -51,9 +51,9 @@ def tilings(target: Target, match: Match, dot: DotProduct, index: str, pair: tup
     """Every instruction that adds up such products, with the longest rows; columns lie side by side in the result."""
     left, right = pair
     kept = {n for f in match.output for n in f.names}
-    rows = [n for n in kept & left.names - right.names if _is_alone(left, n)]
+    rows = [n for n in kept & left.names - right.names if _steps(left, n)]
     last = {n for n, step in (match.output[-1].terms if match.output else ()) if step == 1}
-    columns = [n for n in last & right.names - left.names if _is_alone(right, n)]
+    columns = [n for n in last & right.names - left.names if _steps(right, n) == 1]
     for name in target.matrix:
         instruction = TILED_INSTRUCTIONS.get(name)
         if instruction is None or instruction.product != dot.name or not rows or not columns:
@@ -63,10 +63,10 @@ def tilings(target: Target, match: Match, dot: DotProduct, index: str, pair: tup
             yield found
 
 
-def _is_alone(factor: Factor, index: str) -> bool:
-    """One subscript of the factor goes along the index, by ones."""
+def _steps(factor: Factor, index: str) -> int:
+    """By how much the one subscript of the factor that goes along the index does so; 0 where there are several, or it goes down."""
     steps = [f.coefficient(index) for f in factor.leaf.forms if index in f.names]
-    return steps == [1]
+    return max(0, int(steps[0])) if len(steps) == 1 else 0
 
 
 def filled_up(

@@ -1,11 +1,13 @@
 """Words of factors: where a factor's elements go, and the operations that put them there.
 
 Factors that follow each other along one summed index, the *packed* one, lie side by side in a word; of a dimension of n
-elements a quarter (or half) as many words are left. Whatever the dimension lacks in its last word is zero there.
+elements a quarter (or half) as many words are left. Whatever the dimension lacks in its last word is zero there. Where a
+given tensor's rows are that index, its bytes are the words already.
 """
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass, field
 
 from tile_ir.dots import WORD
@@ -20,6 +22,7 @@ from tile_ir.program.nodes import (
     Op,
     Operand,
     Poly,
+    Reshape,
     ScalarStatement,
     TensorLoad,
     TensorType,
@@ -91,6 +94,15 @@ def packed_dim(leaf: Leaf, index: str, depth: int) -> int | None:
     return found[0] if form.coefficient(index) == 1 and whole else None
 
 
+def is_words(stored: Stored, dim: int, type: TensorType, depth: int, unit: int = 1) -> bool:
+    """Elements lie in memory as in words: the packed dimension is the last one, and made of whole words of such numbers.
+
+    Beside them there are only words of zeros, if any.
+    """
+    last = dim == len(type.shape) - 1 and type.dtype.bits == stored.dtype.bits and type.shape[dim] % depth == 0
+    return last and (not stored.filling or not (type.shape[dim] % (depth * unit) or any(map(any, stored.pads))))
+
+
 def in_words(leaf: Leaf, dim: int, index: str, word: str, depth: int, pads: Pads) -> Leaf:
     """The element of the words: `word` counts them along the packed dimension."""
     forms = [f + front for f, (front, _) in zip(leaf.forms, pads, strict=True)] if pads else list(leaf.forms)
@@ -105,6 +117,8 @@ class Packing:
 
     types: dict[str, TensorType]
     taken: set[str]
+    given: Container[str] = ()
+    """Values that no operation makes: their bytes may be read as words."""
     made: dict[object, str] = field(default_factory=dict[object, str])
 
     def words(self, stored: Stored, dim: int, depth: int, ops: list[Op], unit: int = 1) -> str:
@@ -124,6 +138,9 @@ class Packing:
         )
         if key not in self.made:
             source = stored.leaf.tensor
+            if source in self.given and is_words(stored, dim, self.types[source], depth, unit):
+                self.made[key] = self._as_words(stored, depth, unit, pads, ops)
+                return self.made[key]
             if self.types[source].shape[dim] % (depth * unit):
                 source = self._add(
                     ops, _filled(claim(f"{source}_whole", self.taken), self.types[source], stored, dim, depth * unit)
@@ -131,7 +148,23 @@ class Packing:
             self.made[key] = self._packed(source, stored, dim, depth, pads, ops)
         return self.made[key]
 
-    def _add(self, ops: list[Op], op: Contraction | Elementwise) -> str:
+    def _as_words(self, stored: Stored, depth: int, unit: int, pads: Pads, ops: list[Op]) -> str:
+        """The bytes as they are, or a copy of words with zeros around them."""
+        source = stored.leaf.tensor
+        if source not in self.made:
+            *outer, last = self.types[source].shape
+            name = claim(f"{source}_view", self.taken)
+            self.made[source] = self._add(ops, Reshape(name, TensorType(WORD, (*outer, last // depth)), source))
+        type = self.types[self.made[source]]
+        whole = _ended(pads, -type.shape[-1] % unit)
+        mask = _TURNED if stored.flipped else 0
+        if not mask and not any(map(any, whole)):
+            return self.made[source]
+        body = (ScalarStatement("$y", *(("bit_xor", ("$x0", word(mask))) if mask else ("ident", ("$x0",))), WORD),)
+        name = claim(f"{source}_words", self.taken)
+        return self._add(ops, _gathered(name, self.made[source], type, len(type.shape) - 1, 1, whole, body))
+
+    def _add(self, ops: list[Op], op: Contraction | Elementwise | Reshape) -> str:
         ops.append(op)
         self.types[op.name] = op.type
         return op.name
@@ -148,6 +181,12 @@ class Packing:
             return made
         name = claim(f"{stored.leaf.tensor}_padded", self.taken)
         return self._add(ops, Elementwise(name, self.types[made], "bit_xor", (made, word(outside))))
+
+
+def _ended(pads: Pads, more: int) -> Pads:
+    """`pads` with so many more behind the last dimension."""
+    *outer, (front, back) = pads
+    return (*outer, (front, back + more))
 
 
 def _filled(name: str, type: TensorType, stored: Stored, dim: int, depth: int) -> Contraction:
