@@ -1,6 +1,8 @@
-"""Narrow floats that are used again and again are converted once: the same bits, and few rows read what is there."""
+"""Narrow numbers that are used again and again are converted once, others where they are used: the same bits in any case."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -22,8 +24,21 @@ WINDOW = "function (A[M, K], B[K, N]) -> (C) { C[m, n : M, N] = +(A[m + i, k] * 
 LARGEST = "function (A[M, K], B[K, N]) -> (C) { C[m, n : M, N] = >(A[m, k] * B[k, n]); }"
 
 
+GIVEN = """function (A[M, K], B[K, N]) -> (C) {
+    P = as_float(A, 32); Q = as_float(B, 32); C[m, n : M, N] = +(P[m, k] * Q[k, n]); }"""
+BOTH = """function (A[M, K], B[K, N]) -> (C, P) {
+    P = as_float(A, 32); C[m, n : M, N] = +(P[m, k] * A[m, k] * B[k, n]); }"""
+
+
 def bound(text: str, m: int, k: int, n: int, dtype: DType = DType.FLOAT16, other: DType | None = None) -> Program:
     return bind(parse(text), {"A": TensorType(dtype, (m, k)), "B": TensorType(other or dtype, (k, n))})
+
+
+def loaded(program: Program) -> list[set[DType]]:
+    """What contractions load."""
+    types = program.types()
+    products = [op for op in program.ops if isinstance(op, Contraction)]
+    return [{types[str(load.tensor)].dtype for load in op.loads} for op in products]
 
 
 def converted(program: Program) -> list[str]:
@@ -32,11 +47,12 @@ def converted(program: Program) -> list[str]:
 
 
 @pytest.mark.parametrize("dtype", [DType.FLOAT16, DType.BFLOAT16])
-@pytest.mark.parametrize("text", [PRODUCT, WINDOW, SQUARE, LARGEST])
-def test_results_keep_their_bits(text: str, dtype: DType) -> None:
+@pytest.mark.parametrize("text", [PRODUCT, WINDOW, SQUARE, LARGEST, GIVEN, BOTH])
+@pytest.mark.parametrize("rewrite", [EAGER, ConvertOnce()])
+def test_results_keep_their_bits(text: str, dtype: DType, rewrite: ConvertOnce) -> None:
     """Also where a contraction reads one operand twice, and where rounding of each product comes before an aggregation."""
     program = bound(text, 5, 7, 6, dtype)
-    after = EAGER.apply(program)
+    after = rewrite.apply(program)
     inputs = {name: x * np.asarray(0.7, x.dtype) for name, x in random_inputs(program).items()}
     for name, array in evaluate(program, inputs).items():
         assert_same(evaluate(after, inputs)[name], array)
@@ -46,8 +62,24 @@ def test_results_keep_their_bits(text: str, dtype: DType) -> None:
 def test_each_operand_is_converted_once_for_all_contractions() -> None:
     after = EAGER.apply(bound(SQUARE, 5, 7, 6))
     assert converted(after) == ["A", "B"]
-    products = [op for op in after.ops if isinstance(op, Contraction)]
-    assert all({after.types()[str(load.tensor)].dtype for load in op.loads} == {DType.FLOAT32} for op in products)
+    assert loaded(after) == [{DType.FLOAT32}, {DType.FLOAT32}]
+
+
+@pytest.mark.parametrize("dtype", [DType.FLOAT16, DType.INT8])
+def test_conversions_of_the_program_move_to_the_few_that_read_them(dtype: DType) -> None:
+    """They stay where others read them, too, and where each element is read often."""
+    few, many = (ConvertOnce().apply(bound(GIVEN, m, 64, 64, dtype)) for m in (4, 64))
+    assert (converted(few), loaded(few)) == ([], [{dtype}])
+    assert (converted(many), loaded(many)) == (["A", "B"], [{DType.FLOAT32}])
+    both = ConvertOnce().apply(bound(BOTH, 4, 64, 64, dtype))
+    assert (converted(both)[:1], loaded(both)) == (["A"], [{dtype}])
+
+
+def test_what_is_converted_before_a_run_stays() -> None:
+    program = bound(GIVEN, 4, 64, 20)
+    a, b = program.inputs
+    after = ConvertOnce().apply(replace(program, inputs=(a, replace(b, bound=True))))
+    assert (converted(after), loaded(after)) == (["B"], [{DType.FLOAT16, DType.FLOAT32}])
 
 
 def test_only_narrow_floats_are_copied() -> None:
