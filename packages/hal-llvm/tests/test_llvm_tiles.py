@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
+from hal_llvm.amx import instructions
 from hal_llvm.binding import Processor
 from hal_llvm.compiler import assembly, machine_for
+from hal_llvm.cpu import present
 from hal_llvm.emit.module import emit_module
 from tile_ir.kernels import Kernel
 from tile_ir.semtree import parse_function
@@ -16,6 +19,7 @@ AMX = Processor(
     "+avx512f,+avx512dq,+avx512bw,+avx512vl,+avx2,+fma,+sse2,+amx-tile,+amx-bf16,+amx-int8",
 )
 PARAMS = "readwrite global float32* c, read global int32* a, read global int32* b"
+FP16 = replace(AMX, features=f"{AMX.features},+amx-fp16")
 BODY = """function f(readwrite global float32* c, read global int32* a, read global int32* b) group(1, 1, 1) {
     tile_step tile_load(0), c[0, pitch=16];
     for (k = 0; k < 64; k += 1) {
@@ -49,3 +53,11 @@ def test_instructions_of_tiles() -> None:
     ]
     assert re.search(r"tdpbf16ps\s+%tmm6, %tmm4, %tmm0", body)
     assert re.search(r"tdpbusd\s+%tmm6, %tmm4, %tmm1", body)
+
+
+def test_products_of_float16_where_the_processor_has_them() -> None:
+    assert "tdpfp16ps" not in instructions(present(AMX.features))
+    assert "tdpfp16ps" in instructions(present(FP16.features))
+    made = Kernel("f", None, parse_function(BODY.replace("tdpbf16ps", "tdpfp16ps")), (4, 1, 1))  # type: ignore[arg-type]
+    code = assembly(emit_module([made], machine_for(FP16)).text, FP16)
+    assert re.search(r"tdpfp16ps\s+%tmm6, %tmm4, %tmm0", code)

@@ -90,6 +90,15 @@ def test_products_of_bfloat16_are_rounded_in_the_order_that_is_said() -> None:
         assert got[m, n] == exact(float(c[m, n]), split[0][m], split[1][:, n])
 
 
+def test_products_of_float16_count_subnormal_factors() -> None:
+    draw = np.random.default_rng(4)
+    x, y = ((draw.standard_normal((16, 16, 2)) * scale).astype(np.float16) for scale in (1.0, 2.0**-16))
+    got = tile_product("tdpfp16ps", np.ones((16, 16), np.float32), *(v.view(np.int32)[..., 0] for v in (x, y)))
+    assert (np.abs(y[y != 0]) < np.finfo(np.float16).tiny).any()
+    for m, n in ((0, 0), (3, 7), (15, 15), (8, 1)):
+        assert got[m, n] == exact(1.0, x[m].astype(np.float32), y[:, n].astype(np.float32))
+
+
 @pytest.mark.parametrize(
     ("a", "b", "c"), [(2.0**-130, 1.0, 0.0), (1.0, 2.0**-130, 0.0), (2.0**-70, 2.0**-60, 0.0), (0.0, 0.0, 2.0**-130)]
 )

@@ -92,6 +92,22 @@ def test_products_of_bfloat16(layout: str, m: int, n: int, k: int) -> None:
         near(got, a, b, want)
 
 
+def test_products_of_float16() -> None:
+    """Factors of different dtypes have no instruction."""
+    a, b = drawn(np.float16, 20, 36), drawn(np.float16, 36, 16)
+    source = "function (A[M, K], B[K, N]) -> (O) { O[m, n : M, N] = +(A[m, k] * B[k, n]); }"
+    _, stripe = on_tiles(source, {"A": a, "B": b})
+    assert "tdpfp16ps" in instructions(stripe)
+    size = np.abs(a.astype(np.float64)) @ np.abs(b.astype(np.float64))
+    for got in both(stripe, {"A": a, "B": b}):
+        assert got.dtype == np.float16
+        assert (
+            np.abs(got.astype(np.float64) - a.astype(np.float64) @ b.astype(np.float64)) <= 2.0**-11 * 1.1 * size
+        ).all()
+    mixed = on_tiles(source, {"A": a, "B": b.astype(bfloat16())})[1]
+    assert not instructions(mixed)
+
+
 FORMS = {
     "batches": ("A[B, M, K], C[B, K, N]", "O[b, m, n : 2, 20, 16] = +(A[b, m, k] * C[b, k, n]);", ((2, 20, 32), (2, 32, 16)), "bmk,bkn->bmn"),
     "one matrix for all batches": ("A[B, M, K], C[K, N]", "O[b, m, n : 2, 20, 16] = +(A[b, m, k] * C[k, n]);", ((2, 20, 32), (32, 16)), "bmk,kn->bmn"),

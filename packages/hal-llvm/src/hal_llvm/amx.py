@@ -11,7 +11,10 @@ from functools import cache
 from tile_ir.matrix.x86 import PRODUCTS
 from tile_ir.target import Target
 
-FEATURES = {"tdpbf16ps": "amx-bf16", "tdpbusd": "amx-int8", "tdpbssd": "amx-int8", "tdpbuud": "amx-int8"}
+FEATURES = {
+    "tdpbf16ps": "amx-bf16", "tdpfp16ps": "amx-fp16",
+    "tdpbusd": "amx-int8", "tdpbssd": "amx-int8", "tdpbuud": "amx-int8",
+}  # fmt: skip
 """By product, LLVM's name of the feature that has it; all need `TILES`."""
 TILES = "amx-tile"
 _SYS_ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _XFEATURE_XTILEDATA = 158, 0x1023, 18

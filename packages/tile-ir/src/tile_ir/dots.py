@@ -2,9 +2,9 @@
 
 A *word* of 32 bits (int32) holds `depth` factors side by side, the first in its lowest bits. A dot product multiplies
 two words factor by factor and adds the products to a third operand: ``c + sum(a[q] * b[q] for q in range(depth))``.
-Integers neither round nor saturate; their sum wraps. Products of bfloat16 are added to a float32 one after the other, the
-last factor's first, each with one rounding (to nearest, ties to even), and every subnormal number counts as zero, be it a
-factor, an addend or a sum, as ``VDPBF16PS`` does it (Intel SDM; the same on AMD). Each is a scalar operation
+Integers neither round nor saturate; their sum wraps. Products of 16-bit floats are added to a float32 one after the other, the
+last factor's first, each with one rounding (to nearest, ties to even), and every subnormal float32 or bfloat16 counts as zero, be it a
+factor, an addend or a sum, as ``VDPBF16PS`` does it (Intel SDM; the same on AMD); a subnormal float16 counts as it is. Each is a scalar operation
 (`tile_ir.ops`), so that lanes, tiles and panels are made of words as of any other elements; a target lists among its nodes
 those that it has an instruction for, and all others are rewritten.
 """
@@ -41,7 +41,7 @@ class DotProduct:
 
 def _short(dtype: DType) -> str:
     if dtype.is_float:
-        return f"bf{dtype.bits}"
+        return f"{'bf' if dtype is DType.BFLOAT16 else 'f'}{dtype.bits}"
     return f"{'s' if dtype.is_signed else 'u'}{dtype.bits}"
 
 
@@ -51,6 +51,6 @@ _PAIRS = (
     (DType.UINT8, DType.UINT8),
     (DType.INT16, DType.INT16),
 )
-_BFLOAT16 = DotProduct(DType.BFLOAT16, DType.BFLOAT16, DType.FLOAT32)
-DOTS: Mapping[str, DotProduct] = {dot.name: dot for dot in (*(DotProduct(a, b) for a, b in _PAIRS), _BFLOAT16)}
+_FLOATS = tuple(DotProduct(half, half, DType.FLOAT32) for half in (DType.BFLOAT16, DType.FLOAT16))
+DOTS: Mapping[str, DotProduct] = {dot.name: dot for dot in (*(DotProduct(a, b) for a, b in _PAIRS), *_FLOATS)}
 """By the name of the operation."""

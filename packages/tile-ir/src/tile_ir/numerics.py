@@ -227,14 +227,17 @@ def _dot(name: str, args: list[Array], dtype: DType) -> Array:
     dot = DOTS[name]
     words = [np.ascontiguousarray(_cast(x, WORD))[..., None] for x in args[:2]]
     if dot.c.is_float:
-        return _dot_of_floats(_halves(words[0]), _halves(words[1]), args[2])
+        return _dot_of_floats(halves(words[0][..., 0], dot.a), halves(words[1][..., 0], dot.b), args[2])
     a, b = (x.view(kind.numpy) for x, kind in zip(words, (dot.a, dot.b), strict=True))
     return _cast((a.astype(np.int64) * b).sum(axis=-1) + args[2].astype(np.int64), dtype)
 
 
-def _halves(words: Array) -> Array:
-    """The two bfloat16 of each word as float32, whose high halves they are."""
-    return (words.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+def halves(words: Array, dtype: DType) -> Array:
+    """The two 16-bit floats of each word as float32, along a last axis; a bfloat16 is the high half of one."""
+    bits = np.ascontiguousarray(words)[..., None].view(np.uint16)
+    if dtype is DType.FLOAT16:
+        return bits.view(np.float16).astype(np.float32)
+    return (bits.astype(np.uint32) << 16).view(np.float32)
 
 
 def _dot_of_floats(a: Array, b: Array, total: Array) -> Array:

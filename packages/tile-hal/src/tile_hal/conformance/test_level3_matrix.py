@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tile_ir.dots import DOTS
 from tile_ir.dtype import DType
 from tile_ir.matrix import LANES, MATRIX_INSTRUCTIONS, MMA, TF32_BITS, MatrixInstruction, Operand, elements
 from tile_ir.matrix.x86 import TILED_INSTRUCTIONS
@@ -262,6 +263,39 @@ def test_copies_of_several_groups(tile_device: Device) -> None:
 
 # --- tile registers --------------------------------------------------------------------------------------
 
+BITS_OF_HALVES = {
+    DType.BFLOAT16: (0x80FF80FF, 0x3F003F00, 0x007F007F),
+    DType.FLOAT16: (0x83FF83FF, 0x38003800, 0x03FF03FF),
+}
+"""Of two 16-bit floats in a word: those that are drawn, those of the exponent beside them, and those that subnormal numbers keep."""
+
+
+@pytest.mark.parametrize(
+    "instruction", [i for i in TILED_INSTRUCTIONS.values() if i.c.dtype.is_float], ids=lambda i: i.name
+)
+def test_what_is_no_number_stays_in_its_rows_and_columns(tile_device: Device, instruction: MatrixInstruction) -> None:
+    """An infinite factor makes its row infinite, and NaN where it meets a zero; a NaN makes its column NaN."""
+    need(tile_device, "TileStep", instruction.c.dtype, DType.INT32)
+    listed = tile_device.target.matrix
+    if listed and instruction.name not in listed:
+        pytest.skip(f"device has no {instruction.name}")
+    item = parse_function(f"""
+function kernel(readwrite global float32* c [elements=256], read global int32* a [elements=256],
+                read global int32* b [elements=256]) group(1, 1, 1) {{
+    tile_step tile_load(0), c[0, pitch=16];
+    tile_step tile_load(1), a[0, pitch=16];
+    tile_step tile_load(2), b[0, pitch=16];
+    tile_step {instruction.name}(0, 1, 2);
+    tile_step tile_store(0), c[0, pitch=16];
+}}""")
+    one, infinite = {DType.BFLOAT16: (0x3F80, 0x7F80), DType.FLOAT16: (0x3C00, 0x7C00)}[DOTS[instruction.product].a]
+    a, b = (np.full((16, 16), one, np.int32) for _ in range(2))
+    a[3, 5], b[5, 2], b[7, 11] = infinite, 0, infinite | 1
+    got = check(tile_device, item, [np.zeros(256, np.float32), a.reshape(-1), b.reshape(-1)])[0].reshape(16, 16)
+    want = np.full((16, 16), 16, np.float32)
+    want[:, 2], want[3], want[3, 2], want[:, 11] = 15, np.inf, np.nan, np.nan
+    assert_same(got, want)
+
 
 @pytest.mark.parametrize("instruction", TILED_INSTRUCTIONS.values(), ids=lambda i: i.name)
 def test_products_of_tiles(tile_device: Device, instruction: MatrixInstruction) -> None:
@@ -285,8 +319,9 @@ function kernel(readwrite global {total}* c [elements=256], read global int32* a
     words = rng.integers(0, 1 << 32, (2, 16 * pitch), np.uint32)
     if total.is_float:
         # Exponents beside 1, and some subnormal factors; no infinities, whose sums have no one sign.
-        words = (words & np.uint32(0x80FF80FF)) | np.uint32(0x3F003F00)
-        words[:, ::7] &= np.uint32(0x007F007F)
+        kept, near_one, subnormal = BITS_OF_HALVES[DOTS[instruction.product].a]
+        words = (words & np.uint32(kept)) | np.uint32(near_one)
+        words[:, ::7] &= np.uint32(subnormal)
     start = (
         rng.standard_normal(256).astype(np.float32) if total.is_float else rng.integers(-99, 99, 256).astype(np.int32)
     )

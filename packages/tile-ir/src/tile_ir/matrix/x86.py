@@ -2,9 +2,10 @@
 
 A tile register has 16 rows of 64 bytes, which hold words of several factors side by side (`tile_ir.dots`), or sums. A
 product adds up dot products of words: of 16 rows of a first factor, with words along them, and of 16 columns of a second
-one, whose rows are words that follow each other. Integers wrap. Of bfloat16, the low and the high factors of all 16 words are
+one, whose rows are words that follow each other. Integers wrap. Of 16-bit floats, the low and the high factors of all 16 words are
 added up apart, in the order of the words, with one rounding per product; the two sums are added, and that is added to the tile.
-Roundings are to nearest, ties to even, and subnormal numbers count as zeros throughout (``TDPBF16PS`` in Intel's SDM).
+Roundings are to nearest, ties to even, and subnormal numbers count as zeros throughout, but for factors of float16 (``TDPBF16PS`` and
+``TDPFP16PS`` in Intel's SDM).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy.typing as npt
 
 from tile_ir.dots import DOTS, WORD, DotProduct
 from tile_ir.matrix.definition import MatrixInstruction, Operand, registers
-from tile_ir.numerics import flushed, fma32
+from tile_ir.numerics import flushed, fma32, halves
 
 Array = npt.NDArray[Any]
 
@@ -32,6 +33,7 @@ LOAD_TILE, STORE_TILE = "tile_load", "tile_store"
 """Instructions that move a tile between a register and rows of memory."""
 PRODUCTS: Mapping[str, str] = {
     "tdpbf16ps": "dot2_bf16bf16",
+    "tdpfp16ps": "dot2_f16f16",
     "tdpbusd": "dot4_u8s8",
     "tdpbssd": "dot4_s8s8",
     "tdpbuud": "dot4_u8u8",
@@ -58,24 +60,17 @@ def tile_product(name: str, c: Array, a: Array, b: Array) -> Array:
     """The instruction's result: c with the products of the words of a (rows, words) and b (words, columns)."""
     dot = DOTS[PRODUCTS[name]]
     if dot.c.is_float:
-        return _float_product(c, a, b)
+        return _float_product(c, *(flushed(halves(x, dot.a)) for x in (a.astype(np.int32), b.astype(np.int32))))
     left = np.ascontiguousarray(a).view(dot.a.numpy).reshape(*a.shape, dot.depth).astype(np.int64)
     right = np.ascontiguousarray(b).view(dot.b.numpy).reshape(*b.shape, dot.depth).astype(np.int64)
     return (c + np.einsum("mkq,knq->mn", left, right)).astype(np.int32)
 
 
 def _float_product(c: Array, a: Array, b: Array) -> Array:
-    left, right = (_factors(words) for words in (a, b))
+    """Of the factors a (rows, words, 2) and b (words, columns, 2)."""
     sums = np.zeros((2, *c.shape), np.float32)
     for k in range(a.shape[1]):
         for q in range(2):
-            rows, columns = np.broadcast_arrays(left[q][:, k, None], right[q][None, k, :])
+            rows, columns = np.broadcast_arrays(a[:, k, None, q], b[None, k, :, q])
             sums[q] = flushed(fma32(rows, columns, sums[q]))
     return flushed(flushed(c) + flushed(sums[0] + sums[1]))
-
-
-def _factors(words: Array) -> tuple[Array, Array]:
-    """The low and the high bfloat16 of each word as float32."""
-    bits = words.astype(np.int32).view(np.uint32)
-    low, high = bits << np.uint32(16), bits & np.uint32(0xFFFF0000)
-    return flushed(low.view(np.float32)), flushed(high.view(np.float32))

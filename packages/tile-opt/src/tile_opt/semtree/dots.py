@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tile_ir.dots import DOTS, WORD
+from tile_ir.dots import DOTS, WORD, DotProduct
 from tile_ir.dtype import DType
-from tile_ir.semtree.nodes import Binary, Bitcast, Call, Compare, Const, Expr, Fma, Select, Type, Unary
+from tile_ir.semtree.nodes import Binary, Bitcast, Call, Cast, Compare, Const, Expr, Fma, Select, Type, Unary
 
 _TINY = 2.0**-126
 """The smallest normal float32."""
@@ -15,19 +15,20 @@ def summed(call: Call) -> Expr:
     dot = DOTS[call.name]
     left, right, total = call.args
     if dot.c.is_float:
-        return _of_floats(call, dot.depth)
+        return _of_floats(call, dot)
     for place in range(dot.depth):
         product = Binary("mul", _factor(left, dot.a, place), _factor(right, dot.b, place), call.type)
         total = Binary("add", total, product, call.type)
     return total
 
 
-def _of_floats(call: Call, depth: int) -> Expr:
+def _of_floats(call: Call, dot: DotProduct) -> Expr:
     """Each product added with one rounding, the last one first; subnormal numbers are zeros throughout."""
     left, right, total = call.args
     total = _flushed(total)
-    for place in reversed(range(depth)):
-        a, b = (_flushed(_wide(word, place)) for word in (left, right))
+    widened = _half if dot.a is DType.FLOAT16 else _wide
+    for place in reversed(range(dot.depth)):
+        a, b = (widened(word, place) for word in (left, right))
         total = _flushed(Fma(a, b, total, call.type))
     return total
 
@@ -35,7 +36,15 @@ def _of_floats(call: Call, depth: int) -> Expr:
 def _wide(word: Expr, place: int) -> Expr:
     """The bfloat16 at a place of a word as float32, whose high half it is."""
     high = Binary("bit_and", word, Const(-(1 << 16), word.type), word.type) if place else _shifted("bit_left", word, 16)
-    return Bitcast(high, Type(DType.FLOAT32, word.type.lanes))
+    return _flushed(Bitcast(high, Type(DType.FLOAT32, word.type.lanes)))
+
+
+def _half(word: Expr, place: int) -> Expr:
+    """The float16 at a place of a word as float32, where all of them are normal numbers."""
+    low = _shifted("bit_right", word, 16 * place)
+    lanes = word.type.lanes
+    half = Bitcast(Cast(low, Type(DType.UINT16, lanes)), Type(DType.FLOAT16, lanes))
+    return Cast(half, Type(DType.FLOAT32, lanes))
 
 
 def _flushed(value: Expr) -> Expr:

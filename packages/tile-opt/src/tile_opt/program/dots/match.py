@@ -1,7 +1,7 @@
 """Contractions that add up products of two short factors: what these are, and what only scales the sum.
 
 A factor is ``x - z``: an element of a tensor of 8-bit integers (or of int16), and what it is counted from. In a sum of floats a product
-may also have scales, which do not move with the sum. Or it is a bfloat16 as it is. All of it is found through elementwise operations,
+may also have scales, which do not move with the sum. Or it is a 16-bit float as it is. All of it is found through elementwise operations,
 so that it does not matter how the program is cut into statements.
 """
 
@@ -21,7 +21,8 @@ from tile_opt.program.dots.known import Known
 from tile_opt.program.trees import Call, Leaf, Tree, Trees, leaves
 
 SMALL = (DType.INT8, DType.UINT8)
-FACTORS = (*SMALL, DType.INT16, DType.BFLOAT16)
+HALVES = (DType.BFLOAT16, DType.FLOAT16)
+FACTORS = (*SMALL, DType.INT16, *HALVES)
 """Dtypes that words may hold."""
 LARGEST_SCALE, MOST_SCALES = 2.0**24, 4
 """Scales within this factor of 1, and so many of them, can be multiplied in any order without overflow."""
@@ -42,7 +43,7 @@ class Factor:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A sum of products of two factors, both integers or both bfloat16, times scales."""
+    """A sum of products of two factors, both integers or both 16-bit floats, times scales."""
 
     op: Contraction
     ranges: Mapping[str, int]
@@ -74,7 +75,7 @@ class Matcher:
         dtype = op.type.dtype
         if op.agg is not Aggregation.SUM or op.default is not None or 0 in op.type.shape:
             return None
-        if op.acc not in (DType.INT32, DType.FLOAT32) or (dtype is not op.acc and dtype is not DType.BFLOAT16):
+        if op.acc not in (DType.INT32, DType.FLOAT32) or (dtype is not op.acc and dtype not in HALVES):
             return None
         output, ranges = _affine(op.output), _ranges(op)
         accesses = [_affine(load.formulas) for load in op.loads]
