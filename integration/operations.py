@@ -239,7 +239,8 @@ def _tables() -> Iterable[str]:
     yield "\n## Dot products of words\n\nThe compiler makes them of sums of products of short factors; Tile has no names for them.\n"
     yield "| operation | |\n|---|---|"
     for dot in DOTS.values():
-        how = "added in float32, the last first, without subnormal numbers" if dot.c.is_float else "wrapping"
+        tiny = "subnormal numbers" if dot.a is DType.BFLOAT16 else "subnormal float32"
+        how = f"added in float32, the last first, without {tiny}" if dot.c.is_float else "wrapping"
         yield f"| `{dot.name}(a, b, c)` | c + Σ aᵢ·bᵢ, {how}: {dot.depth} factors in a word of 32 bits, {dot.a} of a, {dot.b} of b |"
     yield ""
     single, half = ulp_bound("div", DType.FLOAT32), ulp_bound("div", DType.FLOAT16)
