@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from math import prod
 
 import pytest
@@ -18,9 +19,11 @@ from tile_ir.program.nodes import TensorType
 from tile_ir.stripe.nodes import Bind, Block, Direction, Program
 from tile_ir.target import HardwareSettings, PassConfig, Target
 from tile_opt.blocks.tree import kernels_of
+from tile_opt.kernel.view import KernelView
 from tile_opt.passes.choosing import Chosen
 from tile_opt.pipeline import optimize, schedule
 from tile_opt.plan.space.cpu import plans
+from tile_opt.plan.space.cpu_tiles import fastest_cycles
 from tile_opt.translate import to_stripe
 
 SLOW = Machine(
@@ -110,6 +113,26 @@ def test_choices_carry_both_times() -> None:
     assert fused.chosen is Chosen.APART and fused.reason and fused.together is None
     assert tiled.chosen is Chosen.TILED and tiled.together is not None and tiled.apart is not None
     assert tiled.together < tiled.apart
+
+
+def test_layers_that_are_alike_are_weighed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    weighed: list[str] = []
+
+    def counted(view: KernelView, target: Target) -> float | None:
+        weighed.append(view.name)
+        return fastest_cycles(view, target)
+
+    monkeypatch.setattr("tile_opt.passes.kernels.tile_pipelines.fastest_cycles", counted)
+
+    def times(layers: int) -> int:
+        names = ["A", *(f"X{k}" for k in range(layers - 1)), "Y"]
+        steps = pairwise(names)
+        body = " ".join(f"{to}[y, x : H, W] = +({of}[y, t] * K[t, x]);" for of, to in steps)
+        weighed.clear()
+        schedule(stripe(f"function (A[H, W], K[W, W]) -> (Y) {{ {body} }}", A=(40, 24), K=(24, 24)), TINY)
+        return len(weighed)
+
+    assert times(12) == times(9) > 0
 
 
 ATTENTION = """function (Q[H, S, D], K[H, T, D], V[H, T, D]) -> (O) {

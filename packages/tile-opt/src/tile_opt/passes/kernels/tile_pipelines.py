@@ -14,6 +14,7 @@ from itertools import product
 from math import prod
 from typing import ClassVar
 
+from tile_ir.stripe.hashing import structural_hash
 from tile_ir.stripe.nodes import Block, Program, Statement
 from tile_ir.target import Target
 
@@ -22,7 +23,7 @@ from tile_opt.blocks.tree import kernels_of, with_kernels
 from tile_opt.kernel.pipeline import close_pipeline
 from tile_opt.kernel.strides import flat_stride
 from tile_opt.kernel.tiles import Tiled, TiledLoop, numbers, private_bytes, tiled
-from tile_opt.kernel.view import KernelView, open_kernel
+from tile_opt.kernel.view import KernelView, close_kernel, open_kernel
 from tile_opt.kernel.windows import Window, dimension, is_free, windows
 from tile_opt.kernel.work import view_carries, view_is_heavy
 from tile_opt.model.fusion import Forecast, forecast, forecast_tiled
@@ -84,8 +85,12 @@ class Chains:
         self.options = options
         self.target = target
         self.machine = target.machine
-        self.alone: dict[int, Forecast] = {}
-        """Of kernels by themselves."""
+        self.alone: dict[str, Forecast] = {}
+        """Of kernels by themselves, by their structure: layers of a network are alike, and each kind of them is weighed once."""
+        self.together: dict[str, float] = {}
+        """Seconds of several as one, by the structure of that."""
+        self.cycles: dict[str, float | None] = {}
+        """Of the parts' fastest register tiles."""
         self.kernels: list[Statement | None] = list(kernels_of(program))
         """None where a kernel has become part of a later one."""
         self.temps = temporaries(program)
@@ -172,9 +177,12 @@ class Chains:
 
     def alone_for(self, k: int) -> Forecast:
         """What kernel number `k` is expected to take by itself."""
-        if k not in self.alone:
-            self.alone[k] = self.by_itself(self._view(k))
-        return self.alone[k]
+        kernel = self.kernels[k]
+        assert isinstance(kernel, Block)
+        key = structural_hash(kernel)
+        if key not in self.alone:
+            self.alone[key] = self.by_itself(self._view(k))
+        return self.alone[key]
 
     # --- what differs between machines ----------------------------------------------------------------
 
@@ -184,7 +192,13 @@ class Chains:
 
     def by_itself(self, view: KernelView) -> Forecast:
         """What a kernel is expected to take."""
-        return forecast(view, self.machine, fastest_cycles(view, self.target))
+        return forecast(view, self.machine, self._cycles(view))
+
+    def _cycles(self, view: KernelView) -> float | None:
+        key = structural_hash(view.block or close_kernel(view))
+        if key not in self.cycles:
+            self.cycles[key] = fastest_cycles(view, self.target)
+        return self.cycles[key]
 
     def unsaved(self, members: Sequence[int]) -> float:
         """Seconds that no tiles save."""
@@ -192,9 +206,13 @@ class Chains:
 
     def timed(self, made: Tiled) -> Timed:
         """What it is expected to take as one kernel."""
-        cycles = ((v.name, fastest_cycles(v, self.target)) for v in made.views)
-        known = {name: each for name, each in cycles if each is not None}
-        return Timed(forecast_tiled(made.views, {b.into for b in made.boxes}, self.machine, known).seconds, made)
+        key = structural_hash(close_pipeline(made.pipeline()))
+        if key not in self.together:
+            cycles = ((v.name, self._cycles(v)) for v in made.views)
+            known = {name: each for name, each in cycles if each is not None}
+            boxes = {b.into for b in made.boxes}
+            self.together[key] = forecast_tiled(made.views, boxes, self.machine, known).seconds
+        return Timed(self.together[key], made)
 
     # --- tiles ---------------------------------------------------------------------------------------
 
