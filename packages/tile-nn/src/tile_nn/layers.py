@@ -10,6 +10,8 @@ from tile_runtime import numpy as tnp
 from tile_runtime import random
 from tile_runtime.numpy.operands import called
 from tile_runtime.ops import convolution, pooling
+from tile_runtime.ops.text import function
+from tile_runtime.ops.values import Value, apply
 from tile_runtime.ops.windows import sliding
 
 from tile_nn.errors import shown, wrong_number, wrong_shape
@@ -192,12 +194,17 @@ def attention(queries: Any, keys: Any, values: Any, *, causal: bool = False, mas
         raise wrong_shape(f"attention of {shown(queries)}, {shown(keys)} and {shown(values)} does not fit")
     scores = queries @ keys.mT * queries.shape[-1] ** -0.5
     if causal:
-        rows, columns = scores.shape[-2:]
-        seen = tnp.arange(rows).reshape(-1, 1) + (columns - rows) >= tnp.arange(columns)
-        scores = tnp.where(seen, scores, -math.inf)
+        scores = called(_past, scores)
     if mask is not None:
         scores = tnp.where(mask, scores, -math.inf)
     return tnp.softmax(scores) @ values
+
+
+def _past(scores: Value) -> Value:
+    """Minus infinity behind each row's place: told from indexes, it takes no memory, and what it leaves out need not be computed."""
+    rank, (rows, columns) = len(scores.shape), scores.shape[-2:]
+    seen = f"index(X, {rank - 1}) <= index(X, {rank - 2}) + {columns - rows}"
+    return apply(function(["X"], ["Y"], f"Y = {seen} ? X : -inf;"), scores)
 
 
 def self_attention(params: Params, x: Any, heads: int, *, causal: bool = False, mask: Any = None) -> Any:

@@ -83,8 +83,9 @@ class Weighted:
 class Groups:
     """The sums of a program that belong to one maximum each."""
 
-    def __init__(self, program: Program, kept: int) -> None:
-        self.program, self.kept = program, kept
+    def __init__(self, program: Program, kept: int, *, rounded: bool = False) -> None:
+        """With `rounded` a quotient that is rounded to a shorter float may be that of a rounded dividend."""
+        self.program, self.kept, self.rounded = program, kept, rounded
         self.pairs = Pairs(program)
         self.products = {op.name for op in program.ops if isinstance(op, Contraction) and len(op.loads) > 1}
 
@@ -109,7 +110,7 @@ class Groups:
         if domain is None or len(reduced(domain)) != 1 or prod(reduced(domain).values()) <= self.kept:
             return None
         whole = self.pairs.trees.summand(op, domain)
-        over, under = (tuple(_factors(whole, upper=above)) for above in (True, False))
+        over, under = (tuple(_factors(whole, above, self.rounded)) for above in (True, False))
         moves = {id(f): _moves(f, domain) for f in (*over, *under)}
         if any(moves[id(f)] for f in under):
             return None
@@ -125,7 +126,7 @@ class Groups:
         return None
 
     def _pair(self, op: Contraction, domain: FlatDomain, factor: Tree) -> Pair | None:
-        match unwidened(factor):
+        match unwidened((shortened(factor) if self.rounded else None) or factor):
             case Call("exp", (shifted,)):
                 centred = unwidened(shifted)
             case _:
@@ -291,15 +292,28 @@ def _moves(tree: Tree, domain: FlatDomain) -> bool:
     return any(reduced(domain).keys() & set(form.names) for leaf in leaves(tree) for form in leaf.forms)
 
 
-def _factors(tree: Tree, upper: bool) -> Iterator[Tree]:
-    """Factors of a product of quotients: those above the line, or those below it."""
+def shortened(tree: Tree) -> Tree | None:
+    """What is rounded to a shorter float, if something is."""
     match unwidened(tree):
-        case Call("mul", (a, b)):
-            yield from _factors(a, upper)
-            yield from _factors(b, upper)
-        case Call("div", (a, b)):
-            yield from _factors(a, upper)
-            yield from _factors(b, not upper)
+        case Call("cast", (given,), dtype) if dtype.is_float and given.dtype.is_float:
+            return given
+        case _:
+            return None
+
+
+def _factors(tree: Tree, upper: bool, rounded: bool) -> Iterator[Tree]:
+    """Factors of a product of quotients: those above the line, or those below it."""
+    inner = shortened(tree) if rounded else None
+    match unwidened(tree), inner and unwidened(inner):
+        case Call("mul", (a, b)), _:
+            yield from _factors(a, upper, rounded)
+            yield from _factors(b, upper, rounded)
+        case Call("div", (a, b)), _:
+            yield from _factors(a, upper, rounded)
+            yield from _factors(b, not upper, rounded)
+        case short, Call("div", (a, b)):
+            yield from _factors(as_dtype(a, short.dtype), upper, rounded)
+            yield from _factors(b, not upper, rounded)
         case _ if upper:
             yield tree
         case _:

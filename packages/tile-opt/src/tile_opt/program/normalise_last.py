@@ -30,14 +30,16 @@ class NormaliseLast(Rewrite):
     def apply(self, program: Program) -> Program:
         if not self.kept or sum(isinstance(op, Contraction) for op in program.ops) < MEMBERS:
             return program
-        groups = Groups(program, self.kept)
+        groups = Groups(program, self.kept, rounded=True)
         made = {n: ops for members in groups.found() for n, ops in _replaced(members, groups.pairs.taken).items()}
         return with_replaced(program, made)
 
 
 def _replaced(members: tuple[Weighted, ...], taken: set[str]) -> dict[str, tuple[Op, ...]]:
     """By the name of each sum, what takes its place; the weights of all stand in front of the first."""
-    weights = _weights(members[0], claim(f"{members[0].pair.first.name}_weights", taken))
+    # What a sum rounds to a shorter float, all may take so.
+    shortest = min(members, key=lambda m: m.weight.dtype.bytes)
+    weights = _weights(shortest, claim(f"{members[0].pair.first.name}_weights", taken))
     made = {m.pair.op.name: _sums(m, weights, taken) for m in members}
     first = members[0].pair.op.name
     return made | {first: (weights, *made[first])}
