@@ -38,6 +38,9 @@ class Operand:
 
     use: Use
     dims: tuple[tuple[tuple[str, int], ...], ...]
+    """The distances in `gaps`."""
+    gaps: tuple[int, ...]
+    """Elements from one that is touched to the next, per dimension: more than one where all loops go in steps."""
     strides: tuple[int, ...]
     width: int
     """Bytes of an element in memory."""
@@ -55,8 +58,19 @@ class Operand:
         return gcd(LONG, *(s for s in self.strides if s != 1))
 
     def box(self, counts: Counts) -> int:
-        """Elements of the box that is touched while loops run so often."""
+        """Elements of the box that is touched while loops run so often, without the gaps between them."""
         return prod(1 + sum(c * (counts.get(n, 1) - 1) for n, c in dim) for dim in self.dims)
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """Elements of the buffer from one that is touched to the next, per dimension."""
+        return tuple(g * s for g, s in zip(self.gaps, self.strides, strict=True))
+
+    @cached_property
+    def delivered(self) -> int:
+        """Elements that memory delivers for each that is touched: those in the gaps between neighbours."""
+        near = (g for g, s in zip(self.gaps, self.strides, strict=True) if s == 1)
+        return min(max(near, default=1), max(1, SECTOR // self.width))
 
     def distinct(self, counts: Counts) -> int:
         """Different elements that are touched: a box with gaps has fewer than its size."""
@@ -71,9 +85,9 @@ class Operand:
         As good as a long row where the next step goes on in it, and one step touches at least `least` bytes.
         """
         found = 1
-        for dim, stride in zip(self.dims, self.strides, strict=True):
-            if stride == 1:
-                found = max(found, 1 + sum(c * (counts.get(n, 1) - 1) for n, c in dim))
+        for dim, gap, stride in zip(self.dims, self.gaps, self.strides, strict=True):
+            if stride == 1 and gap * self.width < SECTOR:
+                found = max(found, 1 + gap * sum(c * (counts.get(n, 1) - 1) for n, c in dim))
                 if found * self.width >= least and any(n == stepped for n, _ in dim):
                     found = max(found, LONG)
         return found
@@ -191,9 +205,10 @@ def _contraction(view: KernelView, stage: Stage) -> Contraction | None:
 
 def _operand(view: KernelView, stage: Stage, use: Use) -> Operand:
     whole = view.type_of(use.buffer)
-    dims = tuple(tuple((n, abs(c)) for n, c in f.terms) for f in use.forms)
+    gaps = tuple(gcd(*(c for _, c in f.terms)) or 1 for f in use.forms)
+    dims = tuple(tuple((n, abs(c) // g) for n, c in f.terms) for f, g in zip(use.forms, gaps, strict=True))
     kept = _converted(stage, use) or whole.dtype
-    return Operand(use, dims, whole.strides, whole.dtype.bytes, kept, kept is not whole.dtype)
+    return Operand(use, dims, gaps, whole.strides, whole.dtype.bytes, kept, kept is not whole.dtype)
 
 
 def _converted(stage: Stage, use: Use) -> DType | None:

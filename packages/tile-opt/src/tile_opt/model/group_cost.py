@@ -15,6 +15,7 @@ from math import ceil, gcd, log2, prod
 from tile_ir.frozen import replace
 from tile_ir.machine import LocalMemory, Machine, Occupancy
 
+from tile_opt.kernel.strides import flat_offset, flat_stride
 from tile_opt.kernel.view import Use
 from tile_opt.model.conditions import Conditions
 from tile_opt.model.contraction import SECTOR, Contraction, Counts, Operand
@@ -188,7 +189,7 @@ class GroupCost:
     def _memory_seconds(self) -> float:
         """Every operand and every result once through the device's memory."""
         everything = self.work.shared | self.own
-        bytes = sum(o.box(everything) * o.width for o in self.work.operands)
+        bytes = sum(o.box(everything) * o.delivered * o.width for o in self.work.operands)
         bytes += prod(self.work.shared.values()) * self.work.result_width
         return bytes / (self.machine.memory.all_cores.read * 1e9)
 
@@ -417,7 +418,7 @@ class GroupCost:
 
     def _memory_vectors(self, o: Operand, tile: Tile) -> float:
         """Elements of one load straight from memory: lanes where the vector loop is contiguous."""
-        closest = {n for d, s in zip(o.dims, o.strides, strict=True) if s == 1 for n, c in d if c == 1}
+        closest = {n for d, s in zip(o.dims, o.steps, strict=True) if s == 1 for n, c in d if c == 1}
         return tile.lanes if tile.vector in closest else 1
 
     def _copies(self, tile: Tile) -> tuple[float, float]:
@@ -429,7 +430,7 @@ class GroupCost:
         for o in self.work.operands:
             share = o.box(group) / tile.count
             row = o.row(group)
-            even = gcd(row, o.aligned)
+            even = gcd(row, o.aligned) if o.delivered == 1 else 1
             lanes = next((n for n in (16 // o.width, 8 // o.width, 4 // o.width) if n and even % n == 0), 1)
             instructions += ceil(share / max(1, lanes)) * COPY + share
             words += share * max(1.0, o.kept.bytes / 4)
@@ -467,7 +468,7 @@ class GroupCost:
     def _fetched(self, tile: Tile) -> float:
         """Bytes that one group fetches in a step, by whole sectors."""
         group = self._group(tile)
-        return sum(sectors(o.box(group), o.row(group, tile.stepped), o.width) for o in self.work.operands)
+        return sum(sectors(o.box(group) * o.delivered, o.row(group, tile.stepped), o.width) for o in self.work.operands)
 
     def _stored(self, tile: Tile) -> float:
         """Bytes that the results of one group cost: by whole sectors, and more where lanes leave gaps between theirs."""
@@ -483,10 +484,13 @@ class GroupCost:
 
     def _even_results(self, lanes: int) -> bool:
         """Whole vectors of results are stored at once."""
-        return lanes > 1 and all(s % lanes == 0 for u in self.work.results for s in self._rows(u))
+        return lanes > 1 and all(s % lanes == 0 for u in self.work.results for s in self._starts(u))
 
-    def _rows(self, use: Use) -> tuple[int, ...]:
-        return tuple(s for s in self.work.view.type_of(use.buffer).strides if s != 1)
+    def _starts(self, use: Use) -> Iterator[int]:
+        """Distances between the places in memory where rows of results may begin."""
+        view = self.work.view
+        yield flat_offset(view, use)
+        yield from (s for n in self.work.shared if (s := flat_stride(view, use, n)) != 1)
 
     def _cache_rate(self) -> float:
         """Bytes per second that all multiprocessors get from the last cache."""

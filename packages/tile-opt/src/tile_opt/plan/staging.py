@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from math import prod
+from math import gcd, prod
 
 from tile_ir.stripe.affine import Affine, DivMod, DivModOp, Quasi
 from tile_ir.stripe.nodes import Bind, Index, TensorType
@@ -33,10 +33,10 @@ class Box:
     """Elements of the buffer between neighbours of the box, per dimension."""
 
 
-def box_of(forms: tuple[Affine, ...], inner: Mapping[str, int], *, apart: bool = False) -> Box:
+def box_of(forms: tuple[Affine, ...], inner: Mapping[str, int]) -> Box:
     """The box that forms cover while each inner loop runs over [0, its range).
 
-    With `apart` it has only every so-many-th element of a dimension that one loop walks in such steps.
+    Of a dimension that loops walk in steps it has only what they touch: every so-many-th element.
     """
     corner: list[Affine] = []
     extents: list[int] = []
@@ -44,11 +44,11 @@ def box_of(forms: tuple[Affine, ...], inner: Mapping[str, int], *, apart: bool =
     steps: list[int] = []
     for form in forms:
         inner_terms = [(n, c) for n, c in form.terms if n in inner]
-        steps.append(inner_terms[0][1] if apart and len(inner_terms) == 1 and inner_terms[0][1] > 0 else 1)
+        steps.append(gcd(*(c for _, c in inner_terms)) or 1)
         inner_terms = [(n, c // steps[-1]) for n, c in inner_terms]
         low = sum(c * (inner[n] - 1) for n, c in inner_terms if c < 0)
         high = sum(c * (inner[n] - 1) for n, c in inner_terms if c > 0)
-        corner.append(Affine.of([(n, c) for n, c in form.terms if n not in inner], form.const + low))
+        corner.append(Affine.of([(n, c) for n, c in form.terms if n not in inner], form.const + low * steps[-1]))
         inside.append(Affine.of(inner_terms, -low))
         extents.append(high - low + 1)
     return Box(tuple(corner), tuple(extents), tuple(inside), tuple(steps))

@@ -41,6 +41,9 @@ CELLS = 128
 """Most cells of an item, in words."""
 DEPTHS = (8, 16, 32, 64)
 WINDOW_DEPTHS = (4, 8, 16)
+SHALLOW = (1, 2)
+"""The depths of steps, too, that take windows of more than `LARGE_WINDOW` points whole."""
+LARGE_WINDOW = 16
 WAYS = (2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 24, 32, 48, 64, 96, 128)
 TEAMS = (1, 2, 4)
 FINALISTS = 5
@@ -144,8 +147,13 @@ class TileSpace:
                     yield loop, tall
 
     def _run_loops(self, vector: str) -> list[str]:
-        """The longest loop without a window, and of those with one the last, or the last two where one is the results' own."""
+        """The longest loop without a window, and of those with one the last, or the last two where one is the results' own.
+
+        Loops along which what lanes walk is used again come first: along the others they save no loads.
+        """
         others = [n for n in self.work.reused if n != vector]
+        walked = [o.loops for o in self.work.operands if vector in o.loops]
+        others = [n for n in others if any(n not in loops for loops in walked)] or others
         windows = [n for n in others if self.work.partners(n)]
         plain = sorted((n for n in others if n not in windows), key=lambda n: self.work.shared[n])
         return [*plain[-1:], *windows[-2 if self.work.contiguous in windows else -1 :]]
@@ -206,7 +214,8 @@ class TileSpace:
         for name in windows:
             if prod(self.work.own[n] for n in (*whole, name)) <= NARROW_WINDOW:
                 whole.append(name)
-        deep = 4 if prod(self.work.own[n] for n in whole) > 4 else 8
+        points = prod(self.work.own[n] for n in whole)
+        deep = min(4 if points > 4 else 8, max(1, NARROW_WINDOW // points))
         return stepped, min(deep, self.work.own[stepped]), tuple(whole)
 
     def _steppable(self) -> list[str]:
@@ -224,6 +233,7 @@ class TileSpace:
                 if prod(self.work.own[n] for n in rest[:k]) > NARROW_WINDOW:
                     break
                 depths = WINDOW_DEPTHS if self.windows else DEPTHS
+                depths += SHALLOW if prod(self.work.own[n] for n in rest[:k]) > LARGE_WINDOW else ()
                 for deep in sorted({min(d, self.work.own[stepped]) for d in depths}):
                     other = replace(tile, stepped=stepped, deep=deep, whole=tuple(rest[:k]))
                     yield from (self._twice(t) for t in self._teams(other))

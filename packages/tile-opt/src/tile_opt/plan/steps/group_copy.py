@@ -184,16 +184,16 @@ def group_copy(
     around: Ranges,
     items: Items,
     names: Mapping[str, str],
-    wanted: Sequence[Limit] | None = None,
+    wanted: Sequence[Limit] = (),
 ) -> GroupCopy:
     """The copy of what `use` touches at `forms` while the loops `inner` run, at any point of the loops `around`.
 
-    `names` are those of the local copy and of the registers that hold an item's share. With `wanted` only those elements
-    are fetched, and of a dimension that a loop walks in steps only what it touches.
+    `names` are those of the local copy and of the registers that hold an item's share. Only elements that are `wanted`
+    are fetched.
     """
-    box = box_of(forms, inner, apart=wanted is not None)
+    box = box_of(forms, inner)
     contiguous = _closest(box, source)
-    plan, limits = _within(use, box, source, contiguous, around, items, wanted or ())
+    plan, limits = _within(use, box, source, contiguous, around, items, wanted)
     dtype = DType(staging.dtype) if staging.dtype else source.dtype
     type = arranged(local_type(box.extents, order_of(use, staging), dtype, staging.pad), staging.swizzle)
     local = replace(_alloc(names["local"], type), versions=staging.versions)
