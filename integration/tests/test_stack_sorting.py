@@ -26,6 +26,8 @@ def devices() -> list[Device]:
         ((200, 5), "int64", "argsort(X, 0)"),
         ((7, 300), "float32", "element(top_k(X, 5, 1), 1)"),
         ((2, 500), "uint8", "element(top_k(X, 100, 1), 1)"),
+        ((2, 2500), "float32", "argsort(X, 1)"),
+        ((2500,), "int16", "element(top_k(X, 700, 0), 0)"),
     ],
 )
 def test_places_are_the_references(shape: tuple[int, int], dtype: str, sorted_: str) -> None:
@@ -36,3 +38,23 @@ def test_places_are_the_references(shape: tuple[int, int], dtype: str, sorted_: 
     compiled = tile_opt.compile(program, family_target("gpu-nvidia").resolved(cores=4), verify=True)
     found = on_device(devices()[0], compiled, {"X": x})["O"]
     np.testing.assert_array_equal(found, evaluate(program, {"X": x})["O"])
+
+
+@pytest.mark.skipif(not devices(), reason="no OpenCL device")
+def test_keys_that_come_last_are_not_taken_for_what_fills_runs() -> None:
+    """The smallest of unsigned numbers have the largest code when the order is descending."""
+    x = np.zeros((1500,), np.uint8)
+    program = bind(
+        "function (X) -> (O) { O = element(top_k(X, 3, 0), 1); }", {"X": TensorType(from_numpy(x.dtype), x.shape)}
+    )
+    compiled = tile_opt.compile(program, family_target("gpu-nvidia").resolved(cores=4), verify=True)
+    np.testing.assert_array_equal(on_device(devices()[0], compiled, {"X": x})["O"], [0, 1, 2])
+
+
+def test_lines_that_a_group_holds_are_sorted_by_one_kernel() -> None:
+    types = {"X": TensorType(from_numpy(np.dtype(np.float32)), (300, 1000))}
+    compiled = tile_opt.compile(
+        bind("function (X) -> (O) { O = argsort(X, 1); }", types), family_target("gpu-nvidia").resolved(cores=4)
+    )
+    (step,) = compiled.kernels.steps
+    assert compiled.kernels.kernels[step.kernel].groups[0] == 300

@@ -42,6 +42,7 @@ MATMUL = "function (A[M, L], B[L, N]) -> (R) { R[i, j : M, N] = +(A[i, k] * B[k,
 CONV = """function (D[N, X, Y, CI], K[I, J, CI, CO]) -> (R) {
     O[n, x, y, co : N, X, Y, CO] = +(D[n, x+i-1, y+j-1, ci] * K[i, j, ci, co]); R = (O > 0 ? O : 0);
 }"""
+POINTS = "function (D[N, CI, X, Y], K[CO, CI]) -> (R) { R[n, o, x, y : N, CO, (X+1)/2, (Y+1)/2] = +(D[n, c, 2*x, 2*y] * K[o, c]); }"
 SAMPLES: dict[str, tuple[str, Shapes]] = {
     "matmul": (MATMUL, {"A": (37, 21), "B": (21, 45)}),
     "transposed": ("function (A[L, M], B[N, L]) -> (R) { R[i, j : M, N] = +(A[k, i] * B[j, k]); }", {"A": (19, 33), "B": (30, 19)}),
@@ -54,6 +55,9 @@ SAMPLES: dict[str, tuple[str, Shapes]] = {
     "conv": (CONV, {"D": (2, 7, 9, 5), "K": (3, 3, 5, 8)}),
     "conv_first": ("function (D[N, CI, X, Y], K[CO, CI, I, J]) -> (R) { R[n, co, x, y : N, CO, X, Y] = +(D[n, ci, x+i-1, y+j-1] * K[co, ci, i, j]); }", {"D": (1, 4, 8, 6), "K": (8, 4, 3, 3)}),
     "strided": ("function (D[N, X, Y, C], K[I, J, C, O]) -> (R) { R[n, x, y, o : N, (X+1)/2, (Y+1)/2, O] = +(D[n, 2*x+i-3, 2*y+j-3, c] * K[i, j, c, o]); }", {"D": (1, 13, 11, 3), "K": (7, 7, 3, 4)}),
+    "strided_points": (POINTS, {"D": (2, 5, 13, 11), "K": (6, 5)}),
+    "strided_rows": ("function (D[N, X, C], K[C, O]) -> (R) { R[n, x, o : N, (X+1)/2, O] = +(D[n, 2*x, c] * K[c, o]); }", {"D": (2, 13, 6), "K": (6, 8)}),
+    "backwards": ("function (D[X, C], K[C, O]) -> (R) { R[x, o : (X+1)/2, O] = +(D[X - 1 - 2*x, c] * K[c, o]); }", {"D": (23, 6), "K": (6, 8)}),
     "dilated": ("function (D[X, C], K[I, C, O]) -> (R) { R[x, o : X, O] = +(D[x+3*i-3, c] * K[i, c, o]); }", {"D": (23, 4), "K": (3, 4, 9)}),
     "depthwise": ("function (D[N, X, Y, C], K[I, J, C]) -> (R) { R[n, x, y, c : N, X, Y, C] = +(D[n, x+i-1, y+j-1, c] * K[i, j, c]); }", {"D": (2, 6, 9, 12), "K": (3, 3, 12)}),
     "weights": ("function (D[N, X, C], G[N, X, O]) -> (R) { R[i, c, o : 3, C, O] = +(D[n, x+i-1, c] * G[n, x, o]); }", {"D": (3, 11, 4), "G": (3, 11, 8)}),

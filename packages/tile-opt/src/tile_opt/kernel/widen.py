@@ -22,12 +22,15 @@ def writes_each_point(stage: Stage) -> bool:
     return set(stage.loop_names) <= {n for u in stage.uses if u.writes for f in u.forms for n in f.names}
 
 
-def widen(view: KernelView, loops: Container[str] | None = None, divided: Set[str] = frozenset()) -> KernelView:
+def widen(
+    view: KernelView, loops: Container[str] | None = None, divided: Set[str] = frozenset(), *, read: bool = False
+) -> KernelView:
     """`view` with its stages widened along `loops` (None: along all that they can be); reductions stay as they are.
 
-    So do those that write `divided` buffers, of which other kernels write other parts.
+    So do those that write `divided` buffers, of which other kernels write other parts. With `read` stages run over all
+    of the kernel's own rows of which they read a part, too.
     """
-    stages = tuple(_widened(view, s, loops) if _is_open(s, divided) else s for s in view.stages)
+    stages = tuple(_widened(view, s, loops, read) if _is_open(s, divided) else s for s in view.stages)
     changed = any(a is not b for a, b in zip(stages, view.stages, strict=True))
     return replace(view, stages=stages) if changed else view
 
@@ -54,20 +57,21 @@ def _narrowed(stage: Stage) -> Stage:
     return stage
 
 
-def _widened(view: KernelView, stage: Stage, loops: Container[str] | None) -> Stage:
+def _widened(view: KernelView, stage: Stage, loops: Container[str] | None, read: bool) -> Stage:
     for loop in stage.loops:
-        whole = _whole(view, stage, loop) if loops is None or loop.name in loops else None
+        whole = _whole(view, stage, loop, read) if loops is None or loop.name in loops else None
         if whole is not None:
             stage = _along(stage, loop, *whole)
     return stage
 
 
-def _whole(view: KernelView, stage: Stage, loop: Index) -> tuple[int, int] | None:
+def _whole(view: KernelView, stage: Stage, loop: Index, read: bool) -> tuple[int, int] | None:
     """(first cell, cells of the dimension) of what the loop alone walks by ones and in part; None when it does not."""
     if loop.order is not Order.FREE or loop.bind is not Bind.NONE:
         return None
-    for use in stage.uses:
-        for form, size in zip(use.forms, view.type_of(use.buffer).sizes, strict=True) if use.writes else ():
+    walked = (u for u in stage.uses if u.writes or (read and view.is_local(u.buffer)))
+    for use in walked:
+        for form, size in zip(use.forms, view.type_of(use.buffer).sizes, strict=True):
             if form == Affine.var(loop.name) + form.const and loop.range < size:
                 return form.const, size
     return None

@@ -3,54 +3,60 @@
 Elements become words that differ, though keys be equal: a key's code, behind it the place where it stood. So an order
 of words is the stable order of keys, and no two elements of a line go to one place.
 
-The first pass counts, for each element of a short run, those of the run that come before it. Every other pass merges
-two runs: an element has as many before it as its own run says, and as bisection finds in the other run. Where only the
-first few are wanted, a pass drops what comes later, and runs that stay short are counted again.
+Two runs merge as each of their elements finds by bisection how many of the other run come before it: as many more
+places than its own run says. Runs that a group of items can hold grow so within one kernel; longer ones take a
+kernel for each doubling. Where only the first few are wanted, a run keeps no more, and what is left is sorted again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tile_ir.dtype import DType
-from tile_ir.ops import Aggregation
 from tile_ir.program.nodes import Argsort
 from tile_ir.program.printer import print_op
 from tile_ir.stripe.affine import Affine
-from tile_ir.stripe.nodes import Order
 
 from tile_opt.translate.build import Kernel, Loop, Stage, cell_of, loops_over
 from tile_opt.translate.codes import code, code_type
 from tile_opt.translate.context import Context, cast_to
 
-RUN = 32
-"""Elements of a run that are counted, each against each; what is hardly longer is one run."""
+RUN = 1024
+"""Elements, at most, of runs that grow within one kernel: items of a group share them."""
+SHORT = 64
+"""Elements of such runs where only few are wanted, at least: most need no more comparisons."""
+SHARE = 8
+"""Elements of a run for each that is wanted."""
 PLACE = DType.INT32
-Words = tuple[str, ...]
-"""Buffers or scalars, the parts of words."""
 SHIFT = 32
 """The bit from which on a word holds the code."""
+Words = tuple[str, ...]
+"""Buffers or scalars, the parts of words."""
+Probe = Callable[[str], Words]
+"""The word at a place of the line that is computed."""
 
 
 def ranked(context: Context, op: Argsort) -> None:
     """The places of the elements in order; the axis has several, and some are wanted."""
     work = _Ranking(context, op)
-    words, left, width = work.words(), context.shape(op.arg)[op.axis], 1
+    words, left, width = work.turned_words() if work.turned else Words(), work.extent, 1
     while width < left:
-        if 2 * width <= RUN:
-            run = left if left <= 2 * RUN else RUN
-            words = work.counted(words, left, run)
-            left, width = work.left(left, run), min(run, work.wanted)
-        else:
-            words = work.merged(words, left, width)
-            left, width = work.left(left, 2 * width), min(2 * width, work.wanted)
-    work.finish(words)
+        alone = width == 1 or 4 * width <= work.run(left)
+        longer = work.run(left) if alone else 2 * width
+        last = longer >= left
+        words = (work.in_group if alone else work.merged)(words, left, longer, last)
+        left, width = work.left(left, longer), min(longer, work.keeps)
+    if words != (context.buffers[op.name],):
+        work.finish(words)
 
 
 @dataclass(frozen=True, slots=True)
 class _Ranking:
-    """The kernels of one sort. Words are one buffer, or the codes and, where those have 64 bits, the places."""
+    """The kernels of one sort. Elements of a line stand together in all buffers but the argument and the result.
+
+    Words are one buffer, or the codes and, where those have 64 bits, the places.
+    """
 
     context: Context
     op: Argsort
@@ -60,180 +66,282 @@ class _Ranking:
         return self.op.type.shape[self.op.axis]
 
     @property
+    def extent(self) -> int:
+        return self.context.shape(self.op.arg)[self.op.axis]
+
+    @property
+    def keeps(self) -> int:
+        """What a run keeps at most: runs are powers of two long, so that bits of a number say which it is in."""
+        return _power(self.wanted)
+
+    @property
+    def lines(self) -> tuple[int, ...]:
+        """The shape without the axis."""
+        return tuple(n for d, n in enumerate(self.op.type.shape) if d != self.op.axis)
+
+    @property
+    def turned(self) -> bool:
+        """Elements of a line do not stand together in the argument and the result."""
+        return self.op.axis != len(self.lines)
+
+    @property
     def dtypes(self) -> tuple[DType, ...]:
         """Of the words."""
         dtype = code_type(self.context.dtype(self.op.arg))
         return (dtype, PLACE) if dtype.bits > SHIFT else (DType.UINT64,)
 
+    def run(self, left: int) -> int:
+        """Elements of the runs that a kernel makes of single ones: a power of two."""
+        enough = RUN if self.wanted * SHARE >= RUN else max(SHORT, _power(self.wanted * SHARE))
+        return min(_power(left), enough if left > 2 * enough else 2 * enough, RUN)
+
     def left(self, count: int, run: int) -> int:
         """Elements after a pass that makes runs of `run`."""
         full, rest = divmod(count, run)
-        return full * min(run, self.wanted) + min(rest, self.wanted)
+        return full * min(run, self.keeps) + min(rest, self.keeps)
 
-    @property
-    def lines(self) -> tuple[int, ...]:
-        """The shape across the axis, where the axis has size 1."""
-        return tuple(1 if d == self.op.axis else n for d, n in enumerate(self.op.type.shape))
-
-    # --- the passes ---
-
-    def words(self) -> Words:
-        """Each element's word."""
-        kernel, shape = self._kernel(), self.along(self.context.shape(self.op.arg)[self.op.axis])
-        stage, cell = kernel.stage("words", loops_over(shape)), cell_of(shape)
-        key, dtype = stage.load(self.context.buffers[self.op.arg], cell), self.context.dtype(self.op.arg)
-        found, place = code(stage, key, dtype, self.op.descending), stage.index(cell[self.op.axis], PLACE)
-        if len(self.dtypes) == 1:
-            (wide,) = self.dtypes
-            high = stage.op(
-                "bit_left", (cast_to(stage, found, code_type(dtype), wide), stage.const(SHIFT, PLACE)), wide
-            )
-            parts: tuple[str, ...] = (stage.op("bit_or", (high, stage.op("cast", (place,), wide)), wide),)
-        else:
-            parts = (found, place)
-        buffers = self.temporaries(shape[self.op.axis])
-        for buffer, word in zip(buffers, parts, strict=True):
-            stage.store(buffer, cell, word)
-        self.context.add(kernel)
-        return buffers
-
-    def counted(self, words: Words, count: int, run: int) -> Words:
-        """Runs of `run` elements in order, the first of each that are wanted."""
-        made = _Pass(self, self._kernel(), count, run, (("g", -(-count // run)), ("e", run)))
-        ranks, element, other = made.state("rank"), made.form(g=run, e=1), made.form(g=run, o=1)
-        begin = made.stage("begin")
-        begin.store(ranks, made.cell, begin.const(0, PLACE))
-        stage = made.stage("count", [("o", run)], [element, other])
-        before = made.precedes(stage, made.load(stage, words, other), made.load(stage, words, element))
-        stage.store(ranks, made.cell, stage.op("cast", (before,), PLACE), agg=Aggregation.SUM)
-        stage = made.stage("place", inside=[element])
-        return made.place(stage, words, element, stage.load(ranks, made.cell))
-
-    def merged(self, words: Words, count: int, width: int) -> Words:
-        """Runs of twice the width, or of what is wanted; a last run without another stays."""
-        made = _Pass(self, self._kernel(), count, 2 * width, (("p", -(-count // (2 * width))), ("s", 2), ("e", width)))
-        element, other = made.form(p=2 * width, s=width, e=1), made.form(width, p=2 * width, s=-width)
-        before = made.state("before")
-        begin = made.stage("begin")
-        begin.store(before, made.cell, begin.const(0, PLACE))
-        stage = made.stage("bisect", [("t", width.bit_length(), Order.ORDERED)], [element])
-        made.bisect(stage, before, words, element, other, width)
-        stage = made.stage("place", inside=[element])
-        position = stage.op("add", (stage.load(before, made.cell), stage.index(made.form(e=1), PLACE)), PLACE)
-        return made.place(stage, words, element, position)
-
-    def finish(self, words: Words) -> None:
-        """The places, which the words end in."""
-        kernel, cell = self._kernel(), cell_of(self.op.type.shape)
-        stage = kernel.stage("places", loops_over(self.op.type.shape))
-        place = stage.load(words[-1], cell)
-        if len(words) == 1:
-            place = stage.op("bit_and", (place, stage.const((1 << SHIFT) - 1, self.dtypes[0])), self.dtypes[0])
-        stage.store(self.context.buffers[self.op.name], cell, cast_to(stage, place, self.dtypes[-1], PLACE))
-        self.context.add(kernel)
-
-    def along(self, count: int) -> tuple[int, ...]:
-        """The shape with `count` elements on the axis."""
-        return tuple(count if d == self.op.axis else n for d, n in enumerate(self.op.type.shape))
+    def outside(self, element: Affine) -> tuple[Affine, ...]:
+        """Where an element of a line stands in the argument and the result."""
+        line = cell_of(self.lines)
+        return (*line[: self.op.axis], element, *line[self.op.axis :])
 
     def temporaries(self, count: int) -> Words:
         """Buffers for the words of `count` elements a line."""
-        name = self.context.buffers[self.op.name]
-        return tuple(self.context.temporary(f"{name}_words", dtype, self.along(count)) for dtype in self.dtypes)
+        name, shape = self.context.buffers[self.op.name], (*self.lines, count)
+        return tuple(self.context.temporary(f"{name}_words", dtype, shape) for dtype in self.dtypes)
 
-    def _kernel(self) -> Kernel:
+    def kernel(self) -> Kernel:
         return self.context.kernel(print_op(self.op), ("argsort",), self.op.origin)
+
+    @property
+    def code(self) -> DType:
+        return code_type(self.context.dtype(self.op.arg))
+
+    def word(self, stage: Stage, found: str, element: Affine) -> Words:
+        """Of a code and the place where it stands."""
+        place, wide = stage.index(element, PLACE), self.dtypes[0]
+        if len(self.dtypes) > 1:
+            return found, place
+        high = stage.op("bit_left", (cast_to(stage, found, self.code, wide), stage.const(SHIFT, PLACE)), wide)
+        return (stage.op("bit_or", (high, stage.op("cast", (place,), wide)), wide),)
+
+    def read(self, stage: Stage, element: Affine) -> Words:
+        """The word of an element of the argument."""
+        key = stage.load(self.context.buffers[self.op.arg], self.outside(element))
+        return self.word(stage, code(stage, key, self.context.dtype(self.op.arg), self.op.descending), element)
+
+    # --- the passes ---
+
+    def turned_words(self) -> Words:
+        """All words, those of a line side by side."""
+        shape = (*self.lines, self.extent)
+        kernel, made, cell = self.kernel(), self.temporaries(shape[-1]), cell_of(shape)
+        stage = kernel.stage("words", loops_over(shape))
+        for buffer, word in zip(made, self.read(stage, cell[-1]), strict=True):
+            stage.store(buffer, cell, word)
+        self.context.add(kernel)
+        return made
+
+    def in_group(self, words: Words, count: int, run: int, last: bool) -> Words:
+        """Runs of `run` elements in order, of elements in any order: one of `words`, or of the argument where those are ()."""
+        return _Group(self, self.kernel(), count, run).build(words, last)
+
+    def merged(self, words: Words, count: int, longer: int, last: bool) -> Words:
+        """Runs of twice the width, or of what is wanted; a last run without another stays."""
+        kernel, pairs, width = self.kernel(), -(-count // longer), longer // 2
+        loops: list[Loop] = [*loops_over(self.lines), *(() if pairs == 1 else (("p", pairs),)), ("e", longer)]
+        element = Affine.of({"e": 1} if pairs == 1 else {"p": longer, "e": 1})
+        ragged = count % longer != 0
+        stage = kernel.stage("merge", loops, [Affine((), count - 1) - element] if ragged else [])
+        line = cell_of(self.lines)
+        mine = tuple(stage.load(word, (*line, element)) for word in words)
+        find = _Bisection(stage, mine, stage.index(element, PLACE), width, count if ragged else 0)
+        sizes = [(*(1 for _ in line), kernel.size(word)[-1]) for word in words]
+
+        def probe(at: str) -> Words:
+            place = (*(Affine() for _ in line), at)
+            return tuple(stage.load(w, (*line, Affine()), sizes=s, at=place) for w, s in zip(words, sizes, strict=True))
+
+        found = self.kept(stage, find.position(probe), Affine.of({} if pairs == 1 else {"p": 1}), longer, count)
+        made = self.stored(stage, mine, found, self.left(count, longer), longer > self.keeps, last)
+        self.context.add(kernel)
+        return made
+
+    def kept(self, stage: Stage, position: str, number: Affine, run: int, count: int) -> str:
+        """Where what has a position in run `number` goes: behind all where it is not wanted."""
+        kept = min(run, self.keeps)
+        where = stage.op("add", (stage.index(number * kept, PLACE), position), PLACE)
+        if kept == run:
+            return where
+        wanted = stage.op("cmp_lt", (position, stage.const(kept, PLACE)), DType.BOOL)
+        return stage.op("cond", (wanted, where, stage.const(self.left(count, run), PLACE)), PLACE)
+
+    def stored(self, stage: Stage, word: Words, where: str, left: int, some: bool, last: bool) -> Words:
+        """Words to a place of the line that is computed, `left` or behind all where only `some` are wanted; those, or the result.
+
+        The `last` pass stores places where the result has them side by side, and keeps all.
+        """
+        line, size = cell_of(self.lines), left + some
+        plain = last and not self.turned and size == self.wanted
+        made = (self.context.buffers[self.op.name],) if plain else self.temporaries(size)
+        parts = (self.place(stage, word),) if plain else word
+        for buffer, part in zip(made, parts, strict=True):
+            sizes, at = (*(1 for _ in line), size), (*(Affine() for _ in line), where)
+            stage.store(buffer, (*line, Affine()), part, sizes=sizes, at=at, clamp=True, atomic=True)
+        return made
+
+    def place(self, stage: Stage, word: Words) -> str:
+        """The place that a word ends in."""
+        wide = self.dtypes[-1]
+        if wide is PLACE:
+            return word[-1]
+        low = stage.op("bit_and", (word[-1], stage.const((1 << SHIFT) - 1, wide)), wide)
+        return cast_to(stage, low, wide, PLACE)
+
+    def finish(self, words: Words) -> None:
+        """The places that are wanted, where the result has them."""
+        kernel, shape = self.kernel(), (*self.lines, self.wanted)
+        stage = kernel.stage("places", loops_over(shape))
+        *_, element = cell = cell_of(shape)
+        place = self.place(stage, tuple(stage.load(w, cell) for w in words))
+        stage.store(self.context.buffers[self.op.name], self.outside(element), place)
+        self.context.add(kernel)
 
 
 @dataclass(frozen=True, slots=True)
-class _Pass:
-    """One kernel, whose iterations are elements: `count` of a line come in, runs of `run` go out."""
+class _Bisection:
+    """How an element finds its position in the run that its own run of `width` and its neighbour make."""
+
+    stage: Stage
+    mine: Words
+    element: str
+    width: int
+    count: int
+    """Elements of the line where the last runs may be shorter; 0 where all are whole."""
+
+    def op(self, name: str, a: str, b: str | int) -> str:
+        other = b if isinstance(b, str) else self.stage.const(b, PLACE)
+        return self.stage.op(name, (a, other), PLACE)
+
+    def position(self, probe: Probe) -> str:
+        """As many places further than in its own run as elements of the other come before it."""
+        other = self.op("bit_and", self.op("bit_xor", self.element, self.width), -self.width)
+        before, known, step = self.op("sub", other, 1), self.stage.const(0, PLACE), self.width
+        while step:
+            # As many as the run has are found as the half, the quarter, …, and one more.
+            step = step // 2
+            known = self._further(probe, before, known, max(step, 1))
+        return self.op("add", self.op("bit_and", self.element, self.width - 1), known)
+
+    def _further(self, probe: Probe, before: str, known: str, step: int) -> str:
+        """`step` more, where the last of them, so many behind `before`, comes before this element."""
+        wanted = self.op("add", known, step)
+        last = self.op("add", before, wanted)
+        taken = self.precedes(probe(self.op("min", last, self.count - 1) if self.count else last))
+        if self.count:
+            there = self.stage.op("cmp_lt", (last, self.stage.const(self.count, PLACE)), DType.BOOL)
+            taken = self.stage.op("bit_and", (there, taken), DType.BOOL)
+        return self.stage.op("cond", (taken, wanted, known), PLACE)
+
+    def precedes(self, word: Words) -> str:
+        """Whether a word comes before this element's; the first parts decide, then the second."""
+        less = self.stage.op("cmp_lt", (word[-1], self.mine[-1]), DType.BOOL)
+        for x, y in zip(word[-2::-1], self.mine[-2::-1], strict=True):
+            equal = self.stage.op("bit_and", (self.stage.op("cmp_eq", (x, y), DType.BOOL), less), DType.BOOL)
+            less = self.stage.op("bit_or", (self.stage.op("cmp_lt", (x, y), DType.BOOL), equal), DType.BOOL)
+        return less
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """A kernel whose groups of items each make a run in order: a stage for each doubling of runs."""
 
     of: _Ranking
     kernel: Kernel
     count: int
     run: int
-    own: tuple[tuple[str, int], ...]
 
     @property
-    def loops(self) -> list[Loop]:
-        return [*loops_over(self.of.lines), *(loop for loop in self.own if loop[1] > 1)]
+    def runs(self) -> int:
+        return -(-self.count // self.run)
 
     @property
-    def cell(self) -> tuple[Affine, ...]:
-        """Of a state."""
-        return tuple(Affine.var(loop[0]) for loop in self.loops)
+    def number(self) -> Affine:
+        return Affine.of({"g": 1} if self.runs > 1 else {})
 
-    def state(self, name: str) -> str:
-        """An integer for each element."""
-        return self.kernel.alloc(name, PLACE, tuple(loop[1] for loop in self.loops))
+    @property
+    def row(self) -> tuple[Affine, ...]:
+        """A run's cell, without that of its element."""
+        return (*cell_of(self.of.lines), self.number)
 
-    def form(self, const: int = 0, **factors: int) -> Affine:
-        """A place on the axis; loops of one iteration do not count."""
-        single = {name for name, size in self.own if size == 1}
-        return Affine.of({n: f for n, f in factors.items() if n not in single}, const)
-
-    def stage(self, name: str, more: Sequence[Loop] = (), inside: Sequence[Affine] = ()) -> Stage:
-        """All elements, and further loops; `inside` are places that must exist."""
-        ragged = bool(self.count % self.run)
-        limits = [Affine((), self.count - 1) - place for place in inside] if ragged else []
-        return self.kernel.stage(name, [*self.loops, *(loop for loop in more if loop[1] > 1)], limits)
-
-    # --- words ---
-
-    def load(self, stage: Stage, words: Words, place: Affine) -> Words:
-        cell = tuple(place if d == self.of.op.axis else f for d, f in enumerate(cell_of(self.of.lines)))
-        return tuple(stage.load(word, cell) for word in words)
-
-    def precedes(self, stage: Stage, a: Words, b: Words) -> str:
-        """Whether one word comes before another; the first parts decide, then the second."""
-        less = stage.op("cmp_lt", (a[-1], b[-1]), DType.BOOL)
-        for x, y in zip(a[-2::-1], b[-2::-1], strict=True):
-            equal = stage.op("bit_and", (stage.op("cmp_eq", (x, y), DType.BOOL), less), DType.BOOL)
-            less = stage.op("bit_or", (stage.op("cmp_lt", (x, y), DType.BOOL), equal), DType.BOOL)
-        return less
-
-    def bisect(self, stage: Stage, state: str, words: Words, element: Affine, other: Affine, width: int) -> None:
-        """Half as many more of the other run each time, where the last of them comes before this one."""
-        length = self._length(stage, other, width)
-        most, step = stage.const(1 << (width.bit_length() - 1), PLACE), stage.index(Affine.var("t"), PLACE)
-        known = stage.load(state, self.cell)
-        wanted = stage.op("add", (known, stage.op("bit_right", (most, step), PLACE)), PLACE)
-        found = self._chosen(stage, words, stage.op("add", (stage.index(other + -1, PLACE), wanted), PLACE))
-        before = self.precedes(stage, found, self.load(stage, words, element))
-        there = stage.op("cmp_le", (wanted, length), DType.BOOL)
-        taken = stage.op("bit_and", (there, before), DType.BOOL)
-        stage.store(state, self.cell, stage.op("cond", (taken, wanted, known), PLACE))
-
-    def _length(self, stage: Stage, start: Affine, width: int) -> str:
-        """Elements of the run that begins there; 0 where none does."""
-        if not self.count % self.run:
-            return stage.const(width, PLACE)
-        rest = stage.index(Affine((), self.count) - start, PLACE)
-        least = stage.op("max", (rest, stage.const(0, PLACE)), PLACE)
-        return stage.op("min", (least, stage.const(width, PLACE)), PLACE)
-
-    def _chosen(self, stage: Stage, words: Words, place: str) -> Words:
-        """The words at a place that is computed; those at the line's end where it lies behind."""
-        zero, line = Affine(), cell_of(self.of.lines)
-        found = [self.kernel.size(word)[self.of.op.axis] for word in words]
-        sizes = [tuple(n if d == self.of.op.axis else 1 for d in range(len(line))) for n in found]
-        at = tuple(place if d == self.of.op.axis else zero for d in range(len(line)))
-        return tuple(stage.load(w, line, sizes=s, at=at, clamp=True) for w, s in zip(words, sizes, strict=True))
-
-    def place(self, stage: Stage, words: Words, element: Affine, position: str) -> Words:
-        """Each element to its position in its run, or behind all where that is not wanted; the words of the next pass."""
-        left, kept, axis = self.of.left(self.count, self.run), min(self.run, self.of.wanted), self.of.op.axis
-        name = self.own[0][0]
-        where = stage.op("add", (stage.index(self.form(**{name: kept}), PLACE), position), PLACE)
-        if kept < self.run:
-            wanted = stage.op("cmp_lt", (position, stage.const(kept, PLACE)), DType.BOOL)
-            where = stage.op("cond", (wanted, where, stage.const(left, PLACE)), PLACE)
-        size = left + (kept < self.run)
-        made, line = self.of.temporaries(size), cell_of(self.of.lines)
-        sizes = tuple(size if d == axis else 1 for d in range(len(line)))
-        at = tuple(where if d == axis else Affine() for d in range(len(line)))
-        for buffer, word in zip(made, self.load(stage, words, element), strict=True):
-            stage.store(buffer, line, word, sizes=sizes, at=at, clamp=True, atomic=True)
+    def build(self, words: Words, last: bool) -> Words:
+        held, other, width = self._held(), self._held(), 1
+        self._read(words, held)
+        while width < self.run:
+            self._doubled(held, other, width)
+            held, other, width = other, held, 2 * width
+        made = self._give(held, last)
         self.of.context.add(self.kernel)
         return made
+
+    def _give(self, held: Words, last: bool) -> Words:
+        """What is wanted of a run, to words side by side; of the `last` one the places, where the result has them so."""
+        of, plain = self.of, last and not self.of.turned
+        kept = min(self.run, of.wanted if plain else of.keeps, self.count)
+        made = (of.context.buffers[of.op.name],) if plain else of.temporaries(of.left(self.count, self.run))
+        element = Affine.var("e") if kept > 1 else Affine()
+        ragged = self.count % self.run != 0 and not last
+        inside = [Affine((), self.count - 1) - self.number * self.run - element] if ragged else []
+        stage = self._stage("give", inside, kept)
+        word = tuple(stage.load(b, (*self.row, element)) for b in held)
+        cell = (*cell_of(of.lines), self.number * kept + element)
+        for buffer, part in zip(made, (of.place(stage, word),) if plain else word, strict=True):
+            stage.store(buffer, cell, part)
+        return made
+
+    def _stage(self, name: str, limits: Sequence[Affine] = (), elements: int = 0) -> Stage:
+        """All runs, and the elements of each, or the first so many."""
+        loops: list[Loop] = [("g", self.runs), ("e", elements or self.run)]
+        return self.kernel.stage(name, [*loops_over(self.of.lines), *(i for i in loops if i[1] > 1)], limits)
+
+    def _held(self) -> Words:
+        """Words of all elements, which the items of a group share."""
+        shape = (*self.of.lines, self.runs, self.run)
+        return tuple(self.kernel.alloc("run", dtype, shape) for dtype in self.of.dtypes)
+
+    def _read(self, words: Words, held: Words) -> None:
+        """The words of a run, in any order; behind the end of the line such as come last."""
+        element = self.number * self.run + Affine.var("e")
+        inside: list[Affine] = []
+        if self.count % self.run:
+            stage = self._stage("beyond")
+            most = stage.const((1 << self.of.code.bits) - 1, self.of.code)
+            self._store(stage, held, self.of.word(stage, most, element + self.of.extent))
+            inside.append(Affine((), self.count - 1) - element)
+        stage, line = self._stage("words", inside), cell_of(self.of.lines)
+        found = tuple(stage.load(w, (*line, element)) for w in words) or self.of.read(stage, element)
+        self._store(stage, held, found)
+
+    def _store(self, stage: Stage, held: Words, word: Words) -> None:
+        for buffer, part in zip(held, word, strict=True):
+            stage.store(buffer, (*self.row, Affine.var("e")), part)
+
+    def _doubled(self, held: Words, made: Words, width: int) -> None:
+        """Runs of twice the width, in other buffers."""
+        stage, element = self._stage(f"runs{2 * width}"), Affine.var("e")
+        mine, number = tuple(stage.load(b, (*self.row, element)) for b in held), stage.index(element, PLACE)
+        sizes, zero = (*(1 for _ in self.row), self.run), tuple(Affine() for _ in self.row)
+
+        def probe(at: str) -> Words:
+            return tuple(stage.load(b, (*self.row, Affine()), sizes=sizes, at=(*zero, at)) for b in held)
+
+        position = _Bisection(stage, mine, number, width, 0).position(probe)
+        start = stage.op("bit_and", (number, stage.const(-2 * width, PLACE)), PLACE)
+        at = (*zero, stage.op("add", (start, position), PLACE))
+        for buffer, word in zip(made, mine, strict=True):
+            stage.store(buffer, (*self.row, Affine()), word, sizes=sizes, at=at, atomic=True)
+
+
+def _power(number: int) -> int:
+    """The least power of two that is not below `number`."""
+    return 1 << max(0, number - 1).bit_length()

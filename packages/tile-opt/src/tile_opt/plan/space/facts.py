@@ -10,7 +10,7 @@ from math import prod
 from tile_ir.stripe.nodes import Bind, Index, Order
 
 from tile_opt.kernel.strides import flat_offset, flat_stride
-from tile_opt.kernel.unify import is_indirect
+from tile_opt.kernel.unify import is_atomic, is_indirect
 from tile_opt.kernel.view import KernelView, Stage, Use
 from tile_opt.kernel.work import merged_use, points
 from tile_opt.plan.steps.digits import lanes_agree
@@ -123,14 +123,19 @@ class Facts:
         )
 
     def _may_share(self, stage: Stage, loops: frozenset[str]) -> bool:
-        """Each iteration writes cells of its own, or adds to one that items keep a partial result of."""
+        """Each iteration writes cells of its own, or adds to one that items keep a partial result of.
+
+        So it does where data chooses cells of the kernel's own, and no two iterations the same one.
+        """
         merged = merged_use(stage)
         for use in stage.uses:
             moved = {n for f in use.forms for n in f.names}
             if not use.writes or not loops:
                 continue
             if is_indirect(stage, use) or use.extent:
-                return False
+                if self.in_memory(use) or use.agg is not None or not is_atomic(stage, use):
+                    return False
+                continue
             if not loops <= moved and (use is not merged or self.in_memory(use) or not self._has_all_cells(use)):
                 return False
         return True
@@ -154,6 +159,11 @@ class Facts:
         """The kernel's own buffers that have a cell per iteration of some of these loops."""
         moved = {u.buffer for s in self.view.stages for u in s.uses for f in u.forms if loops & set(f.names)}
         return tuple(a.into for a in self.view.allocs if a.into in moved)
+
+    def scatters(self, loop: str) -> bool:
+        """Iterations of this loop store to cells of the kernel's own that data chooses."""
+        stages = (s for s in self.view.stages if loop in s.loop_names)
+        return any(u.writes and is_indirect(s, u) and self.view.is_local(u.buffer) for s in stages for u in s.uses)
 
     def overlapped(self, along: str | None) -> str | None:
         """A shared loop, not `along`, whose neighbouring iterations read some of the same elements: windows overlap."""

@@ -55,6 +55,8 @@ FULL = 0.85
 BUSY = 1024
 """Items that keep a compute unit busy."""
 SMALL_GROUP = 64
+EXCHANGED = 4
+"""Elements of an item of rows that items exchange where data says: others work while some wait for one another."""
 ROUNDS = 32
 """Rounds of groups beside which the last one does not matter."""
 
@@ -76,7 +78,7 @@ class Share:
 
 def prepared(view: KernelView) -> KernelView:
     """The view that plans speak of: stages as long as the rows they walk, whose own loops are named alike; cells stored once."""
-    return write_once(alike(widen(view)))
+    return write_once(alike(widen(view, read=True)))
 
 
 def plans(view: KernelView, target: Target, staged: bool = False) -> Iterator[Plan]:
@@ -173,10 +175,13 @@ class _Chooser:
         """Items along the row; several rows in a group where they are short."""
         kept = self._kept(frozenset(own))
         self.wide = self.facts.lanes(own[0], self.most, ragged=not self.facts.rows(frozenset(own)) and not kept)
+        if self.facts.scatters(own[0]):
+            self.wide = 1
         length = prod(map(self.facts.extent, own))
         beside = self._kept_beside(frozenset(own), kept)
         threads = self._row_items(length * beside, bool(kept))
-        each = max(min(FEW_STEPS * self.wide, KEPT // 2 // self._words() // beside), -(-length // threads))
+        few = EXCHANGED if self.facts.scatters(own[0]) else FEW_STEPS * self.wide
+        each = max(min(few, KEPT // 2 // self._words() // beside), -(-length // threads))
         least = self._least_items(self.facts.extent(own[0]))
         # With fewer items those that keep a row would have so many registers that few groups run at once.
         wanted = _power(-(-length * beside * self._words() // (KEPT // 2))) if kept else 1
