@@ -24,6 +24,8 @@ from tile_opt.translate.context import Context, cast_to
 
 RUN = 1024
 """Elements, at most, of runs that grow within one kernel: items of a group share them."""
+EACH = 4
+"""Those, at most, of an item: its code is straight."""
 SHORT = 64
 """Elements of such runs where only few are wanted, at least: most need no more comparisons."""
 SHARE = 8
@@ -92,8 +94,9 @@ class _Ranking:
 
     def run(self, left: int) -> int:
         """Elements of the runs that a kernel makes of single ones: a power of two."""
-        enough = RUN if self.wanted * SHARE >= RUN else max(SHORT, _power(self.wanted * SHARE))
-        return min(_power(left), enough if left > 2 * enough else 2 * enough, RUN)
+        most = min(RUN, EACH * self.context.target.settings.threads)
+        enough = min(most, max(SHORT, _power(self.wanted * SHARE)))
+        return min(_power(left), enough if left > 2 * enough else 2 * enough, 1 << (most.bit_length() - 1))
 
     def left(self, count: int, run: int) -> int:
         """Elements after a pass that makes runs of `run`."""
