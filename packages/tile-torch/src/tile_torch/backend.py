@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from tile_hal.interfaces import Device
@@ -14,7 +14,8 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._functorch import config as functorch
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._guards import TracingContext
-from torch._higher_order_ops.flex_attention import flex_attention, math_attention
+from torch._higher_order_ops.flex_attention import flex_attention
+from torch._higher_order_ops.flex_attention import math_attention as attention  # pyright: ignore[reportUnknownVariableType]
 from torch.fx import Graph, GraphModule
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.checkpoint import CheckpointPolicy
@@ -24,6 +25,8 @@ from tile_torch.decompositions import decompositions
 from tile_torch.executable import Executable
 from tile_torch.registry import find
 from tile_torch.sharing import share
+
+math_attention = cast("Callable[..., Any]", attention)
 
 
 @dataclass(frozen=True, slots=True)

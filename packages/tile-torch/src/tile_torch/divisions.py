@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 import torch
-import torch._prims_common as common
 from torch import Tensor
 
 from tile_torch import listwise
 
 aten = torch.ops.aten
 linalg: Any = torch.linalg
-memory_order = cast(
-    "Callable[[Tensor], tuple[list[int], bool]]", common.compute_elementwise_output_logical_to_physical_perm
-)
 
 
 # --- products ---------------------------------------------------------------------------------------------
@@ -80,12 +76,10 @@ def _rrelu(input: Tensor, noise: Tensor, lower: float = 1 / 8, upper: float = 1 
 
 
 def _native_dropout(input: Tensor, p: float, train: bool | None) -> tuple[Tensor, Tensor]:
-    """A mask that PyTorch draws in the order of memory, and a product, which may be computed again where the mask is kept."""
+    """A mask that PyTorch draws, and a product with it, which may be computed again where the mask is kept."""
     if train is False or p == 0:
         return input.clone(), torch.ones_like(input, dtype=torch.bool)
-    order, _ = memory_order(input)
-    mask = aten.bernoulli.p(torch.empty([input.shape[k] for k in order], dtype=torch.bool), 1 - p)
-    mask = mask.permute([order.index(k) for k in range(input.dim())])
+    mask: Tensor = torch.ops.tile.dropout_mask(input, p)
     return torch.where(mask, input * (0.0 if p == 1 else 1 / (1 - p)), input * 0), mask
 
 

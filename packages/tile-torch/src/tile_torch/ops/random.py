@@ -15,6 +15,20 @@ from tile_torch.registry import operator
 
 aten = torch.ops.aten
 
+LIBRARY: Any = torch.library.Library("tile", "FRAGMENT")
+LIBRARY.define("dropout_mask(Tensor like, float p) -> Tensor", tags=(torch.Tag.nondeterministic_seeded,))
+
+
+@torch.library.impl(LIBRARY, "dropout_mask", "CompositeExplicitAutograd")
+def dropout_mask(like: torch.Tensor, p: float) -> torch.Tensor:
+    """What PyTorch's dropout draws for a tensor that lies as this one: true where an element stays."""
+    return aten.native_dropout.default(torch.empty_like(like), p, True)[1]
+
+
+@torch.library.impl(LIBRARY, "dropout_mask", "Meta")
+def _mask_type(like: torch.Tensor, p: float) -> torch.Tensor:
+    return torch.empty_like(like, dtype=torch.bool)
+
 
 @operator(
     aten.rand.default,
@@ -33,6 +47,7 @@ aten = torch.ops.aten
     aten.log_normal.default,
     aten.cauchy.default,
     aten.geometric.default,
+    torch.ops.tile.dropout_mask.default,
 )
 def drawn(call: Call, *given: Any, **how: Any) -> Value:
     """Numbers that depend on no tensor but for its shape and dtype."""
