@@ -89,6 +89,15 @@ def test_functions_with_shapes_for_data() -> None:
     agree(tnp.erfc(tile.asarray(V)), np.vectorize(math.erfc)(V))
 
 
+def test_running_sums_of_narrow_integers_are_as_wide_as_sums() -> None:
+    mask, octets = V > 0, np.full(5, 200, np.uint8)
+    assert np.asarray(tnp.cumsum(tile.asarray(mask))).tolist() == np.cumsum(mask).tolist()
+    assert np.asarray(tile.asarray(octets).cumsum()).tolist() == [200, 400, 600, 800, 1000]
+    assert np.asarray(tnp.cumulative_prod(tile.asarray(octets[:3]))).tolist() == [200, 40000, 8000000]
+    assert tnp.cumulative_sum(tile.asarray(octets), dtype=np.uint8).dtype == np.uint8
+    assert np.asarray(tnp.segment_sum(tile.asarray(octets), np.zeros(5, np.int32), 1)).tolist() == [1000]
+
+
 def several(x: Any, y: Any) -> tuple[Any, ...]:
     return (
         np.exp(x) + np.sum(x, axis=1, keepdims=True), np.concatenate([x, y], axis=1), np.pad(x, 1, mode="edge"),

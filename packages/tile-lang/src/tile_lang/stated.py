@@ -10,7 +10,8 @@ from tile_ir.dtype import DType
 from tile_ir.program.nodes import TensorType
 
 _COMMENT = re.compile(r"\s*//[ \t]*(?P<mark>shapes:)?(?P<rest>[^\n]*)")
-_ONE = re.compile(r"[^\s\[]+(?:\[[^\]\n]*\]?)?|\S+")
+_ONE = re.compile(r"[^\s\[,]+(?:\[[^\]\n]*\]?)?|[^\s,]+")
+"""What spaces, or commas, part."""
 _TYPE = re.compile(r"(?P<name>\w+'?)=(?P<dtype>[a-z]\w*)?(?P<sizes>\[[\d,\s]*\])?")
 _DTYPES = {d.value: d for d in DType}
 

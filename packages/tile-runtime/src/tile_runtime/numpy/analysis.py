@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from tile_ir.dtype import DType
 
+from tile_runtime.arrays import dtype_of
 from tile_runtime.numpy.creation import full, full_like
 from tile_runtime.numpy.dtypes import astype, result_type
 from tile_runtime.numpy.elementwise import (
@@ -38,6 +39,7 @@ from tile_runtime.numpy.operands import Axes, Operand, Result, axes_of, axis_of,
 from tile_runtime.numpy.searching import searchsorted, sort, take
 from tile_runtime.numpy.shaping import atleast_2d, diag, ravel
 from tile_runtime.numpy.statistical import all, cumulative_prod, cumulative_sum, max, mean, min, running, sum
+from tile_runtime.ops import reducing
 from tile_runtime.ops.text import function
 from tile_runtime.ops.values import apply
 
@@ -204,7 +206,8 @@ def bincount(x: Operand, /, weights: Operand | None = None, *, length: int) -> R
 
 def segment_sum(x: Operand, segments: Operand, count: int, /) -> Result:
     """The sums of the parts of `x` along its first axis that have the same number, of each number below `count`."""
-    return _segmented("+", x, segments, count)
+    dtype = reducing.summed(dtype_of(x.dtype))
+    return _segmented("+", x if x.dtype is dtype else astype(x, dtype), segments, count)
 
 
 def segment_max(x: Operand, segments: Operand, count: int, /) -> Result:

@@ -192,7 +192,7 @@ DIFFERENT: Mapping[str, str] = {
 RESULTS: Mapping[str, str] = {
     "dtypes by default": "float32 and int32, not float64 and int64",
     "`argmax`, `argmin`, `argsort`, `searchsorted`, `count_nonzero`": "places and counts are int32",
-    "`sum`, `prod`": "integers below 32 bits give 32 bits",
+    "`sum`, `prod`, `cumulative_sum`, `cumulative_prod`": "integers below 32 bits give 32 bits",
     "`asin`, `exp`, …": "accurate to the units in operations.md, not correctly rounded",
     "indexing": "no truth values as an index, and nothing is written in place",
 }

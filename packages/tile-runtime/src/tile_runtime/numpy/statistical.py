@@ -7,6 +7,7 @@ from functools import partial
 import numpy.typing as npt
 from tile_ir.dtype import DType
 
+from tile_runtime.arrays import dtype_of
 from tile_runtime.numpy.dtypes import astype
 from tile_runtime.numpy.operands import Axes, Operand, Result, axes_of, axis_of, called
 from tile_runtime.ops import reducing
@@ -99,19 +100,30 @@ def running(name: str, x: Operand, axis: int) -> Result:
 def cumulative_sum(
     x: Operand, /, axis: int | None = None, dtype: Dtype = None, *, include_initial: bool = False
 ) -> Result:
-    """Running sums, in linear time; `axis` may be left out of a vector. With the 0 in front where that is wanted."""
-    x = x if dtype is None else astype(x, dtype)
-    found = running("cumsum", x, _only(x, axis))
+    """Running sums, in linear time; `axis` may be left out of a vector. With the 0 in front where that is wanted.
+
+    Integers below 32 bits add as 32 bits.
+    """
+    found = running("cumsum", _widened(x, dtype), _only(x, axis))
     return _begun(found, 0, axis or 0) if include_initial else found
 
 
 def cumulative_prod(
     x: Operand, /, axis: int | None = None, dtype: Dtype = None, *, include_initial: bool = False
 ) -> Result:
-    """Running products, in linear time; `axis` may be left out of a vector. With the 1 in front where that is wanted."""
-    x = x if dtype is None else astype(x, dtype)
-    found = running("cumprod", x, _only(x, axis))
+    """Running products, in linear time; `axis` may be left out of a vector. With the 1 in front where that is wanted.
+
+    Integers below 32 bits multiply as 32 bits.
+    """
+    found = running("cumprod", _widened(x, dtype), _only(x, axis))
     return _begun(found, 1, axis or 0) if include_initial else found
+
+
+def _widened(x: Operand, dtype: Dtype) -> Operand:
+    """In `dtype`, or in what sums are."""
+    given = dtype_of(x.dtype)
+    wanted = reducing.summed(given) if dtype is None else dtype_of(dtype)
+    return x if given is wanted else astype(x, wanted)
 
 
 def _begun(found: Result, first: int, axis: int) -> Result:

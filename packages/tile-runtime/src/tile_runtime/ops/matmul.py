@@ -35,7 +35,8 @@ def product(left: Shape, right: Shape, transposed: tuple[bool, bool] = (False, F
     inner = (*rows, "k")[:: -1 if transposed[0] else 1], ("k", *columns)[:: -1 if transposed[1] else 1]
     ours, theirs = (dict(zip(n, shape[-2:], strict=True)) for n, shape in zip(inner, (left, right), strict=True))
     if ours["k"] != theirs["k"]:
-        raise ValueError(f"rows of {ours['k']} numbers cannot meet columns of {theirs['k']}")
+        why = f"rows of {ours['k']} numbers cannot meet columns of {theirs['k']}"
+        raise ValueError(f"shapes {tuple(left)} and {tuple(right)} do not multiply: {why}")
     sizes = ours | theirs
     return Product(
         (*aligned(left[:-2], indexes), *inner[0]),

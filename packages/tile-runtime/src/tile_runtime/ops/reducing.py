@@ -38,7 +38,7 @@ def aggregated(name: str, value: Value, axes: Shape, keep: bool = False) -> Valu
     shape, given = tuple(value.shape), dtype_of(value)
     if name in ("max", "min") and not prod(shape[a] for a in axes):
         raise ValueError(f"the {name} of no elements")
-    dtype = _summed(given) if name in ("sum", "prod") else DType.BOOL if name in ("any", "all") else given
+    dtype = summed(given) if name in ("sum", "prod") else DType.BOOL if name in ("any", "all") else given
     statements = [f"A = {_computing(given, dtype)};", reduced("R", "A", shape, axes, _AGGREGATIONS[name], keep)]
     # Cells that nothing is aggregated into hold 0.
     found = "R" if prod(shape[a] for a in axes) else f"(R + {_IDENTITIES.get(name, 0)})"
@@ -71,7 +71,8 @@ def spread(value: Value, axes: Shape, correction: float = 0.0, keep: bool = Fals
     )
 
 
-def _summed(dtype: DType) -> DType:
+def summed(dtype: DType) -> DType:
+    """What sums and products of a dtype are: integers below 32 bits have 32."""
     if dtype.is_float or dtype.bits >= 32:
         return dtype
     return DType.UINT32 if dtype.is_integer and not dtype.is_signed else DType.INT32
