@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from tile_ir.dtype import DType
 from tile_runtime.ops.matmul import product
-from tile_runtime.ops.text import cast, contraction, expression, function, literal, reshaped, wide
+from tile_runtime.ops.text import at, cast, contraction, expression, function, literal, names, reshaped, wide
 from tile_runtime.ops.values import Array, Value, apply
 
 from tile_onnx.node import Node
@@ -96,25 +96,26 @@ def narrow_matmul(node: Node) -> Value:
     if node.has(4):
         raise node.unsupported("the groups of its weights are permuted (g_idx)")
     blocks = -(-k // block)
-    weights = unpacked(node.host(1).reshape(n, -1), bits)[:, :k]
+    weights = unpacked(node.host(1).reshape(n, -1), bits)[:, : blocks * block]
     points = np.full((n, blocks), 1 << (bits - 1)) if not node.has(3) else node.host(3).reshape(n, -1)
     if points.dtype == np.uint8:
         points = unpacked(points, bits)[:, :blocks]
-    scales = apply(expression("S", reshaped("S", (n, blocks))), node.value(2))
-    dtype = node.dtype(0)
+    dtype, outer = node.dtype(0), node.shape(0)[:-1]
+    index = names(len(outer))
+    cut = contraction("L", (*outer, blocks, block), (*index, "q", "r"), "=", at("A", (*index, f"{block} * q + r")))
+    terms = f"{at('L', (*index, 'q', 'r'))} * B[n, q, r]"
     statements = [
-        *(
-            contraction(b, (n, k), ("n", f"{block} * q + r"), "=", f"{a}[n, q]", f"r < {block}")
-            for a, b in ("SU", "ZV")
-        ),
+        cut if k % block else f"L = {reshaped('A', (*outer, blocks, block))};",
+        *(f"{part} = {reshaped(given, (n, blocks, 1))};" for part, given in ("US", "VZ")),
         f"D = ({cast('W', DType.FLOAT32)} - V) * U;",
         f"B = {cast('D', dtype)};",
-        product(node.shape(0), (n, k), (False, True)).statement("P", "A", "B"),
+        contraction("P", (*outer, n), (*index, "n"), "+", terms),
         "Y = P + C;" if node.has(5) else "Y = P;",
     ]
     bias = [node.value(5)] if node.has(5) else []
     text = function(("A", "W", "S", "Z", "C")[: 4 + len(bias)], ("Y",), *statements)
-    return apply(text, node.value(0), weights, scales, points.astype(np.float32), *bias)
+    stacked = weights.reshape(n, blocks, block)
+    return apply(text, node.value(0), stacked, node.value(2), points.astype(np.float32), *bias)
 
 
 def unpacked(values: Array, bits: int) -> Array:

@@ -70,8 +70,8 @@ def plain(value: Value) -> Value:
 
 
 def spread(out: str, name: str, given: Shape, node: Node) -> str:
-    """A statement: a scale or zero point of shape `given`, so that it broadcasts to input 0."""
-    shape = node.shape(0)
+    """A statement: a scale or zero point of shape `given`, so that it broadcasts to input 0, in `_blocks` where it has these."""
+    shape, blocks = node.shape(0), _blocks(node)
     block = node.attribute("block_size", 0)
     if prod(given) == 1:
         return f"{out} = {reshaped(name, ())};"
@@ -80,19 +80,37 @@ def spread(out: str, name: str, given: Shape, node: Node) -> str:
         return f"{out} = {reshaped(name, (prod(given), *(1,) * (len(shape) - 1 - axis)))};"
     if given != tuple(-(-size // block) if k == axis else size for k, size in enumerate(shape)):
         raise node.unsupported(f"its scale or zero point has shape {list(given)}, which is not one for each block")
+    if blocks:
+        return f"{out} = {reshaped(name, (*blocks[: axis + 1], 1, *blocks[axis + 2 :]))};"
     indexes = names(len(shape))
     cells = at_axes(indexes, (axis,), f"{block} * q + r")
     return contraction(out, shape, cells, "=", at(name, at_axes(indexes, (axis,), "q")), f"r < {block}")
 
 
+def _blocks(node: Node) -> Shape:
+    """The shape of input 0 with the axis of its blocks cut into whole ones; () where there are none."""
+    shape, block = node.shape(0), node.attribute("block_size", 0)
+    axis = node.axis(node.attribute("axis", 1)) if block else 0
+    if not block or shape[axis] % block:
+        return ()
+    return (*shape[:axis], shape[axis] // block, block, *shape[axis + 1 :])
+
+
 def _spread(node: Node, texts: Texts) -> tuple[list[str], str | None]:
-    """Statements that make the scale ``S`` and the zero point ``Z``, and the text of the zero point."""
-    statements = [spread("S", texts[1], node.shape(1), node)]
+    """Statements that make the scale ``S``, the zero point ``Z`` and input 0 ``X`` fit, and the text of the zero point."""
+    blocks = _blocks(node)
+    statements = [f"X = {reshaped(texts[0], blocks) if blocks else texts[0]};"]
+    statements.append(spread("S", texts[1], node.shape(1), node))
     zero = texts.get(2)
     if zero == "X2":
         statements.append(spread("Z", zero, node.shape(2), node))
         zero = "Z"
     return statements, zero
+
+
+def _whole(node: Node, value: str) -> tuple[str, ...]:
+    """Statements that make ``Y``, in the shape of input 0, of a value in its `_blocks`."""
+    return (f"W = {value};", f"Y = {reshaped('W', node.shape(0))};") if _blocks(node) else (f"Y = {value};",)
 
 
 @operator("QuantizeLinear", since=10)
@@ -103,8 +121,8 @@ def quantize(node: Node) -> Value:
     precision = precision if precision.is_float else DType.FLOAT32
     given = inputs(node, 3, (2,))
     statements, zero = _spread(node, given.texts)
-    quotient = f"Q = {cast(given.texts[0], precision)} / {cast('S', precision)};"
-    return given.function(*statements, quotient, f"Y = {saturated(cast('Q', DType.FLOAT32), zero, target)};")
+    quotient = f"Q = {cast('X', precision)} / {cast('S', precision)};"
+    return given.function(*statements, quotient, *_whole(node, saturated(cast("Q", DType.FLOAT32), zero, target)))
 
 
 def _stated(node: Node, name: str) -> DType | None:
@@ -122,8 +140,8 @@ def dequantize(node: Node) -> Value:
     target = _stated(node, "output_dtype") or node.dtype(1)
     given = inputs(node, 3, (2,))
     statements, zero = _spread(node, given.texts)
-    value = f"{less(given.texts[0], zero, DType.FLOAT32)} * {cast('S', DType.FLOAT32)}"
-    return given.function(*statements, f"Y = {cast(f'({value})', target)};")
+    value = f"{less('X', zero, DType.FLOAT32)} * {cast('S', DType.FLOAT32)}"
+    return given.function(*statements, *_whole(node, cast(f"({value})", target)))
 
 
 @operator("DynamicQuantizeLinear", since=11)
