@@ -74,3 +74,17 @@ def test_parts_of_a_line_are_walked_together(dtype: DType, count: int) -> None:
     made = to_stripe(program, ONE.resolved(cores=2))
     assert "S_codes" in {r.into for b in made.entry.body for r in getattr(b, "refs", ())}
     np.testing.assert_array_equal(run(made, {"A": given_keys})["S"], evaluate(program, {"A": given_keys})["S"])
+
+
+@pytest.mark.parametrize("dtype", [DType.FLOAT32, DType.INT32, DType.FLOAT16, DType.UINT16])
+@pytest.mark.parametrize(("shape", "axis", "down"), [((2, 165), 1, False), ((160, 2), 0, True)])
+def test_what_is_wanted_is_chosen_before_it_is_sorted(
+    dtype: DType, shape: tuple[int, int], axis: int, down: bool
+) -> None:
+    program = sorting(shape, axis, 40, dtype, down)
+    rng = np.random.default_rng(shape[0])
+    few, many = keys(rng, dtype, shape), rng.integers(0, 200, shape).astype(dtype.numpy)
+    given_keys = np.where(rng.integers(0, 2, shape), few, many).astype(dtype.numpy)
+    made = to_stripe(program, ONE)
+    assert "S_kept" in {r.into for b in made.entry.body for r in getattr(b, "refs", ())}
+    np.testing.assert_array_equal(run(made, {"A": given_keys})["S"], evaluate(program, {"A": given_keys})["S"])

@@ -1,7 +1,7 @@
 """Sorting, by what suits the machine and the lines.
 
-On cores pairs of short lines are compared, the first few are kept, or digits counted; where many items run, each element
-finds its own place. Runs merge where keys cannot be taken for integers.
+On cores pairs of short lines are compared, the first few are kept, or digits counted, of what is wanted where that is a
+small part; where many items run, each element finds its own place. Runs merge where keys cannot be taken for integers.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from tile_ir.program.nodes import Argsort
 from tile_ir.program.printer import print_op
 from tile_ir.semtree.nodes import Bitcast
 
+from tile_opt.translate.choosing import chosen, is_chosen
 from tile_opt.translate.context import Context, fill
 from tile_opt.translate.counting import counted
 from tile_opt.translate.keeping import FEW, kept
@@ -34,5 +35,7 @@ def argsort(context: Context, op: Argsort) -> None:
         kept(context, op)
     elif context.shape(op.arg)[op.axis] <= SHORT:
         compared(context, op)
+    elif is_chosen(context, op):
+        chosen(context, op)
     else:
         counted(context, op)

@@ -33,31 +33,36 @@ PIECE = 1 << 14
 
 def counted(context: Context, op: Argsort) -> None:
     """The places of the elements in order, from kernels that keep all cores busy."""
-    steps = _Steps(context, op)
+    steps = Steps(context, op)
+    put_in_order(steps, codes(steps), "")
+
+
+def put_in_order(steps: Steps, codes: str, places: str) -> None:
+    """The operation's result: the `places` of elements, in the order of their `codes`; of all elements where they are ""."""
     shifts = range(0, steps.dtype.bits, steps.digit)
     counts = steps.buffer("counts", PLACE, (*steps.lines, steps.pieces, 1 << steps.digit))
-    keys = [_codes(steps), *(steps.buffer("keys", code_type(steps.dtype), steps.cells) for _ in shifts[1:2])]
-    places = [steps.buffer("places", PLACE, steps.cells) for _ in shifts[1:3]]
+    keys = [codes, *(steps.buffer("keys", code_type(steps.dtype), steps.cells) for _ in shifts[1:2])]
+    others = [steps.buffer("places", PLACE, steps.cells) for _ in shifts[1:3]]
     result = steps.result()
     for number, shift in enumerate(shifts):
-        given = (keys[number % 2], places[(number - 1) % 2] if number else "")
+        given = (keys[number % 2], others[(number - 1) % 2] if number else places)
         last = number == len(shifts) - 1
-        made = ("", result) if last else (keys[(number + 1) % 2], places[number % 2])
+        made = ("", result) if last else (keys[(number + 1) % 2], others[number % 2])
         _Pass(steps, shift, counts, *given, *made).build()
     steps.close()
-    if result != context.buffers[op.name]:
+    if result != steps.context.buffers[steps.op.name]:
         _wanted(steps, result)
 
 
-class _Steps:
+class Steps:
     """The steps of one sort: stages of one kernel, line by line, or a kernel each where pieces wait for one another.
 
-    Elements of a line stand together in all buffers but the argument and the result.
+    Elements of a line stand together in all buffers but the argument and the result. `count` of them are sorted, or all.
     """
 
-    def __init__(self, context: Context, op: Argsort) -> None:
+    def __init__(self, context: Context, op: Argsort, count: int = 0) -> None:
         shape, cores = context.shape(op.arg), context.target.settings.cores
-        self.context, self.op, self.dtype, self.count = context, op, context.dtype(op.arg), shape[op.axis]
+        self.context, self.op, self.dtype, self.count = context, op, context.dtype(op.arg), count or shape[op.axis]
         self.lines = tuple(n for d, n in enumerate(shape) if d != op.axis)
         wanted = -(-2 * cores // prod(self.lines)) if cores > 1 else 1
         self.piece = -(-self.count // max(1, min(wanted, self.count // PIECE)))
@@ -71,6 +76,11 @@ class _Steps:
     def close(self) -> None:
         if self.kernel is not None:
             self.context.add(self.kernel)
+
+    def next(self) -> None:
+        """Go on in another kernel, for which memory has what this one made."""
+        self.close()
+        self.kernel = self.new() if self.kernel is not None else None
 
     @contextmanager
     def step(self, alone: bool = False) -> Generator[Kernel]:
@@ -111,18 +121,19 @@ class _Steps:
         return (*line[: self.op.axis], element, *line[self.op.axis :])
 
 
-def _codes(steps: _Steps) -> str:
-    """Keys as numbers."""
-    cell = cell_of(steps.cells)
-    made = steps.buffer("codes", code_type(steps.dtype), steps.cells, shared=steps.turned)
+def codes(steps: Steps) -> str:
+    """Keys of all elements as numbers."""
+    cells = (*steps.lines, steps.context.shape(steps.op.arg)[steps.op.axis])
+    cell = cell_of(cells)
+    made = steps.buffer("codes", code_type(steps.dtype), cells, shared=steps.turned)
     with steps.step(alone=steps.turned) as kernel:
-        stage = kernel.stage("codes", loops_over(steps.cells))
+        stage = kernel.stage("codes", loops_over(cells))
         key = stage.load(steps.context.buffers[steps.op.arg], steps.outside(cell))
         stage.store(made, cell, code(stage, key, steps.dtype, steps.op.descending))
     return made
 
 
-def _wanted(steps: _Steps, places: str) -> None:
+def _wanted(steps: Steps, places: str) -> None:
     """The first places that are wanted, where the result has them."""
     axis, shape = steps.op.axis, steps.op.type.shape
     cells = (*steps.lines, shape[axis])
@@ -136,7 +147,7 @@ def _wanted(steps: _Steps, places: str) -> None:
 class _Pass:
     """By the digit from bit `shift` on; `places` "" are those before the first pass."""
 
-    of: _Steps
+    of: Steps
     shift: int
     counts: str
     keys: str
