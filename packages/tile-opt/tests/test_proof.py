@@ -102,6 +102,7 @@ MUTANTS = {
     "another function": ("rows", "$E = exp($X)", "$E = log($X)", r"exp\(X\[0, \d+\]\) is missing"),
     "no barrier after a copy": ("scan", f"          1: {SYNC}", "          1: wait(group=0, pending=0)", r"meet in A_tile\[.*\] from different threads"),
     "no barrier before the next copy": ("scan", f"          3: {SYNC}", "          3: wait(group=0, pending=0)", r"meet in .*_tile\[.*\] from different threads"),
+    "a barrier of other sub-groups": ("scan", f"          1: {SYNC}", f"          1: {SYNC.replace('group', 'subgroup')}", r"meet in A_tile\[.*\] from different threads"),
     "a scan that stops early": ("scan", "n_t:8 #ordered", "n_t:7 #ordered", r"S\[0, 448\]: A\[0, \d+\] is missing"),
     "a carry that misses an element": ("scan", "n_c:64 #ordered", "n_c:63 #ordered", r"A\[0, \d+\] is missing"),
     "threads that copy over one another": ("scan", "A_tile[8*row_t + row_u, item + 32*piece]", "A_tile[8*row_t + row_u, item + 31*piece]", r"meet in A_tile\[.*\] from different threads"),
@@ -126,6 +127,12 @@ def test_a_wrong_schedule_is_refuted_with_its_witness(name: str) -> None:
 @pytest.mark.parametrize("name", ["masked", "staged", "rows", "scan", "tiles"])
 def test_the_schedules_that_mutants_are_made_of_are_proved(name: str) -> None:
     report = prove(_before(name), parse_program((SCHEDULES / f"{name}.stripe").read_text("utf-8")))
+    assert report.proved, str(report)
+
+
+def test_lanes_may_wait_for_their_own_sub_group() -> None:
+    text = (SCHEDULES / "scan.stripe").read_text("utf-8").replace(SYNC, SYNC.replace("group", "subgroup"))
+    report = prove(_before("scan"), parse_program(text.replace("item:32 #group", "item:32 #lane")))
     assert report.proved, str(report)
 
 

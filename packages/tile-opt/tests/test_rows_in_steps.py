@@ -30,6 +30,7 @@ from tile_opt.plan.space import gpu_rows_in_steps as space
 from tile_opt.plan.space import tensor_rows_in_steps as tensor_space
 from tile_opt.plan.text import parse_plans, print_plans
 from tile_opt.program import DropDead, NormaliseLast, ShareCommon, rewrite
+from tile_opt.proof import Verdict, prove
 from tile_opt.translate import to_stripe
 
 Array = npt.NDArray[Any]
@@ -139,6 +140,13 @@ def test_products_of_short_floats_are_matrix_instructions_whose_weights_never_le
         for n in out.split(", "):
             step = {DType.BFLOAT16: 2.0**-7, DType.FLOAT16: 2.0**-10}[dtype]
             np.testing.assert_allclose(got[n].astype(float), want[n].astype(float), 2 * step, 2 * step)
+
+
+def test_no_lanes_race_for_what_they_exchange() -> None:
+    given = program(*BODIES["scaled"], arrays(1, 32, 32, 16, DType.FLOAT16))
+    small = rewrite(given, (ShareCommon(), DropDead(), NormaliseLast(kept=4)))
+    before = to_stripe(small, MATRIX)
+    assert not prove(before, schedule(before, MATRIX).program).of(Verdict.REFUTED)
 
 
 def test_infinities_and_rows_of_which_nothing_is_left_on_matrix_instructions() -> None:

@@ -21,8 +21,8 @@ OPPOSITE = {"cmp_le": "cmp_gt", "cmp_gt": "cmp_le", "cmp_lt": "cmp_ge", "cmp_ge"
 
 def seen(kinds: RowsInSteps) -> tuple[Affine, ...]:
     """Forms over shared loops and the loop over scores, each >= 0 for every score that is not minus infinity."""
-    stages = (k for k in kinds.pieces if merges_into(kinds.view.stages[k], kinds.largest))
-    (scalars,) = (Scalars(kinds, k) for k in stages)
+    # If several stages look for the largest element, they look at the same.
+    scalars = next(Scalars(kinds, k) for k in kinds.pieces if merges_into(kinds.view.stages[k], kinds.largest))
     return tuple(dict.fromkeys(_seen(scalars.value(scalars.stored))))
 
 

@@ -1,6 +1,7 @@
 """Unordered points that touch one cell, of which one writes.
 
-Unordered are points of different work groups, threads of one group with no barrier between, and lanes of one vector.
+Unordered are points of different work groups, threads of one group with no barrier between (one of their sub-group's lanes counts
+for these), and lanes of one vector.
 Stores that merge in the same way may meet across lanes, which a vector reduces, and where they are atomic.
 """
 
@@ -120,9 +121,12 @@ def _differing(meeting: Relation, one: Access, other: Access, loops: Sequence[tu
 def _unfenced(spaces: Spaces, one: Access, other: Access, barriers: Sequence[Site], meeting: Relation) -> Relation:
     """Meetings with no barrier between."""
     for barrier in barriers:
+        apart = _apart(barrier)
+        if any(_of(s, apart) != _of(barrier, apart) for s in (one.site, other.site)):
+            continue
         for a, b, turned in ((one, other, False), (other, one, True)):
-            there = _before(spaces, a.site, (a.position,), barrier, ())
-            back = _before(spaces, barrier, (), b.site, (b.position,))
+            there = _before(spaces, a.site, (a.position,), barrier, (), apart)
+            back = _before(spaces, barrier, (), b.site, (b.position,), apart)
             if there is None or back is None:
                 continue
             ordered = there.apply_range(back)
@@ -132,11 +136,22 @@ def _unfenced(spaces: Spaces, one: Access, other: Access, barriers: Sequence[Sit
     return meeting
 
 
-def _before(spaces: Spaces, one: Site, at: Sequence[int], other: Site, then: Sequence[int]) -> Relation | None:
-    """From points of one site to those of another that run later in the same group; None where none do."""
+def _apart(barrier: Site) -> frozenset[Bind]:
+    """Bindings whose points do not wait for one another there: sub-groups, at a barrier of their lanes."""
+    return THREADS - {Bind.LANE} if barrier.among is Scope.SUBGROUP else frozenset()
+
+
+def _of(site: Site, binds: frozenset[Bind]) -> list[Loop]:
+    return [x for x in site.loops if x.bind in binds]
+
+
+def _before(
+    spaces: Spaces, one: Site, at: Sequence[int], other: Site, then: Sequence[int], apart: frozenset[Bind]
+) -> Relation | None:
+    """From points of one site to those of another that run later among the same threads; None where none do."""
     later = before(spaces, one, at, other, then)
     for n, loop in enumerate(one.loops):
-        if later is not None and loop.bind in GRIDS and loop in other.loops:
+        if later is not None and loop.bind in GRIDS | apart and loop in other.loops:
             later = later.equate(IN, n, OUT, other.loops.index(loop))
     return later
 
@@ -152,9 +167,9 @@ def divergent(spaces: Spaces, flat: Flat, kernel: int) -> Iterator[tuple[Site, t
 
 
 def _all_threads(barrier: Site, domain: Set) -> Set:
-    """The points of a set with each thread's number set free within its range."""
+    """The points of a set with each thread's number set free within its range, among those that wait for one another."""
     for n, loop in enumerate(barrier.loops):
-        if loop.bind in THREADS:
+        if loop.bind in THREADS - _apart(barrier):
             domain = domain.eliminate(DIM, n, 1).lower_bound_val(DIM, n, isl.Val.zero(domain.get_ctx()))
             domain = domain.upper_bound_val(DIM, n, isl.Val.int_from_si(domain.get_ctx(), loop.range - 1))
     return domain

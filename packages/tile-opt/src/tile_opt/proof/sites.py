@@ -101,6 +101,8 @@ class Site:
     """The block's indexes as forms of the loops."""
     fence: str = ""
     """Of a barrier: the memory that it makes visible."""
+    among: Scope = Scope.GROUP
+    """Of a barrier: whose threads wait for one another."""
     fills: bool = False
     """It leaves zeros where a copy may not read."""
 
@@ -232,8 +234,8 @@ def _statement(flat: Flat, frame: _Frame, site: Site, statement: Statement, numb
         case Transfer():
             _transfer(flat, frame, statement, number)
         case Sync(scope, fence):
-            if scope in (Scope.GROUP, Scope.DEVICE):
-                flat.barriers.append(replace(_at(frame, number), fence=fence))
+            if scope is not Scope.THREAD:
+                flat.barriers.append(replace(_at(frame, number), fence=fence, among=scope))
         case Special(name):
             raise Unsupported(f"foreign code {name!r}")
         case Const() | LoadIndex() | Op() | Reduce() | Wait() | Block():
