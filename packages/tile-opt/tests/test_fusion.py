@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 
 import numpy as np
@@ -92,6 +93,15 @@ def test_a_forecast_counts_what_lanes_cannot_take() -> None:
     assert forecast(rows, Machine()).seconds <= forecast(columns, Machine()).seconds
     small, large = (views(fused("function (A[N]) -> (R) { R = -A; }", A=(n,)))[0] for n in (1 << 12, 1 << 24))
     assert forecast(large, Machine()).memory > 2 * (1 << 12) * forecast(small, Machine()).memory
+
+
+def test_cores_share_vectors_and_not_their_lanes() -> None:
+    """Sums of as many columns as one vector has lanes are one core's; of twice as many, two's."""
+    lanes = Machine().vector.bytes // 4
+    for columns, times in ((lanes, 1), (2 * lanes, 2)):
+        (sums,) = views(fused("function (A[M, N]) -> (S) { S[j : N] = +(A[i, j]); }", A=(4096, columns)))
+        one, two = (forecast(sums, replace(Machine(), cores=n)).arithmetic for n in (1, 2))
+        assert one == pytest.approx(times * two)
 
 
 def test_what_follows_a_scan_is_done_as_it_goes() -> None:

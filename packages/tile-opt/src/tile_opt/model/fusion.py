@@ -99,8 +99,15 @@ def forecast_flat(view: KernelView, machine: Machine) -> float:
 
 
 def _busy(view: KernelView, machine: Machine) -> int:
-    """Cores that have something to do."""
-    return max(1, min(machine.cores, prod(i.range for i in view.loops)))
+    """Cores that have something to do: what lanes of a processor take together is one core's."""
+    width = _width(view, machine) if machine.occupancy is None else 1
+    lane = _shared_lanes(view, width) if machine.cores > 1 < width else None
+    return max(1, min(machine.cores, prod(-(-i.range // width) if i is lane else i.range for i in view.loops)))
+
+
+def _shared_lanes(view: KernelView, width: int) -> Index | None:
+    """The loop around all stages that runs across lanes."""
+    return next((i for i in reversed(view.loops) if _takes_lanes(view, i, width)), None)
 
 
 # --- arithmetic ------------------------------------------------------------------------------------
@@ -109,7 +116,7 @@ def _busy(view: KernelView, machine: Machine) -> int:
 def _cycles(view: KernelView, machine: Machine) -> Iterator[float]:
     """Cycles of one core for all iterations of each stage."""
     width = _width(view, machine)
-    shared = next((i for i in reversed(view.loops) if _takes_lanes(view, i, width)), None)
+    shared = _shared_lanes(view, width)
     ranges = view.ranges
     walks = any(s.loops for s in view.stages)
     for stage in view.stages:
