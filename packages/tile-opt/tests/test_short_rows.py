@@ -16,6 +16,7 @@ from tile_opt.model.estimate import estimate
 
 SUMS = "function (A[M, N], B[N]) -> (O) { P[m, n : M, N] = +(A[m, n] * B[n]); O[m : M] = +(P[m, n]); }"
 SWAPPED = "function (A[B, M, N]) -> (O) { O[m, b : M, B] = +(A[b, m, n]); }"
+REVERSED = "function (A[I, J, K, L]) -> (O) { O[l, k, j, i : L, K, J, I] = =(A[i, j, k, l]); }"
 REASON = "short rows side by side"
 
 
@@ -83,3 +84,18 @@ def test_a_tile_goes_through_registers_without_a_guard_for_each_row() -> None:
     scheduled = kernel(SOFTMAX, wide("zen4", cores=4), A=(20011, 15))
     copies = [b for b in blocks_in(scheduled) if b.name.endswith("_tile_copy")]
     assert copies and all(len(c.names) == 1 for b in copies for c in b.constraints)
+
+
+@pytest.mark.parametrize("name", ["zen4", "xeon"])
+def test_operands_of_short_runs_are_read_to_the_ends_of_their_lines(name: str) -> None:
+    """Axes in reverse order: four elements are side by side in the operand, and each line holds four such runs."""
+    target, shape = wide(name), (96, 41, 101, 4)
+    near = dict(estimate(kernel(REVERSED, target, A=shape), target).traffic)["L1"]
+    assert near < 1.1 * 3 * 4 * np.prod(shape)  # each line comes in, the result's go out again
+
+
+def test_short_runs_are_turned_in_the_order_of_the_result() -> None:
+    made = compiled(REVERSED, narrow(masks=True), "sample", None, A=(18, 3, 9, 2))
+    assert {d.plan.reason for d in made.decisions.values()} == {"transposed in registers"}
+    a = np.arange(18 * 3 * 9 * 2, dtype=np.float32).reshape(18, 3, 9, 2)
+    np.testing.assert_array_equal(run(made.stripe, {"A": a})["O"], a.transpose())

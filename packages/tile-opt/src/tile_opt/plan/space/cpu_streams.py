@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from math import ceil, prod
 
 from tile_ir.stripe.nodes import Bind, Order
@@ -141,12 +142,14 @@ def _transpose_plan(facts: Facts, vector: str, turned: tuple[str, tuple[Use, ...
     square = {n: _even(facts.extents[n], side, step) for n in (other, vector) if side < facts.extents[n]}
     square = square if wanted > 1 else {}
     outer = [n for n in facts.shared if n not in (vector, other)]
-    groups = cut(facts, outer, {}, -(-wanted // count(facts, square))) | square
+    beside = _beside(facts, other, reads, outer)
+    outer = sorted(outer, key=lambda n: n in beside)
+    groups = cut(facts, outer, beside, -(-wanted // count(facts, square))) | square
     levels = group_levels(groups, ())
     around = [(n, 1) for n in outer if groups.get(n) != 1]
-    gathered = facts.extents[vector] >= lanes and _may_gather(facts, vector, reads)
+    gathered = not beside and facts.extents[vector] >= lanes and _may_gather(facts, vector, reads)
     few = [*around, (other, GATHERED // lanes or 1), (vector, lanes)]
-    steps = few if gathered else _walk(facts, vector, other, lanes, around)
+    steps = few if gathered else _walk(facts, vector, other, lanes, around, beside)
     levels += [Level(Bind.NONE, (Cover(n, s),)) for n, s in steps]
     stagings = tuple(Staging(u.buffer, len(levels) - 1, "REG", (vector, other)) for u in reads)
     levels += [Level(Bind.UNROLL, (Cover(other, 1),)), Level(Bind.VECTOR, (Cover(vector, 1),), lanes=lanes)]
@@ -155,15 +158,27 @@ def _transpose_plan(facts: Facts, vector: str, turned: tuple[str, tuple[Use, ...
     return Plan(tuple(levels), stagings, reason="transposed in registers")
 
 
-def _walk(facts: Facts, vector: str, other: str, lanes: int, around: list[tuple[str, int]]) -> list[tuple[str, int]]:
-    """Loops with their steps, outermost first, that lead from tile to tile."""
+def _beside(facts: Facts, other: str, reads: tuple[Use, ...], outer: Sequence[str]) -> dict[str, int]:
+    """The loop that goes on along the operands' lines where runs along `other` are short, and its steps to a line's end."""
+    run, line = facts.extents[other], facts.cache(1).line // facts.bytes
+    if 2 * run > line:
+        return {}
+    return {n: -(-line // run) for n in outer if all(abs(facts.stride(u, n)) == run for u in reads)}
+
+
+def _walk(
+    facts: Facts, vector: str, other: str, lanes: int, around: list[tuple[str, int]], beside: Collection[str]
+) -> list[tuple[str, int]]:
+    """Loops with their steps, outermost first, that lead from tile to tile; those `beside` finish the operands' lines."""
     if around and facts.extents[vector] < lanes:
         # What is next to a short run of the result is another loop's: all of them within a step along the operand.
         return [(other, lanes), *around, (vector, lanes)]
+    inner = [step for step in around if step[0] in beside]
+    around = [step for step in around if step[0] not in beside]
     if _is_aligned(facts, vector):
-        return [*around, (vector, STRIP), (other, lanes), (vector, lanes)]
+        return [*around, (vector, STRIP), *inner, (other, lanes), (vector, lanes)]
     # Along the operand's lines: each is read to its end while it is near, wherever lines begin.
-    return [*around, (vector, lanes), (other, lanes)]
+    return [*around, (vector, lanes), *inner, (other, lanes)]
 
 
 def _is_aligned(facts: Facts, loop: str) -> bool:
