@@ -80,3 +80,22 @@ def test_pieces_of_lines_cost_more_than_whole_lines_past_the_caches() -> None:
     pieces, whole = (estimate(past_the_caches(n, n), NARROW) for n in (4, 16))
     found = [next(c.seconds for c in e.causes if c.name == "memory") for e in (pieces, whole)]
     assert found[0] > 3 * found[1]
+
+
+def test_dividing_by_a_power_of_two_is_a_product() -> None:
+    target = processor("xeon")
+    half, third = (
+        estimate(kernel(f"function (X) -> (Y) {{ Y = X / {c}; }}", target, X=(4096,)), target).seconds
+        for c in ("2.0", "3.0")
+    )
+    product = estimate(kernel("function (X) -> (Y) { Y = X * 0.5; }", target, X=(4096,)), target).seconds
+    assert half == pytest.approx(product) and third > 1.5 * product
+
+
+def test_a_quotient_is_waited_for_as_long_as_the_divider_takes_and_no_polynomial() -> None:
+    """Each row's softmax has one division of a scalar: not the chain of multiply-adds that its cost is counted in."""
+    target = processor("xeon")
+    functions = replace(target.machine.functions, div=5)
+    quick = replace(target, machine=replace(target.machine, functions=functions))
+    block = kernel(SOFTMAX, target, A=(256, 128))
+    assert cause(block, target, "latency") < 1.5 * cause(block, quick, "latency")

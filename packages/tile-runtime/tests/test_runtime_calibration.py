@@ -46,7 +46,7 @@ def times(device: Device, machine: Machine) -> list[tuple[Probe, Sequence[Block]
 
 def other(machine: Machine) -> Machine:
     """A machine with another clock, faster memory and a slower last cache."""
-    machine = calibration._clock(calibration._start(machine, 2.5), 1.4)
+    machine = calibration._clock(calibration._handoff(calibration._start(machine, 2.5), 0.5), 1.4)
     machine = calibration._read(calibration._write(machine, 0.6), 0.7)
     return calibration._cache(2)(machine, 1.5)
 
@@ -65,6 +65,15 @@ def test_times_as_predicted_change_nothing(device: Device) -> None:
     same = fitted(device, times(device, machine))
     assert same.clock_ghz == pytest.approx(machine.clock_ghz, rel=0.03)
     assert same.memory.one_core.read == pytest.approx(machine.memory.one_core.read, rel=0.03)
+
+
+def test_a_cache_is_not_made_faster_for_what_another_cause_saves(device: Device) -> None:
+    """Were the hand-off shorter, and nothing fitted to it, the caches' probes would be shorter, too."""
+    machine = replace(device.target.machine, cores=2)
+    device.target = replace(device.target, machine=machine)
+    found = [f for f in times(device, calibration._handoff(machine, 0.01)) if f[0].name != "hand-off"]
+    caches = zip(fitted(device, found).caches, machine.caches, strict=True)
+    assert all(after.bandwidth < 2 * before.bandwidth for after, before in caches)
 
 
 def test_nothing_changes_by_more_than_the_limit(device: Device) -> None:

@@ -27,13 +27,18 @@ if TYPE_CHECKING:
 MOST = 8.0
 """A number is changed by at most this factor: what seems to need more was disturbed, or is not what the model thinks."""
 ROUNDS, LONG = 12, 0.1
-"""Runs of each probe at least, and seconds that short ones are repeated for; the best run counts."""
+"""Runs of each probe at least, and seconds that short ones are repeated for."""
+TYPICAL = 4
+"""The run counts that one in so many is no slower than: the best of thousands is luck that few kernels have."""
 TURNS = 2
 """How often the numbers are fitted: they depend on each other a little."""
 STEPS = 10
 """Halvings of the interval of a factor."""
 FLAT = 0.02
 """Share of the time below which a change does not count."""
+STEP, GRIP = 0.8, 0.05
+"""A number is made better step by step, as long as each step shortens the probe by this share: beyond that other causes
+hide it, and what is left between prediction and measurement is theirs."""
 LARGEST = 1 << 27
 """Elements of a probe of memory, bytes of one of a cache, at most."""
 _SUM = "function (A[M, N]) -> (S) { S[i : M] = +(A[i, j]); }"
@@ -53,7 +58,7 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A probe's best time, and what was predicted before and after the fit; `seconds` is infinite where it failed."""
+    """A probe's time, and what was predicted before and after the fit; `seconds` is infinite where it failed."""
 
     probe: Probe
     seconds: float
@@ -70,12 +75,14 @@ class Calibration:
 
 
 def probes(machine: Machine) -> Iterator[Probe]:
-    """What is measured on a machine: its start, arithmetic, each shared or last cache, and memory both ways."""
+    """What is measured on a machine: its start, arithmetic, work for several cores, each cache, and memory both ways."""
     last = _all_of(machine, machine.caches[-1]) if machine.caches else 1 << 20
     many = max(1 << 22, min(LARGEST, last // 4 * 4))
     yield Probe("start", _ADD, ((8,), (8,)), _start)
     side = 1024 if machine.is_gpu else 192
     yield Probe("arithmetic", _PRODUCT, ((side, side), (side, side)), _clock)
+    if machine.cores > 1 and not machine.is_gpu:
+        yield Probe("hand-off", _PRODUCT, ((80, 80), (80, 80)), _handoff)
     for number, cache in enumerate(machine.caches[1:], 1):
         rows = max(16, min(_all_of(machine, cache) // 3, LARGEST) // 4096)
         yield Probe(f"L{cache.level}", _SUM, ((rows, 1024),), _cache(number))
@@ -90,6 +97,10 @@ def _all_of(machine: Machine, cache: Cache) -> int:
 
 def _start(machine: Machine, factor: float) -> Machine:
     return replace(machine, launch=replace(machine.launch, kernel=machine.launch.kernel * factor))
+
+
+def _handoff(machine: Machine, factor: float) -> Machine:
+    return replace(machine, launch=replace(machine.launch, handoff=machine.launch.handoff * factor))
 
 
 def _clock(machine: Machine, factor: float) -> Machine:
@@ -140,16 +151,16 @@ def calibrate(device: Device, watch: Callable[[str], None] = lambda name: None) 
 
 
 def _timed(device: Device, probe: Probe) -> tuple[Sequence[Block], float]:
-    """(scheduled kernels, best seconds of one run of all of them); no kernels where that fails."""
+    """(scheduled kernels, seconds of a typical run of all of them); no kernels where that fails."""
     from tile_runtime.measure import launches, totals
 
     try:
         low = _lowered(device, probe)
         steps = launches(low)
-        best = min(_runs(lambda: sum(totals(steps).values())))
+        runs = sorted(_runs(lambda: sum(totals(steps).values())))
     except (TileDeviceError, MemoryError):
         return (), float("inf")
-    return [kernel.stripe for kernel in low.kernels.kernels], best
+    return [kernel.stripe for kernel in low.kernels.kernels], runs[len(runs) // TYPICAL]
 
 
 def _runs(run: Callable[[], float]) -> Iterator[float]:
@@ -192,7 +203,7 @@ def _changed(device: Device, machine: Machine, probe: Probe, blocks: Sequence[Bl
 def _factor(predicted: Callable[[float], float], seconds: float, most: float, least: float) -> float:
     """The factor nearest to 1 that brings the predicted time to `seconds`, or as near as it gets between the bounds."""
     grow = seconds > predicted(1.0)
-    near, far = 1.0, most if grow else least
+    near, far = 1.0, most if grow else _reach(predicted, least)
     end = predicted(far)
     goal = min(seconds, end * (1 - FLAT)) if grow else max(seconds, end * (1 + FLAT))
     if (goal <= predicted(1.0)) is grow:
@@ -204,6 +215,15 @@ def _factor(predicted: Callable[[float], float], seconds: float, most: float, le
         else:
             far = middle
     return far
+
+
+def _reach(predicted: Callable[[float], float], least: float) -> float:
+    """The least factor that still shows in the predicted time."""
+    found, seconds = 1.0, predicted(1.0)
+    while found * STEP >= least and predicted(found * STEP) < seconds * (1 - GRIP):
+        found *= STEP
+        seconds = predicted(found)
+    return found
 
 
 def _predicted(device: Device, machine: Machine, blocks: Sequence[Block]) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import log2, prod
+from math import frexp, log2, prod
 
 from tile_ir.dots import DOTS
 from tile_ir.dtype import DType, Kind
@@ -40,6 +40,8 @@ _NARROW_ALONE: Mapping[DType, float] = {DType.FLOAT16: 4, DType.BFLOAT16: 3}
 """Instructions that widen one 16-bit float, and fill a vector with it: it comes from a register of integers."""
 _ROUNDING: Mapping[DType, float] = {DType.FLOAT16: 2, DType.BFLOAT16: 6}
 """Instructions that round a result to 16 bits."""
+_DIVIDED = 12
+"""Cycles until a quotient or a root is there, beyond those in which the next one cannot start."""
 _IN_A_ROW = 0.7
 """Share of a function's instructions that wait for the one before."""
 ADDRESS = 4
@@ -122,6 +124,8 @@ class _Counter:
         self.moves: dict[str, frozenset[str]] = {}
         self.ready: dict[str, float] = {}
         self.dtypes: dict[str, DType] = {}
+        self.halving: set[str] = set()
+        """Constants that divide as their reciprocals multiply: powers of two."""
         self.written = {a.buffer for a in tree.accesses.values() if a.writes}
         self.loaded: set[object] = set()
         self.work = Work()
@@ -136,7 +140,10 @@ class _Counter:
                     self._store(statement, statement.src in products)
                 case Op():
                     self._op(statement, statement.dst in products)
-                case Const(dst=dst, dtype=dtype) | LoadIndex(dst=dst, dtype=dtype):
+                case Const(dst=dst, dtype=dtype, value=value):
+                    self._define(dst, frozenset(), dtype, 0)
+                    self.halving |= {dst} if dtype.is_float and abs(frexp(value)[0]) == 0.5 else set()
+                case LoadIndex(dst=dst, dtype=dtype):
                     self._define(dst, frozenset(), dtype, 0)
                 case Reduce(dst=dst, src=src):
                     self._define(dst, self.moves[src], self.dtypes[src], self.ready[src])
@@ -291,14 +298,15 @@ class _Counter:
         operand = self.dtypes[op.args[0]] if op.args else op.dtype
         dtype = op.dtype if _width(op.dtype) >= _width(operand) else operand
         times, bytes_ = self._instances(names), self._bytes(dtype, names)
-        port, cost = _cost(op.name, dtype, self.machine)
-        if op.name == "cast" and operand.is_float and op.dtype.is_integer:
+        name = "mul" if op.name == "div" and op.args[1] in self.halving else op.name
+        port, cost = _cost(name, dtype, self.machine)
+        if name == "cast" and operand.is_float and op.dtype.is_integer:
             cost = self.machine.functions.saturate
-        self._define(op.dst, names, op.dtype, ready + self._latency(port, cost))
-        if op.name in _DIVISIONS:
-            times *= self._division(dtype, names, bytes_)
+        share = self._division(dtype, names, bytes_) if name in _DIVISIONS else 0
+        self._define(op.dst, names, op.dtype, ready + self._latency(port, cost, share))
+        times *= share or 1
         self._compute(port, times * cost, bytes_)
-        self._compute("add", times * self._beside(op.name, dtype, cost), bytes_)
+        self._compute("add", times * self._beside(name, dtype, cost), bytes_)
         if op.dtype in _ROUNDING:
             self._compute("add", times * _ROUNDING[op.dtype], bytes_)
 
@@ -313,9 +321,14 @@ class _Counter:
             return max(_SHORTEST_DIVISION, min(1.0, bytes_ / self.machine.vector.bytes))
         return self.lanes if self._is_vector(names) else 1
 
-    def _latency(self, port: str, cost: float) -> float:
-        """Cycles of an operation; of a polynomial most steps wait for the one before."""
+    def _latency(self, port: str, cost: float, divided: float = 0) -> float:
+        """Cycles of an operation; of a polynomial most steps wait for the one before.
+
+        A processor's divider takes longer than it keeps others waiting, which is `divided` of the time for a whole register.
+        """
         ports = self.machine.ports
+        if divided and not self.machine.is_gpu:
+            return _DIVIDED + cost * divided / ports.fma
         latency = ports.fma_latency if port == "fma" else ports.add_latency
         return latency * max(1.0, cost * _IN_A_ROW)
 

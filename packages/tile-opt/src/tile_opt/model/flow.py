@@ -17,6 +17,8 @@ from tile_opt.model.scheduled import Buffer, Tree
 
 LOOP = 2
 """Scalar instructions of one trip of a loop."""
+SHOWN = 1.5
+"""Power of the norm that adds work and the path of latencies through it: values on other ways are computed meanwhile."""
 
 
 @dataclass(slots=True)
@@ -68,7 +70,8 @@ def again(flow: Flow, machine: Machine) -> float:
 
 def _hidden(cycles: float, depth: float, issue: float, machine: Machine) -> float:
     """Cycles of one of many iterations that do not need each other, each `cycles` of work on a path of `depth` more."""
-    return max(cycles, min(1.0, issue / max(1, machine.ports.window)) * (cycles + depth))
+    alone = (cycles**SHOWN + depth**SHOWN) ** (1 / SHOWN)
+    return max(cycles, min(1.0, issue / max(1, machine.ports.window)) * alone)
 
 
 def _path(parts: Sequence[Flow]) -> float:
