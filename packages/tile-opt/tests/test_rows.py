@@ -20,8 +20,8 @@ def test_runs_cover_all_rows_with_few_pieces(rows: int, least: int) -> None:
     assert found[0].start == 0 and found[-1].end == rows
     assert all(one.start < other.start <= one.end < other.end for one, other in pairwise(found))
     assert all(r.start % least == 0 and r.used <= r.rows for r in found)
-    assert all(r.rows >= least and r.rows & (r.rows - 1) == 0 for r in found)
-    assert not any(r.filled for r in found[:-1])
+    assert all(r.rows & (r.rows - 1) == 0 for r in found)
+    assert not any(r.filled or r.rows < least for r in found[:-1])
     assert len(found) <= 4
     assert sum(r.rows for r in found) <= rows * 8 / 7 + 2 * least
 
@@ -29,7 +29,8 @@ def test_runs_cover_all_rows_with_few_pieces(rows: int, least: int) -> None:
 def test_no_rows_are_copied_where_a_piece_may_begin_anywhere() -> None:
     assert not [n for n in range(1, 500) if any(r.filled for r in runs(n)) and n != 3]
     assert [(r.start, r.rows) for r in runs(31)] == [(0, 16), (15, 16)]
-    assert [(r.start, r.used) for r in runs(1001, 4)] == [(0, 512), (488, 512), (1000, 1)]
+    assert [(r.start, r.rows) for r in runs(1001, 4)] == [(0, 512), (488, 512), (1000, 1)]
+    assert [(r.used, r.rows) for r in runs(2, 16)] == [(2, 2)]
 
 
 def test_rows_begin_where_views_may() -> None:

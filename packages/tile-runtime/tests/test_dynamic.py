@@ -64,7 +64,7 @@ def test_sizes_of_calls_displace_no_pieces() -> None:
     evaluator = tile.Evaluator("llvm")
     for rows in range(1, 33):
         evaluator(function, *_arguments(rows, 4))
-    assert len(evaluator._pieces) == 4  # pyright: ignore[reportPrivateUsage] - of 4, 8, 16 and 32 rows
+    assert len(evaluator._pieces) == 6  # pyright: ignore[reportPrivateUsage] - of 1, 2, 4, 8, 16 and 32 rows
 
 
 def test_only_pieces_are_tuned(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,7 +79,7 @@ def test_only_pieces_are_tuned(monkeypatch: pytest.MonkeyPatch) -> None:
     evaluator = tile.Evaluator("llvm", tile_trials=2)
     for rows in (12, 13, 20, 24):
         evaluator.lower(function, *_arguments(rows, 4))
-    assert tuned == [(8, 4), (4, 4), (16, 4)]
+    assert tuned == [(8, 4), (4, 4), (1, 4), (16, 4)]
 
 
 def test_tensors_outputs_of_the_caller_and_bare_inputs() -> None:

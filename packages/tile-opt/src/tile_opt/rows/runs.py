@@ -33,10 +33,10 @@ class Run:
 
 
 def runs(rows: int, least: int = 1) -> Sequence[Run]:
-    """Pieces for `rows` rows, of powers of two from `least` on (a power of two itself): few, and nearly all rows of use.
+    """Pieces for `rows` rows, of powers of two: few, and nearly all rows of use.
 
-    A piece may begin with rows that the one before it has computed: these are the same again. Only where it cannot (views
-    begin at multiples of `least`) it is filled up with zeros, for which rows are copied.
+    All begin at multiples of `least`, a power of two. A piece may begin with rows that the one before it has computed: these
+    are the same again. Only where it cannot it is filled up with zeros, for which rows are copied.
     """
     found: list[Run] = []
     start = 0
@@ -50,8 +50,10 @@ def runs(rows: int, least: int = 1) -> Sequence[Run]:
 def _next(rows: int, start: int, least: int) -> Run:
     """The piece that computes row `start`."""
     left = rows - start
+    if left & (left - 1) == 0:
+        return Run(start, left, left)
     above = max(least, 1 << (left - 1).bit_length())
-    below = above if left == above else above // 2
+    below = above // 2
     if below < least:
         return Run(start, left, above)
     back = _back(rows, start, above, least)
