@@ -108,9 +108,17 @@ class _Join:
     def _filled(self, name: str, type: TensorType, rows: Window) -> int:
         """A buffer for a whole piece that begins with these rows; the others are zero."""
         buffer = self.linker.temporary(f"{name}_filled", type)
-        self.linker.launch(Step(StepKind.FILL, -1, (buffer,)))
+        self._zeros(buffer, rows.bytes, type.nbytes)
         self._copy(replace(self._part_of(buffer, rows.bytes), written=True), rows)
         return buffer
+
+    def _zeros(self, buffer: int, start: int, end: int) -> None:
+        """Zeros in a buffer, from a byte on where a view may begin there, else in all of it."""
+        if start % self.linker.target.settings.view_align:
+            self.linker.launch(Step(StepKind.FILL, -1, (buffer,)))
+        else:
+            rest = replace(self._part_of(buffer, end - start, start), written=True)
+            self.linker.loop(Loop(1, (rest,), (Step(StepKind.FILL, -1, (rest.id,)),)))
 
     def _copy(self, target: Window, source: Window) -> None:
         self.linker.loop(Loop(1, (target, source), (Step(StepKind.COPY, -1, (target.id, source.id)),)))
