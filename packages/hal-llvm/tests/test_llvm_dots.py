@@ -37,7 +37,12 @@ CASES = [
     ("dot4_u8s8", 4, Processor(ARM, "generic", "+neon,+i8mm,+dotprod"), r"usdot\s+v\d+\.4s, v\d+\.16b"),
     ("dot2_bf16bf16", 16, Processor(X86, "x86-64-v4", f"{AVX512},+avx512bf16"), r"vdpbf16ps\s.*%zmm"),
     ("dot2_bf16bf16", 5, Processor(X86, "x86-64-v4", f"{AVX512},+avx512bf16"), r"vdpbf16ps\s.*%ymm"),
+    ("dot4_s8s8", 8, Processor(X86, "x86-64-v3", "+avx2,+fma,+avxvnni,+avxvnniint8,+sse2"), r"vpdpbssd\s.*%ymm"),
+    ("dot4_u8u8", 4, Processor(X86, "x86-64-v3", "+avx2,+fma,+avxvnni,+avxvnniint8,+sse2"), r"vpdpbuud\s.*%xmm"),
 ]
+
+
+INTEGERS = {name for name, dot in DOTS.items() if dot.c.is_integer}
 
 
 def pointers_of(op: str) -> list[Type]:
@@ -72,6 +77,7 @@ def test_targets_list_what_there_is() -> None:
     assert listed(CASES[4][2]) == {"dot2_s16s16"}
     assert listed(CASES[7][2]) == {"dot4_s8s8", "dot4_u8u8"}
     assert listed(CASES[10][2]) == {"dot2_bf16bf16", "dot2_s16s16"}
+    assert listed(CASES[-1][2]) == INTEGERS
     assert listed(Processor(ARM, "generic", "+neon")) == set()
 
 

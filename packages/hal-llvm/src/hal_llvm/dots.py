@@ -27,6 +27,11 @@ def _vnni(op: str, instruction: str) -> tuple[Form, ...]:
     return (wide, *(Form(op, n, names[n], features) for features in both for n in (8, 4)))
 
 
+def _same_signs(op: str, instruction: str) -> tuple[Form, ...]:
+    feature = frozenset({"avxvnniint8"})
+    return tuple(Form(op, n, f"llvm.x86.avx2.{instruction}.{32 * n}", feature) for n in (8, 4))
+
+
 def _neon(op: str, instruction: str, feature: str) -> tuple[Form, ...]:
     def form(lanes: int) -> Form:
         bytes_ = 4 * lanes
@@ -47,6 +52,8 @@ def _bfloat16() -> tuple[Form, ...]:
 FORMS: tuple[Form, ...] = (
     *_vnni("dot4_u8s8", "vpdpbusd"),
     *_vnni("dot2_s16s16", "vpdpwssd"),
+    *_same_signs("dot4_s8s8", "vpdpbssd"),
+    *_same_signs("dot4_u8u8", "vpdpbuud"),
     *_bfloat16(),
     Form("dot2_s16s16", 16, "llvm.x86.avx512.pmaddw.d.512", frozenset({"avx512bw"}), "<32 x i16>", adds=False),
     Form("dot2_s16s16", 8, "llvm.x86.avx2.pmadd.wd", frozenset({"avx2"}), "<16 x i16>", adds=False),
