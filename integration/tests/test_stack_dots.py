@@ -46,6 +46,17 @@ def test_products_of_matrices(a: Any, b: Any, za: str, zb: str, sizes: Any) -> N
     np.testing.assert_array_equal(got, want)
 
 
+@pytest.mark.parametrize("rows", [64, 300])
+def test_arrays_that_begin_between_words(rows: int) -> None:
+    """What is read as words where it lies is of bytes, which lie anywhere."""
+    memory, right = drawn(np.int8, rows * 256 + 3), drawn(np.int8, 256, 96)
+    product = tile.Function(MATMUL.format(za="", zb=""))
+    for start in range(4):
+        left = memory[start : start + rows * 256].reshape(rows, 256)
+        got = product(left, right, device="llvm")
+        np.testing.assert_array_equal(got, left.astype(np.int32) @ right.astype(np.int32))
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("side", "stride", "pad", "groups"), [(3, 1, 1, 1), (1, 1, 0, 1), (3, 2, 1, 1), (5, 1, 2, 2)])
 def test_convolutions_and_what_quantises_them(dtype: Any, side: int, stride: int, pad: int, groups: int) -> None:

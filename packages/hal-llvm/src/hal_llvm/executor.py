@@ -18,7 +18,7 @@ from tile_hal.host import HostBuffer, HostExecutor, HostQueue
 from tile_hal.interfaces import Buffer, Direct, DirectArray, DirectStep, Event, Kernel, Library, LoopStep, Turning
 from tile_ir.kernels import SLOW_BYTES
 from tile_ir.kernels import Kernel as KernelInfo
-from tile_ir.semtree.nodes import Access
+from tile_ir.semtree.nodes import Access, Param
 
 from hal_llvm import pool
 from hal_llvm.backlog import Backlog
@@ -69,7 +69,7 @@ class LlvmKernel(Kernel):
         self.info = info
         self._executor = executor
         self._needs = tuple(
-            (place, p.elements * p.type.dtype.bytes, p.access is not Access.READ, max(p.align, p.type.dtype.bytes) - 1)
+            (place, p.elements * p.type.dtype.bytes, p.access is not Access.READ, _alignment(p) - 1)
             for place, p in enumerate(info.function.params, _HEADER)
         )
         """For each parameter: its word in a job, bytes, whether it is written, address bits that must be zero."""
@@ -188,6 +188,11 @@ class LlvmKernel(Kernel):
             if problem:
                 code, text = problem
                 raise device_error(code, f"parameter {place - _HEADER} of kernel {self.info.name!r} {text}")
+
+
+def _alignment(param: Param) -> int:
+    """Bytes that an address is a multiple of. What is only read may be narrow numbers as words, which lie as these do."""
+    return param.align if param.access is Access.READ else max(param.align, param.type.dtype.bytes)
 
 
 def _run_interruptibly(job: _Job) -> None:
