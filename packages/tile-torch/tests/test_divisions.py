@@ -184,3 +184,27 @@ def test_what_a_program_asserts_is_raised_after_it() -> None:
     assert torch.equal(fast(torch.tensor([1, 3])), F.one_hot(torch.tensor([1, 3]), 5))
     with pytest.raises(RuntimeError, match="there is nothing"):
         fast(torch.tensor([0, 0]))
+
+
+def ragged(*lengths: int) -> Tensor:
+    return torch.nested.nested_tensor([torch.randn(n, 4) for n in lengths], layout=torch.jagged)
+
+
+def test_rows_of_lengths_of_their_own() -> None:
+    layer = nn.Linear(4, 3)
+
+    def several(x: Tensor) -> list[Tensor]:
+        return [layer(x).relu().values(), x.sum(1), torch.softmax(x, 1).values(), x.to_padded_tensor(0.5)]
+
+    fast = torch.compile(several, backend="tile")
+    for x in (ragged(2, 3), ragged(4, 1), ragged(1, 2, 4)):
+        assert all(torch.allclose(a, b, atol=1e-5) for a, b in zip(fast(x), several(x), strict=True))
+    made = torch.compile(lambda x: x * 2, backend="tile")(x)
+    assert torch.equal(made.offsets(), x.offsets()) and torch.equal((made + x).values(), x.values() * 3)
+
+
+def test_layers_of_ragged_rows_train() -> None:
+    layer, x = nn.Linear(4, 3), ragged(2, 3)
+    found, wanted = (torch.autograd.grad(f(x).values().square().sum(), layer.weight)[0]
+                     for f in (torch.compile(layer, backend="tile"), layer))  # fmt: skip
+    assert torch.allclose(found, wanted, atol=1e-4)

@@ -126,6 +126,29 @@ def _normal_of_size(mean: float, std: float, size: Sequence[int], *, generator: 
     return aten.normal_functional.default(torch.empty(size, dtype=how.get("dtype")), mean, std)
 
 
+# --- rows of lengths of their own -------------------------------------------------------------------------
+
+
+def _padded(values: Tensor, offsets: Sequence[Tensor], max_lengths: Sequence[int], padding_value: float = 0) -> Tensor:
+    """Rows that lie one after the other, each filled up to the same length."""
+    if len(offsets) > 1:
+        return NotImplemented
+    (ends,) = offsets
+    places = ends[:-1, None] + torch.arange(max_lengths[0])
+    inside = (places < ends[1:, None]).reshape(*places.shape, *(1,) * (values.dim() - 1))
+    return torch.where(inside, values[places.clamp(max=values.shape[0] - 1)], padding_value)
+
+
+def _unpadded(dense: Tensor, offsets: Sequence[Tensor], total_L: int | None = None) -> Tensor:
+    """The rows one after the other, without what filled them up."""
+    if len(offsets) > 1 or total_L is None:
+        return NotImplemented
+    (ends,) = offsets
+    places = torch.arange(total_L)
+    row = torch.searchsorted(ends, places, right=True) - 1
+    return dense[row, places - ends[row]]
+
+
 # --- others -----------------------------------------------------------------------------------------------
 
 
@@ -166,6 +189,8 @@ DIVIDED: Mapping[Any, Callable[..., Any]] = {
     aten.normal.float_Tensor: _normal,
     aten.normal.Tensor_Tensor: _normal,
     aten.normal.float_float: _normal_of_size,
+    aten._jagged_to_padded_dense_forward.default: _padded,
+    aten._padded_dense_to_jagged_forward.default: _unpadded,
     aten.mode.default: _mode,
     aten._new_zeros_with_same_feature_meta.default: _zeros_as,
     **{getattr(aten.__lshift__, kind): getattr(aten.bitwise_left_shift, own)

@@ -45,9 +45,15 @@ class OpenSizes:
         return dict(zip(self.symbols, numbers, strict=True))
 
 
+RAGGED = -1
+"""Stands for the length of a dimension whose rows have lengths of their own: no size that a graph computes with."""
+
+
 def hint(size: Any) -> int:
     """An integer, or what a SymInt was when the graph was traced."""
-    return int(_node(size).hint) if isinstance(size, torch.SymInt) else int(size)
+    known = _node(size).hint if isinstance(size, torch.SymInt) and hasattr(_node(size), "hint") else size
+    ragged = isinstance(known, torch.SymInt) and _node(known).is_nested_int()
+    return RAGGED if ragged else int(known)
 
 
 def _node(value: torch.SymInt | torch.SymFloat | torch.SymBool) -> Any:
