@@ -74,6 +74,17 @@ def test_products_with_narrow_weights(bits: int, points: bool) -> None:
     check("MatMulNBits", inputs, attributes, constant=range(1, len(inputs)), rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.parametrize(("bits", "points"), [(2, False), (4, True), (8, True)])
+@pytest.mark.parametrize(("width", "axis"), [(64, 1), (40, -1)])
+def test_rows_of_narrow_tables(bits: int, points: bool, width: int, axis: int) -> None:
+    rng, blocks, per = np.random.default_rng(bits), -(-width // 16), 8 // bits
+    table = rng.integers(0, 256, (10, width // per), np.uint8)
+    zeros = [rng.integers(0, 256, (10, -(-blocks // per)), np.uint8)] if points else []
+    inputs = [table, np.array([[0, 3, -1], [9, 3, 2]], np.int64), rng.random((10, blocks)).astype(np.float32), *zeros]
+    attributes = {"bits": bits, "block_size": 16, "quantize_axis": axis}
+    check("GatherBlockQuantized", inputs, attributes, constant=(0, *range(2, len(inputs))), **LIMITS)
+
+
 def test_integer_products_with_scales() -> None:
     a, b = numbers("uint8", (3, 4), 0), numbers("int8", (4, 5), 1)
     inputs = [a, b, np.array(0.5, np.float32), floats(5), np.array(3, np.uint8), numbers("int8", (5,), 2), floats(5)]

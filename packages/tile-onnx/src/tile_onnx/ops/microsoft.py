@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-from tile_ir.dtype import DType
 from tile_runtime.ops.matmul import product
-from tile_runtime.ops.text import at, cast, contraction, expression, function, literal, names, reshaped, wide
-from tile_runtime.ops.values import Array, Value, apply
+from tile_runtime.ops.text import cast, contraction, expression, function, literal, wide
+from tile_runtime.ops.values import Value, apply
 
 from tile_onnx.node import Node
 from tile_onnx.ops.activation import ACTIVATIONS, GELU
@@ -87,41 +85,6 @@ def fused_conv(node: Node) -> Value:
     if node.has(3):
         total = apply(expression("A, B", "A + B"), total, node.value(3))
     return activated(node, total)
-
-
-@operator("MatMulNBits", domain=DOMAIN)
-def narrow_matmul(node: Node) -> Value:
-    """A product with weights [N, K] of 2, 4 or 8 bits, packed in blocks with a scale and a zero point each."""
-    n, k, block, bits = (node.attribute(name) for name in ("N", "K", "block_size", "bits"))
-    if node.has(4):
-        raise node.unsupported("the groups of its weights are permuted (g_idx)")
-    blocks = -(-k // block)
-    weights = unpacked(node.host(1).reshape(n, -1), bits)[:, : blocks * block]
-    points = np.full((n, blocks), 1 << (bits - 1)) if not node.has(3) else node.host(3).reshape(n, -1)
-    if points.dtype == np.uint8:
-        points = unpacked(points, bits)[:, :blocks]
-    dtype, outer = node.dtype(0), node.shape(0)[:-1]
-    index = names(len(outer))
-    cut = contraction("L", (*outer, blocks, block), (*index, "q", "r"), "=", at("A", (*index, f"{block} * q + r")))
-    terms = f"{at('L', (*index, 'q', 'r'))} * B[n, q, r]"
-    statements = [
-        cut if k % block else f"L = {reshaped('A', (*outer, blocks, block))};",
-        *(f"{part} = {reshaped(given, (n, blocks, 1))};" for part, given in ("US", "VZ")),
-        f"D = ({cast('W', DType.FLOAT32)} - V) * U;",
-        f"B = {cast('D', dtype)};",
-        contraction("P", (*outer, n), (*index, "n"), "+", terms),
-        "Y = P + C;" if node.has(5) else "Y = P;",
-    ]
-    bias = [node.value(5)] if node.has(5) else []
-    text = function(("A", "W", "S", "Z", "C")[: 4 + len(bias)], ("Y",), *statements)
-    stacked = weights.reshape(n, blocks, block)
-    return apply(text, node.value(0), stacked, node.value(2), points.astype(np.float32), *bias)
-
-
-def unpacked(values: Array, bits: int) -> Array:
-    """Numbers of `bits` out of rows of bytes, the low bits first."""
-    shifts = np.arange(0, 8, bits, dtype=np.uint8)
-    return (values[:, :, None] >> shifts & np.uint8((1 << bits) - 1)).reshape(len(values), -1)
 
 
 # --- normalisations --------------------------------------------------------------------------------
