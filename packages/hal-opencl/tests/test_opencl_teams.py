@@ -42,6 +42,7 @@ def test_the_text_of_a_product() -> None:
     head, body = made.split("kernel __attribute__")
     calls = [line.strip() for line in body.splitlines() if "tile_" in line or "asm" in line]
     assert calls == [
+        'asm volatile("//@ fence.proxy.async.shared::cta;" ::: "memory");',  # in front of the barrier
         'asm volatile("//@ wgmma.fence.sync.aligned;" ::: "memory");',
         "tile_wgmma_m64n32k16_bf16_rp(&c, &d, &e, &f, tile_panels(a, 16), tile_panels(b, 4096));",
         "tile_wgmma_m64n32k16_bf16_rp(&c, &d, &e, &f, tile_panels(a + 16, 16), tile_panels(b + 1024, 4096));",

@@ -95,7 +95,8 @@ def test_factors_lie_in_swizzled_panels_and_the_last_step_waits_for_its_products
     ("old", "new", "says"),
     [
         ("swizzle bits=3 base=3 shift=6", "swizzle bits=2 base=3 shift=6", "with swizzle"),
-        ("serial k:64", "serial k:32", "steps are 64 deep"),
+        ("serial k:64", "serial k:32", "whole panels of 64"),
+        ("serial k:64", "serial k:128", "at most 64 deep"),
         ("subgroup i:16", "subgroup i:32", "of them are a team"),
     ],
 )

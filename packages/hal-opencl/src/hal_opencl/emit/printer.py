@@ -231,6 +231,8 @@ class OpenCLPrinter(MatrixExpressions):
             self.line(ptx.TOGETHER)
             return
         fence = _FENCES.get(node.fence, "CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE")
+        if self._sums:
+            self.line(teams.COMPLETE)
         self.line(f"barrier({fence});")
 
     def write_atomic(self, node: Atomic) -> None:
@@ -292,8 +294,6 @@ class OpenCLPrinter(MatrixExpressions):
             self.line(ptx.COMMIT)
             # PTX has one sequence: which of several groups its latest batches belong to is not known.
             self.line(ptx.wait(node.pending if len(self._copy_groups) == 1 else 0))
-            if self._sums:
-                self.line(teams.COMPLETE)
 
     def write_teammma(self, node: TeamMma) -> None:
         if not self._dialect.teams or self._subgroup != LANES:

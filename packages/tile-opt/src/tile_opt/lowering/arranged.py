@@ -30,6 +30,11 @@ class Arrangement:
         """Elements from one panel to the next; 0 where there is one."""
         return self.rows * self.panel if self.panel < self.pitch else 0
 
+    @property
+    def together(self) -> int:
+        """Elements that stay side by side."""
+        return 1 << self.swizzle.base if self.swizzle is not None else self.panel
+
     def index(self, builder: Builder, offset: Affine, quasi: tuple[Scaled, ...], *, swizzled: bool = True) -> Expr:
         """The place of the element at ``offset + quasi``; without the swizzle where rows begin at 0 modulo its period."""
         inside, versions = self._parted(offset, quasi)

@@ -233,11 +233,9 @@ class Memory:
 
     def _address(self, root: Root, position: Position, lanes: Lanes) -> tuple[Expr, int]:
         """Index of lane 0, and the known alignment of its address in bytes."""
-        if root.arrangement is not None:
-            raise TileInternalError(f"{root.name!r} is arranged for an instruction: nothing else loads or stores there")
         width = root.dtype.bytes
         start = without(position.affine, lanes.symbol or None)
-        index = self.builder.index(start, position.quasi)
+        index = self._index(root, start, position.quasi, lanes.count)
         align = alignment(start, width, root.align)
         if position.dynamic is not None:
             index = Binary("add", index, position.dynamic, self.builder.index_type)
@@ -245,6 +243,16 @@ class Memory:
         for scale, _ in position.quasi:
             align = gcd(align, scale * width)
         return index, max(align, width)
+
+    def _index(self, root: Root, start: Affine, quasi: tuple[Scaled, ...], lanes: int) -> Expr:
+        """The index of an element, and of those behind it as far as an arrangement leaves them together."""
+        if root.arrangement is None:
+            return self.builder.index(start, quasi)
+        if root.arrangement.together % lanes:
+            raise TileInternalError(
+                f"{root.name!r} is arranged for an instruction: {lanes} neighbours do not stay together"
+            )
+        return root.arrangement.index(self.builder, start, quasi)
 
     def _lane(self, position: Position, lanes: Lanes, lane: int) -> Position:
         """The position of one lane, as a scalar position."""

@@ -8,7 +8,7 @@ from math import prod
 
 from tile_ir.frozen import replace
 from tile_ir.ops import Aggregation
-from tile_ir.semtree.nodes import Assign, AsyncWait, Barrier, Binary, Compare, Expr, Let, Store, Unroll, Var
+from tile_ir.semtree.nodes import PRODUCTS, Assign, AsyncWait, Barrier, Binary, Compare, Expr, Let, Store, Unroll, Var
 from tile_ir.stripe import nodes as stripe
 from tile_ir.stripe.affine import Affine, Quasi
 from tile_ir.stripe.nodes import Bind, Direction, Init, Order
@@ -441,7 +441,7 @@ class _Run:
             case stripe.Transfer():
                 self._transfer(statement, at, point)
             case stripe.Wait(group, pending):
-                if self.nest.copies:
+                if self.nest.copies or group == PRODUCTS:
                     self.builder.emit(AsyncWait(group, pending))
             case _:
                 self.nest.body.statement(statement, at, self.products)

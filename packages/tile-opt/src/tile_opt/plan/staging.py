@@ -17,6 +17,8 @@ from tile_ir.stripe.nodes import Bind, Index, TensorType
 
 WIDEST = 16
 """Bytes of the widest access."""
+TURNED = 4
+"""Neighbours across rows that an item copies where rows of the copy run across those of what is copied."""
 NARROWEST = 4
 """Bytes below which neighbouring elements are not copied one by one where they need not be."""
 
@@ -65,16 +67,25 @@ class CopyPlan:
     """The same as a plain form plus at most one quotient or remainder of the item number."""
     constraints: tuple[Quasi, ...]
     lanes: int
+    turned: str = ""
+    """The loop along rows of what is copied to, where that is not the one along rows of what is copied from."""
 
 
-def copy_plan(name: str, box: Box, contiguous: int, lanes: int, runs: Sequence[Run]) -> CopyPlan:
+def copy_plan(
+    name: str, box: Box, contiguous: int, lanes: int, runs: Sequence[Run], turned: int | None = None
+) -> CopyPlan:
     """Spread the box over work items, `lanes` elements of dimension `contiguous` at a time.
 
-    `runs` are the item's number in parts, the fastest first: each may count along two dimensions.
+    `runs` are the item's number in parts, the fastest first: each may count along two dimensions. An item has `TURNED`
+    neighbours of the dimension `turned`, too.
     """
     counts = list(box.extents)
     counts[contiguous] //= lanes
     order = [contiguous, *sorted((d for d in range(len(counts)) if d != contiguous), key=lambda d: -counts[d])]
+    if turned is not None:
+        counts[turned] //= TURNED
+        # Rows of `lanes` elements lie on few banks where they are put: neighbouring items go along the other ones first.
+        order = [turned, *(d for d in order if d != turned)] if lanes > 1 else order
     dealt = deal([counts[d] for d in order], runs)
     loops: list[Index] = []
     parts: list[tuple[Affine, Quasi | None]] = [(Affine(), None)] * len(counts)
@@ -87,12 +98,18 @@ def copy_plan(name: str, box: Box, contiguous: int, lanes: int, runs: Sequence[R
         if index.range * share > counts[d]:
             constraints.append(negated(_sum(Affine(), plain, digit), counts[d] - 1))
         parts[d] = (plain, digit)
+    if turned is not None:
+        loops.append(Index(f"{name}_t", TURNED, bind=Bind.UNROLL))
+        plain, digit = parts[turned]
+        rest = None if digit is None else _scaled(digit, TURNED)
+        parts[turned] = plain * TURNED + Affine.var(loops[-1].name), rest
     if lanes > 1:
         loops.append(Index(f"{name}_e", lanes, bind=Bind.VECTOR, lanes=lanes))
         plain, digit = parts[contiguous]
         parts[contiguous] = plain * lanes + Affine.var(loops[-1].name), None if digit is None else _scaled(digit, lanes)
     subscripts = tuple(_sum(Affine(), p, q) for p, q in parts)
-    return CopyPlan(tuple(loops), subscripts, tuple(parts), (*constraints, *dealt.idle), lanes)
+    where = (*constraints, *dealt.idle)
+    return CopyPlan(tuple(loops), subscripts, tuple(parts), where, lanes, f"{name}_t" if turned is not None else "")
 
 
 def pieces(width: int) -> tuple[int, ...]:

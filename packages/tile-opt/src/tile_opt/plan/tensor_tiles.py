@@ -4,10 +4,10 @@
       local copies, a version per step under way
       sub-groups of the group {
         accumulators in fragments; init
+        copy the first steps
         outer reduction loops {
-          copy the first steps
           steps { Wait; Sync; multiply, and copy a later step after the first slice }
-          the last steps { Wait; Sync; multiply }
+          the last steps { Wait; Sync; multiply, and copy the first steps of the next round }
         }
         output stages
       }
@@ -18,7 +18,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
@@ -30,11 +30,12 @@ from tile_ir.semtree.nodes import PRODUCTS
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Bind, Block, Index, Order, Refinement, Swizzle, Sync, Wait
 
-from tile_opt.kernel.instructions import Match, is_box
+from tile_opt.kernel.instructions import Match
 from tile_opt.kernel.view import KernelView, Stage, Use
 from tile_opt.plan.plan import Plan, Staging
 from tile_opt.plan.steps.fragments import LANE_INDEXES
-from tile_opt.plan.steps.group_copy import GroupCopy, Items, Limit, group_copy
+from tile_opt.plan.steps.group_copy import GroupCopy, Items, Limit, Ranges, group_copy
+from tile_opt.plan.steps.team_copy import TeamCopy
 from tile_opt.plan.steps.tensorise import accumulators, on_fragments, tensorise
 from tile_opt.plan.tree import Around, Nest, Node, close_tree
 
@@ -52,30 +53,9 @@ LEVELS = (Bind.GRID, Bind.SUBGROUP, Bind.NONE, Bind.UNROLL)
 def build_tensor_tiles(view: KernelView, match: Match, plan: Plan, *, collective: bool) -> Block:
     """The scheduled kernel; with `collective` the lanes of a sub-group load 16-bit fragments together.
 
-    The plan has none of `problems`.
+    The plan has none of `tensor_checks.problems`.
     """
     return close_tree(view, TensorTile(view, match, plan, collective).nest())
-
-
-def problems(view: KernelView, match: Match, plan: Plan) -> Iterator[str]:
-    """What keeps a plan from being built, a sentence each."""
-    if tuple(level.bind for level in plan.levels) != LEVELS:
-        yield "a matrix instruction takes four levels: grid, subgroup, serial and unroll"
-        return
-    copies = [s for s in plan.stagings if s.unit == "LOCAL" and s.level == LEVELS.index(Bind.NONE)]
-    if {s.operand for s in copies} != factors(match) or any(s.versions < 2 or s.dtype for s in copies):
-        yield "both factors of a matrix instruction are staged in LOCAL under the serial level, in 2 versions or more"
-        return
-    for loop, outer, inner in _nested_sizes(view, match, plan):
-        if outer % inner:
-            yield f"{outer} iterations of {loop!r} are no multiple of {inner}"
-    yield from _team_problems(view, match, plan)
-    left, right = (match.main.use(name) for name in (match.left, match.right))
-    beside = set(beside_rows(view, match, plan))
-    if not is_box(left, beside | {loop for _, loop in match.loops}) or any(
-        n in beside for f in right.forms for n in f.names
-    ):
-        yield "a group covers several iterations only of loops that its rows, its columns, or the first factor alone follow"
 
 
 def factors(match: Match) -> set[str]:
@@ -84,38 +64,8 @@ def factors(match: Match) -> set[str]:
 
 
 def takes_copies(instruction: MatrixInstruction) -> bool:
-    """It reads float32 from local memory as it is: what it multiplies has been rounded in copies before the kernel."""
+    """It reads float32 from local memory as it is: what it multiplies has been rounded on the way there, or before."""
     return instruction.team > 1 and instruction.a.dtype is DType.FLOAT32
-
-
-def _team_problems(view: KernelView, match: Match, plan: Plan) -> Iterator[str]:
-    """What keeps a team of sub-groups from sharing the plan's tiles."""
-    team, sides = match.instruction.team, match.instruction.sides
-    if team == 1:
-        return
-    loops = dict(match.loops)
-    group, warp = ({i.name: plan.tile(i.name, level, i.range) for i in view.loops} for level in range(2))
-    deep = plan.tile(loops["k"], LEVELS.index(Bind.NONE), view.ranges[loops["k"]])
-    rows = prod(group.values()) // group[loops["n"]]
-    if (
-        warp[loops["n"]] != group[loops["n"]]
-        or prod(warp.values()) != warp[loops["n"]] * sides["m"]
-        or rows % (team * sides["m"])
-    ):
-        yield f"{match.instruction.name}: each sub-group has {sides['m']} rows of all columns, and {team} of them are a team"
-    line = PANEL_BYTES // match.instruction.a.dtype.bytes
-    swizzle = panel_swizzle(match.instruction)
-    copies = [s for s in plan.stagings if s.unit == "LOCAL"]
-    if deep != line or any(s.swizzle != swizzle or s.pad for s in copies):
-        yield f"{match.instruction.name}: steps are {line} deep, in local memory with swizzle {swizzle}"
-        return
-    boxes = TensorTile(view, match, plan).boxes
-    if any(c.plan.lanes * c.source.dtype.bytes != CHUNK_BYTES for c in boxes):
-        yield f"{match.instruction.name}: factors are copied by {CHUNK_BYTES} bytes"
-    elif takes_copies(match.instruction) and not all(c.runs_along(in_tile(loops["k"])) for c in boxes):
-        yield f"{match.instruction.name}: rows of both factors run along {loops['k']!r}"
-    elif not all(c.panels(line) for c in boxes):
-        yield f"{match.instruction.name}: rows of a factor in local memory are whole panels of {line} elements"
 
 
 def panel_swizzle(instruction: MatrixInstruction) -> Swizzle:
@@ -130,21 +80,16 @@ def beside_rows(view: KernelView, match: Match, plan: Plan) -> list[str]:
     return [i.name for i in view.loops if i.name not in sides and plan.tile(i.name, 0, i.range) > 1]
 
 
-def _nested_sizes(view: KernelView, match: Match, plan: Plan) -> Iterator[tuple[str, int, int]]:
-    """(loop, iterations, iterations of a part of them) that have to come out even."""
-    sides = {loop: match.instruction.sides[role] for role, loop in match.loops}
-    for loop, extent in view.ranges.items():
-        group, warp, step, last = (plan.tile(loop, number, extent) for number in range(len(LEVELS)))
-        side = sides.get(loop, 1)
-        if loop == dict(match.loops)["k"]:
-            yield loop, step, side
-        elif loop in sides:
-            yield from ((loop, group, warp), (loop, warp, side))
-        elif group > 1:
-            yield loop, group, warp
-        else:
-            yield loop, 1, step
-        yield from ((loop, last, side), (loop, side, last))
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A step of the reduction: the iteration of each loop around the steps, and its number among these."""
+
+    outer: Mapping[str, Affine]
+    step: Affine
+
+
+Move = Callable[[Moment, Ranges], Iterator[Stage]]
+"""Part of the copies of a step, in loops that are known to be in narrower intervals."""
 
 
 @dataclass(frozen=True)
@@ -205,8 +150,22 @@ class TensorTile:
 
     @property
     def ahead(self) -> int:
-        """Steps that are under way while one is computed."""
-        return min(s.versions for s in self.staged.values()) - 1 - self._behind
+        """Steps that are under way while one is computed, of this round of the outer loops or of later ones."""
+        return min(self._versions - 1 - self._behind, self.steps * self._rounds)
+
+    @property
+    def _versions(self) -> int:
+        return min(s.versions for s in self.staged.values())
+
+    @cached_property
+    def through(self) -> bool:
+        """Factors go through registers: these are fetched a step before they are put into local memory."""
+        return self._team and any(s.unit == "REG" and s.operand in self.staged for s in self.plan.stagings)
+
+    @property
+    def _rounds(self) -> int:
+        """Times that the steps are gone through."""
+        return prod(i.range for i in self.outer)
 
     @property
     def _behind(self) -> int:
@@ -214,8 +173,9 @@ class TensorTile:
 
         One, where the copies of a step less under way still come in time: steps are many, and take long.
         """
-        spared = min(s.versions for s in self.staged.values()) > SPARED
-        return int(self._team and spared and self.steps >= MANY_STEPS and prod(self.group.values()) >= LONG_STEP)
+        spared = self._versions > (2 if self.through else SPARED)
+        many = self.steps * self._rounds >= MANY_STEPS
+        return int(self._team and spared and many and prod(self.group.values()) >= LONG_STEP)
 
     # --- loops ------------------------------------------------------------------------------------------
 
@@ -271,24 +231,28 @@ class TensorTile:
     # --- buffers ----------------------------------------------------------------------------------------
 
     def copies(self, step: Affine) -> tuple[GroupCopy, ...]:
-        """The copies of the operands' boxes of one step."""
-        factors = (n for n in (self.match.left, self.match.right) if n not in self.held)
-        return tuple(self._copy(self.match.main.use(n), step) for n in factors)
+        """The copies of the operands' boxes of one step of this round."""
+        return self._copies(self._now(step), {})
 
-    def _copy(self, use: Use, step: Affine) -> GroupCopy:
-        depth = self.loops["k"]
-        values = {i.name: Affine.var(f"{i.name}_o") for i in self.match.main.loops} | self.corner()
+    def _copies(self, moment: Moment, spans: Ranges) -> tuple[GroupCopy, ...]:
+        factors = (n for n in (self.match.left, self.match.right) if n not in self.held)
+        return tuple(self._copy(self.match.main.use(n), moment, spans) for n in factors)
+
+    def _copy(self, use: Use, moment: Moment, spans: Ranges) -> GroupCopy:
+        depth, step = self.loops["k"], moment.step
+        values = {n.removesuffix("_o"): at for n, at in moment.outer.items()} | self.corner()
         values[depth] = step * self.deep + Affine.var(in_tile(depth))
         inside = {in_tile(depth): self.deep}
         for n in self.warp:
             values[n] += Affine.var(in_tile(n))
             inside[in_tile(n)] = self.group[n]
-        around = {i.name: (0, i.range - 1) for i in (*self.grid, *self.outer)} | {self._step: (0, self.steps - 1)}
+        around = {i.name: (0, i.range - 1) for i in (*self.grid, *self.outer)}
+        around |= {self._step: (0, self.steps - 1), **spans}
         forms = tuple(f.substitute(values) for f in use.forms)
         names = {"local": f"{use.name}_local", "held": f"{use.name}_held"}
         source, items = self.view.type_of(use.buffer), Items((*self.warps, *LANE_INDEXES))
-        limits = tuple(self._wanted(use, forms, step))
-        return group_copy(use, forms, source, self.staged[use.buffer], inside, around, items, names, limits)
+        limits, staging = tuple(self._wanted(use, forms, step)), self.staged[use.buffer]
+        return group_copy(use, forms, source, staging, inside, around, items, names, limits, turned=self.through)
 
     def _wanted(self, use: Use, forms: tuple[Affine, ...], step: Affine) -> Iterator[Limit]:
         """What a copy brings of an operand: what the constraints name, and no products behind the last one."""
@@ -325,48 +289,117 @@ class TensorTile:
         body: list[Node] = []
         for stage in self.view.stages:
             body += self._reduced() if stage is self.match.main else [self._beside(stage)]
-        warps = Nest(f"{self.view.name}_warps", self.warps, tuple(body), allocs=tuple(self.sums.values()))
+        held = tuple(TeamCopy(c).held for c in self.boxes) if self.through else ()
+        warps = Nest(f"{self.view.name}_warps", self.warps, tuple(body), allocs=(*self.sums.values(), *held))
         return Nest(self.view.name, self.grid, (warps,), allocs=tuple(c.local for c in self.boxes))
 
     def _reduced(self) -> Iterator[Node]:
-        """The whole reduction."""
+        """The whole reduction, copies running ahead of the products from one round of the outer loops into the next."""
+        yield from self._prologue()
         if not self.outer:
-            yield from self._pipeline()
+            yield from self._round()
             return
-        # The next iteration may not write what others still read.
-        yield Nest(f"{self.view.name}_outer", self.outer, (*self._pipeline(), Sync()))
+        yield Nest(f"{self.view.name}_outer", self.outer, tuple(self._round()))
+        yield from self._finished(0) if self._behind else ()
 
-    def _pipeline(self) -> Iterator[Node]:
-        """All steps, copies running ahead of the products."""
-        wait = Wait(0, self.ahead - 1)
-        for step in range(min(self.ahead, self.steps)):
+    def _prologue(self) -> Iterator[Node]:
+        """What is under way before the first step."""
+        for number in range(-self._reach, 0):
+            started: list[Stage] = []
+            for distance, move in self._moves:
+                if 0 <= number + distance < self.steps * self._rounds:
+                    at, step = divmod(number + distance, self.steps)
+                    started += move(Moment(self._digits(at), Affine((), step)), {})
             # A wait closes the batch of copies before it.
-            yield from (*([wait] if step else []), Nest(f"copy_step_{step}", (), self._started(Affine((), step))))
-        loop = self.steps - self.ahead
-        if loop > 0:
-            index, step = Index(self._step, loop, order=Order.ORDERED), Affine.var(self._step)
-            products = self._first(step), *self._started(step + self.ahead), *self._rest(step)
-            yield Nest(f"{self.view.name}_steps", (index,), (wait, Sync(), *products))
-        for number in range(max(loop, 0), self.steps):
-            whole = self.multiply(Affine((), number), 0, self.slices)
-            last = number == self.steps - 1
             yield from (
-                wait,
-                Sync(),
-                Nest(f"step_{number}", (), (whole,)),
-                *self._finished(0 if last else self._behind),
+                *(self._due if number > -self._reach else ()),
+                Nest(f"copy_step_{number + self._reach}", (), tuple(started)),
             )
 
-    def _started(self, step: Affine) -> tuple[Stage, ...]:
-        return tuple(c.ahead(step, LANE_INDEXES) for c in self.copies(step))
+    @property
+    def _moves(self) -> tuple[tuple[int, Move], ...]:
+        """What is done for later steps, and how many steps ahead of them."""
+        return ((1, self._put), (2, self._fetch)) if self.through else ((self.ahead, self._ahead),)
+
+    @property
+    def _reach(self) -> int:
+        """Steps ahead of which something is done for them."""
+        return max(distance for distance, _ in self._moves)
+
+    def _ahead(self, moment: Moment, spans: Ranges) -> Iterator[Stage]:
+        """The copies of a step; `spans` are intervals of loops around them that are known to be narrower."""
+        return (c.ahead(self._number(moment), LANE_INDEXES) for c in self._copies(moment, spans))
+
+    def _fetch(self, moment: Moment, spans: Ranges) -> Iterator[Stage]:
+        return (stage for c in self._copies(moment, spans) for stage in TeamCopy(c).fetch())
+
+    def _put(self, moment: Moment, spans: Ranges) -> Iterator[Stage]:
+        return (TeamCopy(c).put(self._number(moment)) for c in self._copies(moment, spans))
+
+    def _digits(self, number: int) -> dict[str, Affine]:
+        """The iterations of the outer loops in a round."""
+        found: dict[str, Affine] = {}
+        for loop in reversed(self.outer):
+            number, digit = divmod(number, loop.range)
+            found[loop.name] = Affine((), digit)
+        return found
+
+    @property
+    def _due(self) -> tuple[Wait, ...]:
+        """The copies of the step that is due are there."""
+        return () if self.through else (Wait(0, self.ahead - 1),)
+
+    def _round(self) -> Iterator[Node]:
+        """The steps of one round; beside the last ones goes what is done for the first steps of later rounds."""
+        loop = max(0, self.steps - self._reach)
+        if loop:
+            index, step = Index(self._step, loop, order=Order.ORDERED), Affine.var(self._step)
+            started = (s for distance, move in self._moves for s in move(self._now(step + distance), {}))
+            products = self._first(step), *started, *self._rest(step, self._behind)
+            yield Nest(f"{self.view.name}_steps", (index,), (*self._due, Sync(), *products))
+        for number in range(loop, self.steps):
+            last = number == self.steps - 1 and not self.outer
+            later = (s for distance, move in self._moves for s in self._later(move, number + distance))
+            yield from self._last(Affine((), number), tuple(later), 0 if last else self._behind)
+
+    def _last(self, step: Affine, started: tuple[Stage, ...], behind: int) -> Iterator[Node]:
+        """One of the last steps of a round, and what is started beside it."""
+        number, whole = step.const, self.multiply(step, 0, self.slices)
+        products = (self._first(step), *started, *self._rest(step, behind))
+        alone = (Nest(f"step_{number}", (), (whole,)), *self._finished(behind))
+        yield from (*self._due, Sync(), *(products if started else alone))
+
+    def _later(self, move: Move, number: int) -> Iterator[Stage]:
+        """What is done for a step of this round or, where there is one, of a later one."""
+        rounds, step = divmod(number, self.steps)
+        if move == self._put:  # the same wherever the step is, and of no consequence behind the last one
+            yield from move(self._now(Affine((), number)), {}) if self.outer or not rounds else ()
+            return
+        for outer, spans in _advanced(self.outer, rounds):
+            limits = ((Affine.var(n) - low, Affine.var(n, -1) + high) for n, (low, high) in spans.items())
+            around = {i.name: (0, i.range - 1) for i in self.outer}
+            where = tuple(f for pair in limits for f in pair if f.bounds(around)[0] < 0)
+            for stage in move(Moment(outer, Affine((), step)), spans):
+                yield replace(stage, constraints=(*stage.constraints, *where))
+
+    def _now(self, step: Affine) -> Moment:
+        """A step of this round."""
+        return Moment({i.name: Affine.var(i.name) for i in self.outer}, step)
+
+    def _number(self, moment: Moment) -> Affine:
+        """The number of a step among those of all rounds."""
+        number = Affine()
+        for loop in self.outer:
+            number = number * loop.range + moment.outer[loop.name]
+        return number * self.steps + moment.step
 
     def _first(self, step: Affine) -> Nest:
         """The products in front of the next copies: the first loads do not wait behind these, and a team's go on meanwhile."""
         return self.multiply(step, 0, self.slices if self._team else 1)
 
-    def _rest(self, step: Affine) -> tuple[Nest | Wait, ...]:
+    def _rest(self, step: Affine, behind: int) -> tuple[Nest | Wait, ...]:
         if self._team:
-            return self._finished(self._behind)
+            return self._finished(behind)
         return (self.multiply(step, 1, self.slices - 1),) if self.slices > 1 else ()
 
     @property
@@ -384,7 +417,10 @@ class TensorTile:
         depth = in_tile(self.loops["k"])
         values = self.within_group()
         values = {in_tile(n): form for n, form in values.items()} | {depth: Affine.var(depth) + first * sides["k"]}
-        moved = {c.use.name: replace(c.use, buffer=c.local.into, forms=c.inside(step)) for c in self.boxes}
+        moved = {
+            c.use.name: replace(c.use, buffer=c.local.into, forms=c.inside(self._number(self._now(step))))
+            for c in self.boxes
+        }
         moved |= {n: self._kept(n) for n in self.held}
         uses = tuple(moved[u.name].substitute(values) if u.name in moved else u for u in self.match.main.uses)
         loops = (*(Index(in_tile(n), size) for n, size in self.warp.items()), Index(depth, count * sides["k"]))
@@ -412,6 +448,20 @@ class TensorTile:
         moved = replace(moved, constraints=moved.constraints + limits)
         *beside, rows, columns = (Index(in_tile(n), size) for n, size in self.warp.items())
         return on_fragments(moved, self.match.instruction, tuple(beside), rows, columns, set(self.sums))
+
+
+def _advanced(loops: tuple[Index, ...], count: int) -> Iterator[tuple[dict[str, Affine], dict[str, tuple[int, int]]]]:
+    """The loops' iterations so many rounds later, and the intervals of those now from which these are as the forms say."""
+    if not loops:
+        yield from [({}, {})] if count == 0 else []
+        return
+    *outer, loop = loops
+    for carry in range(count // loop.range, -(-count // loop.range) + 1):
+        by = count - carry * loop.range
+        span = max(0, -by), min(loop.range - 1, loop.range - 1 - by)
+        if span[0] <= span[1]:
+            for values, spans in _advanced(tuple(outer), carry):
+                yield {**values, loop.name: Affine.var(loop.name) + by}, {**spans, loop.name: span}
 
 
 def in_tile(loop: str) -> str:

@@ -22,7 +22,8 @@ from tile_opt.plan.panels import copied_before
 from tile_opt.plan.plan import Across, Cover, Plan
 from tile_opt.plan.space.tensor import plans
 from tile_opt.plan.steps.share_reduction import SharedReduction, even_share, share_reduction
-from tile_opt.plan.tensor_tiles import LEVELS, build_tensor_tiles, factors, problems, takes_copies
+from tile_opt.plan.tensor_checks import problems
+from tile_opt.plan.tensor_tiles import LEVELS, build_tensor_tiles, factors, takes_copies
 
 
 @dataclass(frozen=True)
@@ -53,9 +54,11 @@ class TensorTile(SchedulingPass):
         match = instruction and match_of(view, instruction, dict(plan.instruction.loops))
         if not match:
             raise refused(f"{plan.instruction.name!r} does not compute what kernel {view.name!r} does with these loops")
-        if takes_copies(match.instruction) and not factors(match) <= set(copies):
+        rounded = {*copies, *(s.operand for s in plan.stagings if s.unit == "REG")}
+        if takes_copies(match.instruction) and not factors(match) <= rounded:
             raise refused(
-                f"{plan.instruction.name!r} takes factors that were rounded before: stage both in DRAM, above all"
+                f"{plan.instruction.name!r} takes factors that were rounded before: stage both in REG under the serial level,"
+                " or in DRAM above all"
             )
         shared = next((r for r in plan.reductions if r.across is Across.GROUPS), None)
         if shared is None:

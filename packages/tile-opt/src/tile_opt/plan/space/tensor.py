@@ -18,14 +18,16 @@ from tile_opt.plan.tensor_tiles import takes_copies
 
 
 def plans(view: KernelView, target: Target, *, faster: bool = False) -> Iterator[Plan]:
-    """Plans by teams of sub-groups, if any fit, else by single ones or by teams on copies; best first.
+    """Plans by teams of sub-groups, if any fit; by single ones or by teams on copies, too, if those have to round; best first.
 
     None where precision is not to be reduced. With `faster` only those that are predicted to take less than the best plan
     of `gpu_tiles`.
     """
     if not target.options.reduced_precision or target.machine.subgroup != LANES:
         return
-    found = list(_tiles(view, target, team=True)) or [*_tiles(view, target, team=False), *_copied(view, target)]
+    teams = list(_tiles(view, target, team=True))
+    others = (*_tiles(view, target, team=False), *_copied(view, target)) if all(t.through for t in teams) else ()
+    found = [*teams, *others]
     exact = forecast(view, target) if faster and found else None
     ranked = sorted(found, key=lambda tile: tile.seconds)
     yield from (tile.plan() for tile in ranked if exact is None or tile.seconds < exact)
@@ -41,8 +43,7 @@ def _tiles(view: KernelView, target: Target, *, team: bool) -> Iterator[Tile | S
     found = [
         t
         for m in _matches(view, target, team=team)
-        if not takes_copies(m.instruction)
-        for t in tiles_of(view, m, target)
+        for t in tiles_of(view, m, target, through=takes_copies(m.instruction))
     ]
     yield from (*found, *shared(view, found)) if found else ()
 

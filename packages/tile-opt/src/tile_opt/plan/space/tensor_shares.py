@@ -36,6 +36,11 @@ class Shared:
         moved = self.parts.buffer.type.nbytes * (1 / memory.write + 1 / memory.read) / 1e9
         return self.tile.seconds + moved / BANDWIDTH + machine.launch.kernel
 
+    @property
+    def through(self) -> bool:
+        """Factors go through registers."""
+        return self.tile.through
+
     def plan(self) -> Plan:
         """The plan of the kernel that is not shared yet."""
         inner, shares = self.tile.plan(), self.parts.shares
@@ -52,8 +57,12 @@ class Shared:
 
 
 def shared(view: KernelView, found: Sequence[Tile]) -> Iterator[Shared]:
-    """Ways to give all cores work where the tile that is best alone, and the largest one, have too few groups."""
-    alone, largest = min(found, key=lambda t: t.seconds), max(found, key=lambda t: prod(t.group.values()))
+    """Ways to give all cores work where the tile that is best alone, and the best of the largest, have too few groups.
+
+    Of a large tile that has few groups alone, its share of the instruction's rate while they run says which is best.
+    """
+    alone = min(found, key=lambda t: t.seconds)
+    largest = max(found, key=lambda t: (prod(t.group.values()), t.share / t.groups))
     yield from _spread(view, alone)
     if largest is not alone:
         yield from _spread(view, largest)
@@ -76,6 +85,6 @@ def _tiles(view: KernelView, best: Tile, loop: str, size: int, ways: int) -> Ite
     parts = share_reduction(view, best.match.main, loop, size)
     for match in matches(parts.partial, best.instruction):
         if match.loops == best.match.loops:
-            for tile in tiles_of(parts.partial, match, best.target):
+            for tile in tiles_of(parts.partial, match, best.target, through=best.through):
                 if prod(tile.group.values()) == prod(best.group.values()):
                     yield Shared(tile, loop, ways, parts)

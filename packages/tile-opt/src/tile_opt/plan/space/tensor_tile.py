@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 from math import gcd, prod
 
 from tile_ir.frozen import replace
@@ -24,11 +25,15 @@ from tile_opt.plan.banks import BANK_BYTES, COPY_BYTES, bank_conflicts, padding
 from tile_opt.plan.local import team_local_bytes
 from tile_opt.plan.plan import Across, Cover, Edge, Instruction, Level, Plan, Reduction, Staging
 from tile_opt.plan.steps.group_copy import GroupCopy, local_type, order_of
-from tile_opt.plan.tensor_tiles import TensorTile, panel_swizzle, problems
+from tile_opt.plan.tensor_checks import problems
+from tile_opt.plan.tensor_tiles import TensorTile, panel_swizzle
 
 TEAMS = (2, 1)
 """Teams of sub-groups in a group."""
-TEAM_VERSIONS = 4
+TEAM_VERSIONS, THROUGH_VERSIONS = 4, 3
+"""Steps of teams in local memory: of what is copied there, and of what is put there out of registers."""
+PUT = 0.3
+"""Share of the time of putting factors into local memory that is not beside products."""
 AHEAD = 0.5
 """Share of the time that loads take from the last cache which copies ahead take, 16 bytes at once and past the first one."""
 TEAM_WAITS = 150
@@ -49,10 +54,10 @@ ALONE = 0.5
 """Share of its rate that a core keeps, about, with the fewest groups that hide nothing of each other's waits."""
 
 
-def tiles_of(view: KernelView, match: Match, target: Target) -> Iterator[Tile]:
-    """Every tile that the target holds."""
+def tiles_of(view: KernelView, match: Match, target: Target, *, through: bool = False) -> Iterator[Tile]:
+    """Every tile that the target holds; factors of teams may go through registers."""
     if match.instruction.team > 1:
-        yield from _team_tiles(view, match, target)
+        yield from _team_tiles(view, match, target, through)
         return
     depth = view.ranges[dict(match.loops)["k"]]
     side = match.instruction.sides["k"]
@@ -65,16 +70,26 @@ def tiles_of(view: KernelView, match: Match, target: Target) -> Iterator[Tile]:
                 yield tile
 
 
-def _team_tiles(view: KernelView, match: Match, target: Target) -> Iterator[Tile]:
+def _team_tiles(view: KernelView, match: Match, target: Target, through: bool) -> Iterator[Tile]:
     """Every tile of teams of sub-groups, each of which has one instruction's rows of all columns."""
-    deep = PANEL_BYTES // match.instruction.a.dtype.bytes
-    for teams in TEAMS:
+    for deep, teams in product(_depths(view, match), TEAMS):
         for other in (None, *_beside(view, match)):
             warps = teams * match.instruction.team, 1
-            tile = Tile(view, match, target, 1, 1, deep, other, warps)
+            tile = Tile(view, match, target, 1, 1, deep, other, warps, through)
             fits = tile.fits and tile.versions >= 2 and prod(warps) * LANES <= target.settings.threads
             if fits and not next(problems(view, match, tile.plan()), None):
                 yield tile
+
+
+def _depths(view: KernelView, match: Match) -> Iterator[int]:
+    """Iterations of a team's steps: of a whole panel, and the most of those with the least of them behind the end."""
+    extent, line = view.ranges[dict(match.loops)["k"]], PANEL_BYTES // match.instruction.a.dtype.bytes
+    yield line
+    fitting = min(
+        range(match.instruction.sides["k"], line + 1, match.instruction.sides["k"]), key=lambda n: (-extent % n, -n)
+    )
+    if fitting < line:
+        yield fitting
 
 
 def _beside(view: KernelView, match: Match) -> Iterator[str]:
@@ -104,6 +119,8 @@ class Tile:
     beside: str | None = None
     warps: tuple[int, int] = WARPS
     """Sub-groups along rows and columns."""
+    through: bool = False
+    """Factors go through registers into local memory, which round and turn them."""
 
     @property
     def instruction(self) -> MatrixInstruction:
@@ -158,10 +175,16 @@ class Tile:
         columns = self.group[self.loops["n"]]
         rows = prod(self.group.values()) // columns
         sizes = (max(n * (self.deep + unit), self.deep * (n + 2 * unit)) for n in (rows, columns))
-        steps = -(-self.view.ranges[self.loops["k"]] // self.deep)
+        steps = -(-self.view.ranges[self.loops["k"]] // self.deep) * self._rounds
         if self.instruction.team > 1:
-            return min(TEAM_VERSIONS, self.local // (width * self.deep * (rows + columns)), steps + 1)
+            most = THROUGH_VERSIONS if self.through else TEAM_VERSIONS
+            return min(most, self.local // (width * self.deep * (rows + columns)), steps + 1)
         return min(MOST_VERSIONS, self.local // (width * sum(sizes)), steps + 1)
+
+    @property
+    def _rounds(self) -> int:
+        """Times that the steps are gone through."""
+        return prod(i.range for i in self.match.main.loops if i.name != self.loops["k"])
 
     @property
     def local(self) -> int:
@@ -230,21 +253,37 @@ class Tile:
         products = slices * self.tall * self.wide / self._per_cycle
         loaded = slices * (self.tall * m + self.wide * n) * k * self.instruction.a.dtype.bytes
         if self.instruction.team > 1:
-            return products / (products + TEAM_WAITS / self.resident)
+            return products / (products + (TEAM_WAITS + self._puts) / self.resident)
         waits = 2 * machine.launch.barrier + self._narrow_copies
         return products / (products + loaded / (local.banks * local.bank_bytes) + waits)
 
+    @property
+    def _puts(self) -> float:
+        """Cycles of a step in which nothing is multiplied while factors are put into local memory out of registers."""
+        local = self.target.machine.local or LocalMemory()
+        moved = self._held * prod(self.warps) * LANES * self.instruction.a.dtype.bytes
+        return PUT * moved / (local.banks * local.bank_bytes) if self.through else 0.0
+
+    @property
+    def _held(self) -> int:
+        """Elements of a step that an item has in registers on their way to local memory."""
+        columns = self.group[self.loops["n"]]
+        return self.deep * (columns + prod(self.group.values()) // columns) // (prod(self.warps) * LANES)
+
     @cached_property
     def _starts(self) -> float:
-        """Times longer because the first steps of every round of the outer reductions wait for their operands."""
+        """Times longer because steps wait for their operands: too few steps under way cover what loads take.
+
+        Those through registers are one ahead; others are enough where rounds of the outer reductions are not short.
+        """
         machine = self.target.machine
-        depth, k = self.loops["k"], self.instruction.sides["k"]
-        rounds = prod(i.range for i in self.match.main.loops if i.name != depth)
-        if rounds == 1:
+        if self._rounds == 1 and not self.through:
             return 1.0
-        steps = -(-self.view.ranges[depth] // self.deep)
-        products = prod(self.warps) * self.deep // k * self.tall * self.wide / self._per_cycle
-        return 1 + machine.memory.latency * machine.clock_ghz / (steps * products / self.rate * self.resident)
+        slices = prod(self.warps) * self.deep // self.instruction.sides["k"]
+        products = slices * self.tall * self.wide / self._per_cycle / self.rate
+        together = min(self.resident, -(-self.groups // max(1, self.target.settings.cores)))
+        steps = 1 if self.through else self.versions - 1
+        return max(1.0, machine.memory.latency * machine.clock_ghz / (steps * products * together))
 
     @cached_property
     def _narrow_copies(self) -> float:
@@ -269,6 +308,7 @@ class Tile:
         local = MANY
         if self.instruction.team > 1:
             each = c * self.instruction.sides["n"] // self.instruction.c.sizes[1] + OWN_REGISTERS + ADDRESSES
+            each += self._held if self.through else 0
             bytes_ = self.instruction.a.dtype.bytes * self.deep * self.versions
             columns = self.group[self.loops["n"]]
             local = self.local // (bytes_ * (columns + prod(self.group.values()) // columns))
@@ -297,6 +337,7 @@ class Tile:
             Staging(buffer, 2, "LOCAL", self._order(buffer, used), Scope.GROUP, versions=self.versions)
             for buffer in dict.fromkeys(u.buffer for u in used)
         )
+        stagings += tuple(Staging(s.operand, 2, "REG") for s in stagings if self.through)
         reductions = tuple(Reduction(i.name, Across.SERIAL) for i in self.match.main.loops)
         sizes = self.group | {k: self.deep}
         edges = tuple((loop, Edge.PAD) for loop, size in sizes.items() if self.view.ranges[loop] % size)
@@ -316,13 +357,15 @@ class Tile:
             for n in f.names
             if n in loops
         }
-        return tuple(sorted(apart, key=lambda n: -apart[n]))
+        last = self.loops["k"] if self.through else None
+        return tuple(sorted(apart, key=lambda n: (n == last, -apart[n])))
 
     def _padded(self, plan: Plan) -> Iterator[Staging]:
         """The stagings, each with a pitch that keeps the lanes of a load on different banks."""
         collective = "MatrixLoad" in self.target.nodes and self.instruction.a.dtype.bytes == 2
         if self.instruction.team > 1:
-            yield from (replace(s, swizzle=panel_swizzle(self.instruction)) for s in plan.stagings)
+            swizzle = panel_swizzle(self.instruction)
+            yield from (replace(s, swizzle=swizzle) if s.unit == "LOCAL" else s for s in plan.stagings)
             return
         boxes = TensorTile(self.view, self.match, plan).boxes
         for staging in plan.stagings:

@@ -33,7 +33,18 @@ from tile_ir.stripe.nodes import (
 from tile_opt.kernel.view import Stage, Use, as_forms
 from tile_opt.plan.banks import BANK_BYTES, bank_conflicts
 from tile_opt.plan.plan import Staging
-from tile_opt.plan.staging import Box, CopyPlan, Run, box_of, copy_plan, global_subscripts, in_pieces, negated, pieces
+from tile_opt.plan.staging import (
+    TURNED,
+    Box,
+    CopyPlan,
+    Run,
+    box_of,
+    copy_plan,
+    global_subscripts,
+    in_pieces,
+    negated,
+    pieces,
+)
 from tile_opt.plan.tree import GROUP_MEMORY, REGISTER
 
 Ranges = Mapping[str, tuple[int, int]]
@@ -185,17 +196,21 @@ def group_copy(
     items: Items,
     names: Mapping[str, str],
     wanted: Sequence[Limit] = (),
+    *,
+    turned: bool = False,
 ) -> GroupCopy:
     """The copy of what `use` touches at `forms` while the loops `inner` run, at any point of the loops `around`.
 
     `names` are those of the local copy and of the registers that hold an item's share. Only elements that are `wanted`
-    are fetched.
+    are fetched. With `turned` an item has several neighbours of the rows in local memory, even where they are none in the
+    buffer.
     """
     box = box_of(forms, inner)
-    contiguous = _closest(box, source)
-    plan, limits = _within(use, box, source, contiguous, around, items, wanted)
+    contiguous, order = _closest(box, source), order_of(use, staging)
+    row = order[-1] if turned and order[-1] != contiguous and box.extents[order[-1]] % TURNED == 0 else None
+    plan, limits = _within(use, box, source, contiguous, around, items, wanted, row)
     dtype = DType(staging.dtype) if staging.dtype else source.dtype
-    type = arranged(local_type(box.extents, order_of(use, staging), dtype, staging.pad), staging.swizzle)
+    type = arranged(local_type(box.extents, order, dtype, staging.pad), staging.swizzle)
     local = replace(_alloc(names["local"], type), versions=staging.versions)
     sizes = tuple(i.range for i in plan.loops)
     held = TensorType.row_major(source.dtype, sizes, align=16)
@@ -205,23 +220,30 @@ def group_copy(
 
 
 def _within(
-    use: Use, box: Box, source: TensorType, contiguous: int, around: Ranges, items: Items, wanted: Sequence[Limit]
+    use: Use,
+    box: Box,
+    source: TensorType,
+    contiguous: int,
+    around: Ranges,
+    items: Items,
+    wanted: Sequence[Limit],
+    turned: int | None,
 ) -> tuple[CopyPlan, tuple[Quasi, ...]]:
     """The copy by the widest pieces that lie inside the buffer or outside, never half of each; and its limits."""
     widths = (n for n in pieces(source.dtype.bytes) if in_pieces(box, source, contiguous, n))
     for lanes in widths:
-        plan = _plan(use, box, contiguous, items, lanes)
+        plan = _plan(use, box, contiguous, items, lanes, turned)
         limits = _limits(box, plan, contiguous, source, around, wanted)
         whole = all(w.between(lanes) for w in wanted if w.dim == contiguous)
         if whole and (not limits or source.sizes[contiguous] % lanes == 0):
             return plan, limits
-    plan = _plan(use, box, contiguous, items, 1)
+    plan = _plan(use, box, contiguous, items, 1, turned)
     return plan, _limits(box, plan, contiguous, source, around, wanted)
 
 
-def _plan(use: Use, box: Box, contiguous: int, items: Items, lanes: int) -> CopyPlan:
+def _plan(use: Use, box: Box, contiguous: int, items: Items, lanes: int, turned: int | None) -> CopyPlan:
     """The copy in which an item has the least to do."""
-    made = (copy_plan(f"{use.name}_c", box, contiguous, lanes, runs) for runs in items.cuts())
+    made = (copy_plan(f"{use.name}_c", box, contiguous, lanes, runs, turned) for runs in items.cuts())
     return min(made, key=lambda plan: prod(i.range for i in plan.loops))
 
 

@@ -1,0 +1,103 @@
+"""Factors of teams of sub-groups that go through registers: rounded and turned there; rounds of sums that follow without a stop."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+from tensor_support import (
+    Array,
+    Sample,
+    bound,
+    inputs_of,
+    matmul,
+    near,
+    optimize_given,
+    run_kernels,
+    scheduled,
+    tf32,
+    view_of,
+)
+from test_tensor_copied import ONLY_TEAMS, roundings
+from tile_ir.diagnostics import TilePlanError
+from tile_ir.dtype import DType
+from tile_ir.stripe import interpret
+from tile_ir.stripe.nodes import Program
+from tile_ir.stripe.parser import parse_program
+from tile_ir.stripe.printer import print_program
+from tile_opt.passes.base import kernels_of
+from tile_opt.passes.kernels.tensor_tile import TensorTile
+from tile_opt.plan.plan import Plan
+from tile_opt.plan.text import parse_plans, print_plans
+
+BF16, F32 = DType.BFLOAT16, DType.FLOAT32
+
+
+def plan_for(sample: Sample) -> Plan:
+    return next(TensorTile().candidates(view_of(sample, ONLY_TEAMS), ONLY_TEAMS))
+
+
+def agrees(sample: Sample, rounding: bool) -> Program:
+    """One kernel, right on both interpreters; the one of kernels rounds."""
+    inputs = inputs_of(sample.program)
+    stripe = scheduled(sample.program, ONLY_TEAMS)
+    assert len(list(kernels_of(stripe))) == 1 and (roundings(stripe) > 0) is rounding
+    (name,) = stripe.outputs
+    near(interpret.run(stripe, inputs)[name], sample, inputs, lambda x: x.astype(np.float64), 1e-6)
+    near(run_kernels(stripe, ONLY_TEAMS, inputs), sample, inputs, tf32, 1e-6)
+    text = print_program(stripe)
+    assert print_program(parse_program(text)) == text
+    return stripe
+
+
+@pytest.mark.parametrize(("layout", "m", "n", "k"), [("tt", 61, 32, 35), ("tn", 64, 32, 40)])
+def test_float32_is_rounded_and_turned_on_its_way(layout: str, m: int, n: int, k: int) -> None:
+    """Rows that begin anywhere, too, and zeros behind the end of the sum."""
+    agrees(matmul(layout, F32, m, n, k), rounding=True)
+
+
+@pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
+def test_rows_in_local_memory_run_along_the_depth(layout: str) -> None:
+    plan = plan_for(matmul(layout, F32, 72, 40, 68))
+    assert plan.instruction is not None and plan.instruction.name.endswith("k8_tf32")
+    assert {s.operand: s.order[-1] for s in plan.stagings if s.unit == "LOCAL"} == {"A": "k", "B": "k"}
+    assert {s.operand for s in plan.stagings if s.unit == "REG"} == {"A", "B"}
+    text = print_plans({"kernel_0": plan})
+    assert dict(parse_plans(text)) == {"kernel_0": plan}
+
+
+def test_both_factors_go_through_registers_or_none() -> None:
+    sample = matmul("nt", F32, 64, 32, 64)
+    text = print_plans({"kernel_0": plan_for(sample)})
+    line = next(line for line in text.splitlines() if "stage A in REG" in line)
+    with pytest.raises(TilePlanError, match="rounded before"):
+        optimize_given(sample, ONLY_TEAMS, text.replace(line + "\n", ""))
+
+
+def gradient(dtype: DType, n: int, x: int, y: int) -> Sample:
+    """Of weights of two taps: a sum over images and pixels, of which no loop is as long as a panel."""
+    source = """function (D[N, X, Y, C], E[N, X, Y, O]) -> (R) {
+        R[u, c, o : 2, C, O] = +(D[n, x + u - 1, y, c] * E[n, x, y, o]); }"""
+
+    def operands(given: Mapping[str, Array]) -> tuple[Array, Array]:
+        data = np.pad(given["D"].astype(np.float32), ((0, 0), (1, 0), (0, 0), (0, 0)))
+        taps = np.stack([data[:, u : u + x].reshape(-1, 64).T for u in range(2)])
+        return taps, given["E"].astype(np.float32).reshape(-1, 32)
+
+    return Sample(bound(source, dtype, D=(n, x, y, 64), E=(n, x, y, 32)), operands)
+
+
+@pytest.mark.parametrize(("dtype", "x", "y"), [(BF16, 2, 2), (F32, 2, 2)])
+def test_copies_run_ahead_of_several_rounds(dtype: DType, x: int, y: int) -> None:
+    """A step of all images is a round, for each pixel: those under way are of this row, or of the next one."""
+    sample = gradient(dtype, 16, x, y)
+    plan = plan_for(sample)
+    assert plan.tile("n", 2, 16) == {BF16: 16, F32: 32}[dtype]  # rows along the depth are whole panels
+    agrees(sample, rounding=dtype is F32)
+
+
+def test_rounds_need_no_barrier_between_them() -> None:
+    """One in front of each step's products, and none behind a round."""
+    text = print_program(scheduled(gradient(BF16, 16, 3, 4).program, ONLY_TEAMS))
+    assert text.count("sync") == text.count("multiply")
