@@ -30,6 +30,8 @@ from tile_opt.passes.base import kernels_of
 from tile_opt.passes.kernels.tensor_tile import TensorTile
 from tile_opt.plan.plan import Plan
 from tile_opt.plan.text import parse_plans, print_plans
+from tile_opt.proof import prove
+from tile_opt.translate import to_stripe
 
 BF16, F32 = DType.BFLOAT16, DType.FLOAT32
 
@@ -39,10 +41,12 @@ def plan_for(sample: Sample) -> Plan:
 
 
 def agrees(sample: Sample, rounding: bool) -> Program:
-    """One kernel, right on both interpreters; the one of kernels rounds."""
+    """One kernel, proved, and right on both interpreters; the one of kernels rounds."""
     inputs = inputs_of(sample.program)
     stripe = scheduled(sample.program, ONLY_TEAMS)
     assert len(list(kernels_of(stripe))) == 1 and (roundings(stripe) > 0) is rounding
+    report = prove(to_stripe(sample.program), stripe, seconds=30)
+    assert "1 proved" in str(report), str(report)
     (name,) = stripe.outputs
     near(interpret.run(stripe, inputs)[name], sample, inputs, lambda x: x.astype(np.float64), 1e-6)
     near(run_kernels(stripe, ONLY_TEAMS, inputs), sample, inputs, tf32, 1e-6)

@@ -431,5 +431,5 @@ def _transfer(task: Task, dst: View, src: View | None) -> None:
             raise task.error(f"the transfer's view {view.ref.into} reaches outside its buffer or its parent's view")
         boxes.append(tuple(slice(o, e) for o, e in zip(view.origin, ends, strict=True)))
     old = dst.data[boxes[0]]
-    values = np.zeros_like(old) if src is None else src.data[boxes[1]].copy()
+    values = np.zeros_like(old) if src is None else src.data[boxes[1]].reshape(old.shape).copy()
     dst.data[boxes[0]] = numerics.merge(dst.ref.agg, old, values, dst.dtype)

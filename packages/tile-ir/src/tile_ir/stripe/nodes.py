@@ -16,6 +16,7 @@ passes; removing them all changes no result. The model is that of "PlaidML & Str
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import Enum
 
 from tile_ir.contents import Contents
@@ -321,7 +322,8 @@ class Reduce:
 class Transfer:
     """Copy view `src` to view `dst` on a transfer unit, asynchronously within `group`.
 
-    Where a form of `where` is negative `src` is not touched, and all of `dst` becomes 0.
+    Both have the same sizes, but for dimensions of 1. Where a form of `where` is negative `src` is not touched, and all of
+    `dst` becomes 0.
     """
 
     dst: str
@@ -331,6 +333,12 @@ class Transfer:
     where: tuple[Quasi, ...] = ()
     deps: tuple[int, ...] = ()
     origin: Span | None = None
+
+
+def same_element(at: Sequence[Affine], to: Sequence[int], source: Sequence[int]) -> tuple[Affine, ...]:
+    """Where the source of a transfer has what goes to `at` in its target; both by their sizes."""
+    moving = iter([form for form, size in zip(at, to, strict=True) if size != 1])
+    return tuple(next(moving) if size != 1 else Affine() for size in source)
 
 
 @frozen

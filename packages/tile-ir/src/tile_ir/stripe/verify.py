@@ -363,7 +363,8 @@ def _shapes(statement: Statement, refs: dict[str, Refinement]) -> Iterator[str]:
         case Transfer(dst, src):
             if dst in refs and src in refs:
                 to, from_ = refs[dst].type, refs[src].type
-                if (to.dtype, to.sizes) != (from_.dtype, from_.sizes):
+                longer = [[size for size in t.sizes if size != 1] for t in (to, from_)]
+                if to.dtype is not from_.dtype or longer[0] != longer[1]:
                     yield f"copies {from_.dtype}{from_.sizes} to {to.dtype}{to.sizes}"
         case _:
             pass

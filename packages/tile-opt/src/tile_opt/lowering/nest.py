@@ -454,15 +454,35 @@ class _Run:
             self.nest.copies = True
             start_copy(self.builder, target, source, statement.group, guard)
             return
-        if guard is not None:
-            raise LoweringError("a copy of part of a view is one row, from global into local memory")
-        indexes = tuple(stripe.Index(f"d{d}", size) for d, size in enumerate(target.sizes))
+        context = Context(at.env, at.views, at.lanes, point.axes)
+        if guard is None:
+            self.nest.block(self._copied(statement, target, source), context)
+            return
+        if target.root.home not in (Home.REG, Home.FRAGMENT):
+            raise LoweringError(
+                "a copy of part of a view is one row, from global memory into local memory or registers"
+            )
+        self.nest.block(self._cleared(statement, target), context)
+        with self.builder.nested() as scope:
+            self.nest.block(self._copied(statement, target, source), context)
+        self.builder.branch(scope, guard)
+
+    def _copied(self, statement: stripe.Transfer, target: View, source: View) -> stripe.Block:
+        """Every element, one after the other; what is side by side goes into registers at once."""
+        indexes = _elements(target)
         here = tuple(Affine.var(i.name) for i in indexes)
+        there = stripe.same_element(here, target.sizes, source.sizes)
         refs = (self._element("dst", statement.dst, target, Direction.OUT, here),
-                self._element("src", statement.src, source, Direction.IN, here))  # fmt: skip
+                self._element("src", statement.src, source, Direction.IN, there))  # fmt: skip
         body = (stripe.Load("$copy", "src"), stripe.Store("dst", "$copy"))
-        block = stripe.Block(f"{statement.dst}_copy", indexes, (), (), refs, body)
-        self.nest.block(block, Context(at.env, at.views, at.lanes, point.axes))
+        return stripe.Block(f"{statement.dst}_copy", indexes, (), (), refs, body)
+
+    def _cleared(self, statement: stripe.Transfer, target: View) -> stripe.Block:
+        """Zeros in all of it."""
+        indexes = _elements(target)
+        ref = self._element("dst", statement.dst, target, Direction.OUT, tuple(Affine.var(i.name) for i in indexes))
+        body = (stripe.Const("$zero", 0, target.root.dtype), stripe.Store("dst", "$zero"))
+        return stripe.Block(f"{statement.dst}_clear", indexes, (), (), (ref,), body)
 
     def _where(self, statement: stripe.Transfer, at: Instance) -> Expr | None:
         """What decides whether a transfer touches its source; None when it surely does."""
@@ -476,6 +496,14 @@ class _Run:
     def _element(self, name: str, source: str, view: View, dir: Direction, at: tuple[Affine, ...]) -> stripe.Refinement:
         type = stripe.TensorType(view.root.dtype, tuple(1 for _ in view.sizes), stripe.Layout(view.strides))
         return stripe.Refinement(dir, name, source, at, type)
+
+
+def _elements(target: View) -> tuple[stripe.Index, ...]:
+    """Indexes over a view; in registers positions are known, and the last ones side by side."""
+    if target.root.home not in (Home.REG, Home.FRAGMENT):
+        return tuple(stripe.Index(f"d{d}", size) for d, size in enumerate(target.sizes))
+    *outer, last = (stripe.Index(f"d{d}", size, bind=Bind.UNROLL) for d, size in enumerate(target.sizes))
+    return (*outer, replace(last, bind=Bind.VECTOR, lanes=last.range) if last.range > 1 else last)
 
 
 def _is_straight(scope: Scope) -> bool:

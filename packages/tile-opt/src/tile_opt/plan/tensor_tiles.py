@@ -331,7 +331,7 @@ class TensorTile:
         return (c.ahead(self._number(moment), LANE_INDEXES) for c in self._copies(moment, spans))
 
     def _fetch(self, moment: Moment, spans: Ranges) -> Iterator[Stage]:
-        return (stage for c in self._copies(moment, spans) for stage in TeamCopy(c).fetch())
+        return (TeamCopy(c).fetch() for c in self._copies(moment, spans))
 
     def _put(self, moment: Moment, spans: Ranges) -> Iterator[Stage]:
         return (TeamCopy(c).put(self._number(moment)) for c in self._copies(moment, spans))

@@ -35,6 +35,7 @@ from tile_ir.stripe.nodes import (
     Transfer,
     Wait,
     row_major_strides,
+    same_element,
 )
 from tile_ir.stripe.verify import is_reshape
 from tile_ir.stripe.walk import buffers_written, scalars_behind
@@ -430,12 +431,13 @@ def _at(frame: _Frame, position: int) -> Site:
 
 def _transfer(flat: Flat, frame: _Frame, copy: Transfer, position: int) -> None:
     """The copy where it may read, and zeros where a form is the first that says it may not."""
-    target = frame.views[copy.dst].ref
+    target, source = frame.views[copy.dst].ref, frame.views[copy.src].ref
     there = tuple(form.substitute(frame.values) for form in copy.where)
     inner, at = _boxed(flat, _limited(frame, there), target.type.sizes, position)
-    body = (Load("$x", copy.src, at), Store(copy.dst, "$x", at))
+    there_at = same_element(at, target.type.sizes, source.type.sizes)
+    body = (Load("$x", copy.src, there_at), Store(copy.dst, "$x", at))
     site = _site(flat, inner, body)
-    flat.accesses.append(_access(inner, site, 0, copy.src, at))
+    flat.accesses.append(_access(inner, site, 0, copy.src, there_at))
     flat.accesses.append(_access(inner, site, 1, copy.dst, at, "$x", target.agg))
     for n, form in enumerate(there):
         inner, at = _boxed(flat, _limited(frame, (*there[:n], _negative(form))), target.type.sizes, position)

@@ -6,7 +6,6 @@ every lane for each point of the loops of the copy. What is outside, or not want
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -16,7 +15,6 @@ from tile_ir.matrix import ROUND, TF32_BITS
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import (
     Bind,
-    Const,
     Direction,
     Fragment,
     Index,
@@ -31,7 +29,6 @@ from tile_ir.stripe.nodes import (
 )
 
 from tile_opt.kernel.view import Stage, Use, as_forms
-from tile_opt.plan.staging import global_subscripts
 from tile_opt.plan.steps.fragments import FRAGMENT, LANE, LANE_INDEXES
 from tile_opt.plan.steps.group_copy import GroupCopy
 
@@ -63,19 +60,14 @@ class TeamCopy:
         type = TensorType(self.copy.source.dtype, sizes, layout)
         return replace(self.copy.held, type=type, access=(Affine(),) * len(sizes), loc=FRAGMENT)
 
-    def fetch(self) -> Iterator[Stage]:
+    def fetch(self) -> Stage:
         """Global memory into fragments, which are 0 where nothing is fetched."""
-        source = Use(
-            "src", self.copy.use.buffer, as_forms(global_subscripts(self.copy.box, self.copy.plan)), Direction.IN
-        )
-        held, limits = self._held("dst", Direction.OUT), as_forms(self.copy.limits)
-        idle, name = as_forms(self.copy.plan.constraints), self.copy.use.name
-        if limits:
-            zero = Const("$z", 0.0, self.copy.source.dtype), Store("dst", "$z")
-            yield self._stage(f"clear_{name}", self._loops, idle, (held,), zero)
-        yield self._stage(
-            f"fetch_{name}", self._loops, (*idle, *limits), (source, held), (Load("$x", "src"), Store("dst", "$x"))
-        )
+        ahead = self.copy.ahead(Affine(), LANE_INDEXES)
+        source = next(u for u in ahead.uses if u.reads)
+        first = {i.name: Affine() for i in self.copy.plan.loops if i.bind is Bind.VECTOR}
+        held = self._held("dst", Direction.OUT).substitute(first)
+        extent = (*(1 for _ in held.forms[1:]), self.copy.plan.lanes)
+        return replace(ahead, name=f"fetch_{self.copy.use.name}", uses=(source, replace(held, extent=extent)))
 
     def put(self, step: Affine) -> Stage:
         """Fragments into local memory for a step; float32 is rounded to what a team takes of it."""
