@@ -152,6 +152,18 @@ def test_matrix_product(tile_device: Device, instruction: MatrixInstruction) -> 
     assert_close(got, dealt(instruction.c, exact), dealt(instruction.c, bound), instruction.name)
 
 
+@INSTRUCTIONS
+def test_matrix_product_of_what_is_not_finite(tile_device: Device, instruction: MatrixInstruction) -> None:
+    """Infinities and NaN reach the cells of their row or column, and no others; infinity times zero is NaN."""
+    c, a, b = whole_numbers(instruction, 1)
+    a[0, :, 1, 0], a[0, :, 2, 1], b[0, :, 3, 2], c[:, 5, 4] = np.inf, np.nan, -np.inf, np.inf
+    with np.errstate(invalid="ignore"):
+        want = c + (a[0][..., :, :, None] * b[0][..., None, :, :]).sum(-2)
+    got, want = product(tile_device, instruction, c, a, b), dealt(instruction.c, want)
+    assert np.isinf(want).any() and np.isnan(want).any()
+    np.testing.assert_array_equal(got, want)
+
+
 def cut(values: Array, bits: int) -> Array:
     """float32 without the lowest `bits` bits: with 16, exact in bfloat16 and TF32 both."""
     return (values.astype(np.float32).view(np.uint32) & np.uint32(0xFFFFFFFF << bits & 0xFFFFFFFF)).view(np.float32)
