@@ -14,7 +14,7 @@ from stack import Array, bind, on_device
 from tile_hal.interfaces import Device
 from tile_ir.dtype import DType
 from tile_ir.machine import LocalMemory, Machine, Occupancy
-from tile_ir.matrix import MATRIX_INSTRUCTIONS, WGMMA
+from tile_ir.matrix import MMA, WGMMA
 from tile_ir.program.nodes import TensorType
 from tile_ir.target import Options, PassConfig, Target
 
@@ -36,7 +36,7 @@ LOCAL = 18432
 
 
 def gpu(device: Device) -> Target:
-    """A GPU with matrix instructions that has the device's nodes: what it lacks of them is rewritten."""
+    """A GPU with instructions of one sub-group that has the device's nodes: what it lacks of them is rewritten."""
     able = device.capabilities
     if "Barrier" not in able.nodes or able.max_group_size < ITEMS:
         pytest.skip(f"device has no groups of {ITEMS} work items")
@@ -52,7 +52,7 @@ def gpu(device: Device) -> Target:
     )
     return Target(
         "gpu", hardware, machine=Machine(occupancy=Occupancy()), passes=PASSES, nodes=able.nodes,
-        matrix=tuple(MATRIX_INSTRUCTIONS), options=Options(reduced_precision=True),
+        matrix=tuple(i.name for i in MMA), options=Options(reduced_precision=True),
     )  # fmt: skip
 
 
