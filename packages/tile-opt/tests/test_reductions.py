@@ -68,7 +68,7 @@ def test_chunks_that_no_size_divides_keep_the_meaning(program: Program, masks: b
 
 
 @given(program=reductions(most=500), masks=st.booleans())
-@SETTINGS
+@settings(SETTINGS, max_examples=15)
 def test_long_reductions_run_across_lanes(program: Program, masks: bool) -> None:
     made = scheduled(program, masks, LONG)
     for decision in made.decisions.values():
