@@ -161,3 +161,10 @@ def test_what_no_function_takes_is_refused() -> None:
         tnp.linalg.inv(tile.asarray(V))
     with pytest.raises(ValueError, match="singular values"):
         tnp.linalg.norm(tile.asarray(M), 2, (0, 1))
+
+
+def test_what_is_not_finite_stays_in_its_cells() -> None:
+    """No sum is of products with zeros: infinity times zero is NaN."""
+    cells, weights = np.array([[1, np.inf], [np.nan, 2]], np.float32), np.array([1, 3], np.float32)
+    assert tnp.trace(tile.asarray(cells)).item() == 3
+    assert tnp.average(tile.asarray(cells[0]), weights=tile.asarray(weights)).item() == np.inf

@@ -133,11 +133,11 @@ class Operators:
 
     def var(self, axis: Axes = None, correction: float = 0.0, keepdims: bool = False, *, ddof: float = 0.0) -> Self:
         """The variance over `axis`, or of all; `ddof` is NumPy's name of `correction`."""
-        return _library().var(self, axis=axis, correction=correction or ddof, keepdims=keepdims)
+        return _library().var(self, axis=axis, correction=correction, keepdims=keepdims, ddof=ddof)
 
     def std(self, axis: Axes = None, correction: float = 0.0, keepdims: bool = False, *, ddof: float = 0.0) -> Self:
         """The standard deviation over `axis`, or of all; `ddof` is NumPy's name of `correction`."""
-        return _library().std(self, axis=axis, correction=correction or ddof, keepdims=keepdims)
+        return _library().std(self, axis=axis, correction=correction, keepdims=keepdims, ddof=ddof)
 
     def any(self, axis: Axes = None, keepdims: bool = False) -> Self:
         """Whether one is not zero."""

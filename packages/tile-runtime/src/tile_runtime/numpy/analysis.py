@@ -34,8 +34,8 @@ from tile_runtime.numpy.elementwise import (
     where,
 )
 from tile_runtime.numpy.linear import matmul
-from tile_runtime.numpy.manipulation import concat, diff, expand_dims, flip, indexed, moveaxis, reshape
-from tile_runtime.numpy.operands import Axes, Operand, Result, axes_of, axis_of, called
+from tile_runtime.numpy.manipulation import broadcast_to, concat, diff, expand_dims, flip, indexed, moveaxis, reshape
+from tile_runtime.numpy.operands import Axes, Operand, Result, axes_of, axis_of, called, made
 from tile_runtime.numpy.searching import searchsorted, sort, take
 from tile_runtime.numpy.shaping import atleast_2d, diag, ravel
 from tile_runtime.numpy.statistical import all, cumulative_prod, cumulative_sum, max, mean, min, running, sum
@@ -81,7 +81,7 @@ def average(x: Operand, /, axis: int | None = None, weights: Operand | None = No
     if axis is not None and len(weights.shape) == 1:
         place = axis_of(len(x.shape), axis)
         weights = reshape(weights, (-1, *(1,) * (len(x.shape) - 1 - place)))
-    return divide(sum(multiply(x, weights), axis), sum(add(multiply(x, 0), weights), axis))
+    return divide(sum(multiply(x, weights), axis), sum(broadcast_to(weights, x.shape), axis))
 
 
 def logsumexp(x: Operand, /, axis: Axes = None, *, keepdims: bool = False) -> Result:
@@ -251,9 +251,7 @@ def histogram(
     part = where(equal(values, high), full_like(part, bins - 1), part)
     part = where(isnan(values), full_like(part, -1), part)
     borders = np.linspace(low, high, bins + 1).astype(values.dtype.numpy)
-    return bincount(part, None if weights is None else ravel(weights), length=bins), add(
-        borders, full((), 0.0, values.dtype)
-    )
+    return bincount(part, None if weights is None else ravel(weights), length=bins), made(borders)
 
 
 # --- lines --------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from math import pi
 
 from tile_runtime.numpy.creation import asarray
 from tile_runtime.numpy.elementwise import (
@@ -62,12 +63,12 @@ def exp2(x: Operand, /) -> Result:
 
 def deg2rad(x: Operand, /) -> Result:
     """Degrees as radians."""
-    return multiply(x, 0.017453292519943295)
+    return multiply(x, pi / 180)
 
 
 def rad2deg(x: Operand, /) -> Result:
     """Radians as degrees."""
-    return multiply(x, 57.29577951308232)
+    return multiply(x, 180 / pi)
 
 
 radians, degrees = deg2rad, rad2deg

@@ -7,12 +7,12 @@ number of rounds that depends on data (eigenvalues, singular values, and what fo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial, reduce
+from functools import partial
 
 import numpy as np
-from tile_ir.dtype import DType, promote
+from tile_ir.dtype import DType
 
-from tile_runtime.numpy.dtypes import astype
+from tile_runtime.numpy.dtypes import astype, result_type
 from tile_runtime.numpy.elementwise import abs, log, pow, sign, sqrt, square
 from tile_runtime.numpy.linear import cross, matmul, matrix_transpose, outer, tensordot, trace, vecdot
 from tile_runtime.numpy.manipulation import broadcast_to, expand_dims, squeeze
@@ -45,9 +45,8 @@ __all__ = [
 
 
 def _floats(*operands: Operand) -> list[Result]:
-    """All in the one float dtype, of 32 bits at least, in which they meet; ValueError for what is no matrix."""
-    dtype = reduce(promote, (v.dtype if isinstance(v.dtype, DType) else DType(str(v.dtype)) for v in operands))
-    dtype = dtype if dtype is DType.FLOAT64 else DType.FLOAT32
+    """All in the one float dtype, of 32 bits at least, in which they meet."""
+    dtype = DType.FLOAT64 if result_type(*operands) is DType.FLOAT64 else DType.FLOAT32
     return [v if v.dtype is dtype else astype(v, dtype) for v in operands]
 
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-import numpy as np
-
-from tile_runtime.arrays import dtype_of
 from tile_runtime.numpy.elementwise import multiply, subtract
 from tile_runtime.numpy.manipulation import concat, expand_dims, indexed, permute_dims, reshape
 from tile_runtime.numpy.operands import Operand, Result, axis_of, called
+from tile_runtime.numpy.shaping import diagonal
 from tile_runtime.numpy.statistical import sum
 from tile_runtime.ops import einsum as summing
 from tile_runtime.ops import matmul as products
@@ -64,8 +62,7 @@ def outer(x1: Operand, x2: Operand, /) -> Result:
 
 def trace(x: Operand, /, offset: int = 0) -> Result:
     """The sum of a diagonal of the last two axes."""
-    ones = np.eye(*x.shape[-2:], k=offset, dtype=dtype_of(x.dtype).numpy)
-    return sum(multiply(x, ones), axis=(-2, -1))
+    return sum(diagonal(x, offset, -2, -1), axis=-1)
 
 
 def dot(x1: Operand, x2: Operand, /) -> Result:

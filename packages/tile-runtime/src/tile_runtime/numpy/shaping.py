@@ -8,10 +8,10 @@ from itertools import pairwise
 import numpy as np
 from tile_ir.dtype import DType
 
-from tile_runtime.numpy.creation import eye, full, zeros
+from tile_runtime.numpy.creation import eye, zeros
 from tile_runtime.numpy.dtypes import astype
 from tile_runtime.numpy.elementwise import equal, where
-from tile_runtime.numpy.manipulation import concat, expand_dims, flip, indexed, permute_dims, reshape
+from tile_runtime.numpy.manipulation import concat, expand_dims, flip, indexed, pad, permute_dims, reshape
 from tile_runtime.numpy.operands import Operand, Result, axis_of, made
 
 
@@ -117,8 +117,7 @@ def diag(x: Operand, k: int = 0, /) -> Result:
     if len(x.shape) == 2:
         return diagonal(x, k)
     size = x.shape[0] + abs(k)
-    filled = [full((abs(k),), 0, dtype=x.dtype), x] if k > 0 else [x, full((abs(k),), 0, dtype=x.dtype)]
-    row = concat(filled) if k else x
+    row = pad(x, ((max(k, 0), max(-k, 0)),))
     return where(eye(size, k=k, dtype=DType.BOOL), expand_dims(row, 0), zeros((), dtype=x.dtype))
 
 

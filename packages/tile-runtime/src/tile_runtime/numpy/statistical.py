@@ -79,7 +79,7 @@ def std(
     """The standard deviation: the root of the variance."""
     from tile_runtime.numpy.elementwise import sqrt
 
-    return sqrt(var(x, axis=axis, correction=correction or ddof, keepdims=keepdims))
+    return sqrt(var(x, axis=axis, correction=correction, keepdims=keepdims, ddof=ddof))
 
 
 def softmax(x: Operand, /, axis: Axes = -1) -> Result:
