@@ -9,10 +9,9 @@ from tile_runtime.ops.text import at, cast, contraction, function, names, reshap
 from tile_runtime.ops.values import Array, Value, apply
 
 from tile_onnx.node import Node
+from tile_onnx.ops.microsoft import DOMAIN
 from tile_onnx.ops.quantise import plain
 from tile_onnx.registry import operator
-
-DOMAIN = "com.microsoft"
 
 
 @operator("MatMulNBits", domain=DOMAIN)

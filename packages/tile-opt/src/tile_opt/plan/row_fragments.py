@@ -117,16 +117,20 @@ class RowFragments(RowParts):
         return found
 
     @cached_property
+    def _views(self) -> tuple[KernelView, KernelView]:
+        return product_views(self.kinds)
+
+    @cached_property
     def scores(self) -> TensorTile:
         """The product that gives rows; its tiles along these are the pieces."""
-        view, _ = product_views(self.kinds)
+        view, _ = self._views
         match = self._match(view, self.kinds.row)
         return TensorTile(view, match, self._plan_of(view, match), self.collective)
 
     @cached_property
     def values(self) -> TensorTile:
         """The product of weights; its steps are the pieces."""
-        _, view = product_views(self.kinds)
+        _, view = self._views
         match = self._match(view, self.kinds.column)
         weights = self._home(weights_of(self.kinds))
         return TensorTile(view, match, self._plan_of(view, match), self.collective, {match.left: weights})

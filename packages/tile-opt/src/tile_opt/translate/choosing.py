@@ -32,8 +32,9 @@ PIECES = 4
 
 def is_chosen(context: Context, op: Argsort) -> bool:
     """Whether few enough are wanted, and lines so many or short that sorting them whole keeps few cores busy each."""
-    wanted, count, bits = op.type.shape[op.axis], context.shape(op.arg)[op.axis], context.dtype(op.arg).bits
-    return SHARE * wanted <= count and wanted < PIECE and bits in WIDTHS and Steps(context, op).pieces <= PIECES
+    wanted, steps = op.type.shape[op.axis], Steps(context, op)
+    fits = wanted < PIECE and steps.dtype.bits in WIDTHS and steps.pieces <= PIECES
+    return fits and SHARE * wanted <= steps.extent
 
 
 def chosen(context: Context, op: Argsort) -> None:
@@ -52,7 +53,6 @@ class _Choice:
     def __init__(self, steps: Steps, kernel: Kernel, codes: str) -> None:
         self.steps, self.kernel, self.codes = steps, kernel, codes
         self.lines, self.line, self.wide = steps.lines, cell_of(steps.lines), code_type(steps.dtype)
-        self.count = steps.context.shape(steps.op.arg)[steps.op.axis]
         self.lanes = max(1, steps.context.target.settings.vector_bytes // PLACE.bytes)
 
     def kept(self) -> tuple[str, str]:
@@ -64,7 +64,7 @@ class _Choice:
         self._per_line("begin", equal, lambda stage: stage.load(found, self.line))
         shape = (*self.lines, self.steps.count + 1)
         keys, places = (self.steps.buffer(n, d, shape, shared=True) for n, d in (("kept", self.wide), ("from", PLACE)))
-        stage = self.kernel.stage("keep", [*loops_over(self.lines), ("t", self.count, Order.ORDERED)])
+        stage = self.kernel.stage("keep", [*loops_over(self.lines), ("t", self.steps.extent, Order.ORDERED)])
         key, bound = stage.load(self.codes, self._element), stage.load(last, self.line)
         is_smaller, is_equal = (stage.op(test, (key, bound), DType.BOOL) for test in ("cmp_lt", "cmp_eq"))
         first, next_ = stage.load(smaller, self.line), stage.load(equal, self.line)
@@ -102,7 +102,7 @@ class _Choice:
         counts = tuple(self.kernel.alloc("count", PLACE, (*self.lines, self.lanes)) for _ in values)
         for count in counts:
             fill(self.kernel, "none", count, (*self.lines, self.lanes), 0)
-        steps, rest = divmod(self.count, self.lanes)
+        steps, rest = divmod(self.steps.extent, self.lanes)
         lane, step = Affine.var("p"), Affine.of({"t": self.lanes, "p": 1})
         for loops, element in (
             ([("p", self.lanes), ("t", steps)], step),

@@ -57,12 +57,14 @@ def put_in_order(steps: Steps, codes: str, places: str) -> None:
 class Steps:
     """The steps of one sort: stages of one kernel, line by line, or a kernel each where pieces wait for one another.
 
-    Elements of a line stand together in all buffers but the argument and the result. `count` of them are sorted, or all.
+    Elements of a line stand together in all buffers but the argument and the result. `count` of them are sorted, or all,
+    of which there are `extent`.
     """
 
     def __init__(self, context: Context, op: Argsort, count: int = 0) -> None:
         shape, cores = context.shape(op.arg), context.target.settings.cores
-        self.context, self.op, self.dtype, self.count = context, op, context.dtype(op.arg), count or shape[op.axis]
+        self.context, self.op, self.dtype, self.extent = context, op, context.dtype(op.arg), shape[op.axis]
+        self.count = count or self.extent
         self.lines = tuple(n for d, n in enumerate(shape) if d != op.axis)
         wanted = -(-2 * cores // prod(self.lines)) if cores > 1 else 1
         self.piece = -(-self.count // max(1, min(wanted, self.count // PIECE)))
@@ -123,7 +125,7 @@ class Steps:
 
 def codes(steps: Steps) -> str:
     """Keys of all elements as numbers."""
-    cells = (*steps.lines, steps.context.shape(steps.op.arg)[steps.op.axis])
+    cells = (*steps.lines, steps.extent)
     cell = cell_of(cells)
     made = steps.buffer("codes", code_type(steps.dtype), cells, shared=steps.turned)
     with steps.step(alone=steps.turned) as kernel:

@@ -22,7 +22,6 @@ from tile_ir.stripe.nodes import (
     Layout,
     Load,
     Refinement,
-    Statement,
     Store,
     TensorType,
     row_major_strides,
@@ -76,7 +75,8 @@ class TeamCopy:
         uses = (self._held("src", Direction.IN), replace(target, buffer=self.copy.local.into))
         rounded = self.copy.source.dtype is DType.FLOAT32
         body = (Load("$x", "src"), Store("dst", "$x"))
-        stage = self._stage(put.name, self._along_rows(), as_forms(self.copy.plan.constraints), uses, body)
+        loops, where = (*LANE_INDEXES, *self._along_rows()), as_forms(self.copy.plan.constraints)
+        stage = Stage(put.name, loops, where, uses, body)
         return replace(stage, instr=Instr(ROUND, params=(TF32_BITS,)) if rounded else None)
 
     def _along_rows(self) -> tuple[Index, ...]:
@@ -94,13 +94,3 @@ class TeamCopy:
         vector = self._loops[-1].bind is Bind.VECTOR
         forms = (*outer, *lanes, last) if vector else (*outer, last, *lanes, Affine())
         return Use(name, self.copy.held.into, forms, direction)
-
-    def _stage(
-        self,
-        name: str,
-        loops: tuple[Index, ...],
-        where: tuple[Affine, ...],
-        uses: tuple[Use, ...],
-        body: tuple[Statement, ...],
-    ) -> Stage:
-        return Stage(name, (*LANE_INDEXES, *loops), where, uses, body)
