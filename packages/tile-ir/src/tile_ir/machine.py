@@ -230,9 +230,14 @@ class Machine:
         """The cache of that level, if there is one."""
         return next((c for c in self.caches if c.level == level), None)
 
+    def rate(self, name: str) -> float | None:
+        """Times that a core starts an instruction in a cycle; None for one that the machine has no number for."""
+        return next((i.rate for i in self.instructions if i.name == name), None)
+
     def slots(self, name: str) -> float:
         """Multiplications in whose time a core starts an instruction; 1 for one that the machine has no number for."""
-        return next((self.ports.fma / i.rate for i in self.instructions if i.name == name), 1.0)
+        rate = self.rate(name)
+        return 1.0 if rate is None else self.ports.fma / rate
 
     def cycles(self, seconds: float) -> float:
         """Seconds as cycles of a core."""

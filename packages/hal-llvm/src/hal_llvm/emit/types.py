@@ -11,6 +11,7 @@ from functools import cache
 
 import numpy as np
 from tile_ir.dtype import DType
+from tile_ir.powers import power_of_two
 from tile_ir.semtree.nodes import Type
 
 _REGISTER: dict[DType, str] = {
@@ -26,7 +27,7 @@ _SUFFIX = {"half": "f16", "float": "f32", "double": "f64"}
 
 def held(lanes: int) -> int:
     """Lanes of the register for so many."""
-    return 1 << (lanes - 1).bit_length()
+    return power_of_two(lanes)
 
 
 def exactly(element: str, lanes: int) -> str:

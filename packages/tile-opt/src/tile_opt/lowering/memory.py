@@ -12,6 +12,7 @@ from tile_ir.dots import DOTS
 from tile_ir.dtype import DType
 from tile_ir.frozen import frozen, replace
 from tile_ir.ops import Aggregation
+from tile_ir.powers import power_of_two
 from tile_ir.semtree.nodes import (
     Atomic,
     Binary,
@@ -153,11 +154,6 @@ def _spreads(root: Root, stride: int, lanes: Lanes) -> bool:
     """Whether all elements from the first lane's to the last one's are loaded: that pays, and all hold something."""
     pays = stride <= SPREAD and lanes.count >= WIDE and lanes.mask is None
     return pays and stride * (lanes.count - 1) < root.solid
-
-
-def _whole(lanes: int) -> int:
-    """The least power of two that is not less."""
-    return 1 << (lanes - 1).bit_length()
 
 
 class Memory:
@@ -457,7 +453,7 @@ class Memory:
         numbers = tuple(first + stride // root.chunk * n for n in range(count))
         cached = self.builder.scope.columns.setdefault(id(root), {})
         if numbers not in cached:
-            lanes = _whole(max(root.chunk, count))
+            lanes = power_of_two(max(root.chunk, count))
             cached[numbers] = columns(self.builder, [self._row(root.variables[n], lanes) for n in numbers])
         return cached[numbers][lane]
 

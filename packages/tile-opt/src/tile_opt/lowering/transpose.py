@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tile_ir.powers import power_of_two
 from tile_ir.semtree.nodes import Expr, Shuffle
 
 from tile_opt.lowering.builder import Builder
@@ -28,7 +29,7 @@ def columns(builder: Builder, rows: Sequence[Expr]) -> list[Expr]:
 
 def _filled(rows: Sequence[Expr], least: int) -> list[Expr]:
     """A power of two of rows; what the added ones hold does not matter."""
-    count = max(least, 1 << (len(rows) - 1).bit_length())
+    count = max(least, power_of_two(len(rows)))
     return [*rows, *[rows[0]] * (count - len(rows))]
 
 

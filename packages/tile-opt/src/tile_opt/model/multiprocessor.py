@@ -69,7 +69,7 @@ def _group(tree: Tree, machine: Machine, occupancy: Occupancy, groups: int) -> _
         group.local += _local_bytes(one)
         sub_groups = ceil(one.items / occupancy.subgroup) if one.items > 1 else 1
         name = one.block.instr.name if one.block.instr else ""
-        rate = next((i.rate for i in machine.instructions if i.name == name), 0.0)
+        rate = machine.rate(name)
         if rate:
             group.matrix += one.entries / groups / rate
         elif one.accesses or one.block.body:

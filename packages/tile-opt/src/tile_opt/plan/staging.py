@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import product
 from math import gcd, prod
 
+from tile_ir.powers import power_of_two
 from tile_ir.stripe.affine import Affine, DivMod, DivModOp, Quasi
 from tile_ir.stripe.nodes import Bind, Index, TensorType
 
@@ -152,13 +153,9 @@ def deal(counts: Sequence[int], runs: Sequence[Run]) -> Dealt:
     """The fewest repeats that items, in parts `runs`, can share boxes of these counts with; a part counts along two dimensions."""
     left = [2] * len(runs)
     shared = [d for d, c in enumerate(counts) if c > 1][: sum(left)]
-    tries = product(*([_whole_power(counts[d]), counts[d]] for d in shared))
+    tries = product(*([power_of_two(counts[d]), counts[d]] for d in shared))
     found = (_dealt(counts, runs, dict(zip(shared, wanted, strict=True))) for wanted in dict.fromkeys(tries))
     return min(found, key=lambda dealt: dealt.repeats)
-
-
-def _whole_power(count: int) -> int:
-    return 1 << (count - 1).bit_length()
 
 
 def _dealt(counts: Sequence[int], runs: Sequence[Run], wanted: dict[int, int]) -> Dealt:

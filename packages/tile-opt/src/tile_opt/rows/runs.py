@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from tile_ir.frozen import frozen
+from tile_ir.powers import power_of_two
 
 ROUNDED_UP = 7 / 8
 """How full a piece must be, or how much of all rows must be done before it, so that the rest is filled up to a whole piece."""
@@ -52,7 +53,7 @@ def _next(rows: int, start: int, least: int) -> Run:
     left = rows - start
     if left & (left - 1) == 0:
         return Run(start, left, left)
-    above = max(least, 1 << (left - 1).bit_length())
+    above = max(least, power_of_two(left))
     below = above // 2
     if below < least:
         return Run(start, left, above)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tile_ir.dtype import DType
+from tile_ir.powers import power_of_two
 from tile_ir.program.nodes import Argsort
 from tile_ir.program.printer import print_op
 from tile_ir.stripe.affine import Affine
@@ -74,7 +75,7 @@ class _Ranking:
     @property
     def keeps(self) -> int:
         """What a run keeps at most: runs are powers of two long, so that bits of a number say which it is in."""
-        return _power(self.wanted)
+        return power_of_two(self.wanted)
 
     @property
     def lines(self) -> tuple[int, ...]:
@@ -95,8 +96,8 @@ class _Ranking:
     def run(self, left: int) -> int:
         """Elements of the runs that a kernel makes of single ones: a power of two."""
         most = min(RUN, EACH * self.context.target.settings.threads)
-        enough = min(most, max(SHORT, _power(self.wanted * SHARE)))
-        return min(_power(left), enough if left > 2 * enough else 2 * enough, 1 << (most.bit_length() - 1))
+        enough = min(most, max(SHORT, power_of_two(self.wanted * SHARE)))
+        return min(power_of_two(left), enough if left > 2 * enough else 2 * enough, 1 << (most.bit_length() - 1))
 
     def left(self, count: int, run: int) -> int:
         """Elements after a pass that makes runs of `run`."""
@@ -343,8 +344,3 @@ class _Group:
         at = (*zero, stage.op("add", (start, position), PLACE))
         for buffer, word in zip(made, mine, strict=True):
             stage.store(buffer, (*self.row, Affine()), word, sizes=sizes, at=at, atomic=True)
-
-
-def _power(number: int) -> int:
-    """The least power of two that is not below `number`."""
-    return 1 << max(0, number - 1).bit_length()

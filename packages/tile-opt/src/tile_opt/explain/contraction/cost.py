@@ -6,15 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
+from tile_ir.powers import power_of_two
 from tile_ir.target import HardwareSettings
 
 from tile_opt.explain.contraction.flat import FlatKernel
 from tile_opt.explain.contraction.read_plan import ReadPlan, read_plan
-
-
-def po2(value: int) -> int:
-    """The smallest power of two that is at least `value`."""
-    return 1 if value <= 1 else 1 << (value - 1).bit_length()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +74,7 @@ def output_plan(flat: FlatKernel, tile: Sequence[int], settings: HardwareSetting
     left = settings.threads
     threads = [1] * len(order)
     if order:
-        threads[0] = po2(min(wide, left, tile[order[0]]))
+        threads[0] = power_of_two(min(wide, left, tile[order[0]]))
         left //= threads[0]
     while left > 1 and (best := _best_index(order, threads, tile, settings.threads)) is not None:
         threads[best] *= 2

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
+from tile_ir.powers import power_of_two
 from tile_ir.target import HardwareSettings
 
-from tile_opt.explain.contraction.cost import output_plan, po2
+from tile_opt.explain.contraction.cost import output_plan
 from tile_opt.explain.contraction.flat import FlatKernel
 from tile_opt.explain.contraction.read_plan import Group, ReadPlan
 
@@ -43,7 +44,7 @@ def load_plan(plan: ReadPlan, settings: HardwareSettings) -> tuple[Split, ...]:
     left = settings.threads
     splits: list[Split] = []
     for g in ordered:
-        threads = min(left, po2(g.range))
+        threads = min(left, power_of_two(g.range))
         left //= threads
         splits.append(Split(g.name, g.range, threads))
     return tuple(splits)
@@ -52,7 +53,7 @@ def load_plan(plan: ReadPlan, settings: HardwareSettings) -> tuple[Split, ...]:
 def _load_rank(group: Group, wide: int) -> tuple[int, float]:
     if group.stride < wide / 2:
         return (0, group.stride)
-    return (1, -group.range / po2(group.range))
+    return (1, -group.range / power_of_two(group.range))
 
 
 def compute_plan(flat: FlatKernel, tile: tuple[int, ...], settings: HardwareSettings) -> tuple[Split, ...]:
@@ -63,7 +64,7 @@ def compute_plan(flat: FlatKernel, tile: tuple[int, ...], settings: HardwareSett
     for k, name in enumerate(flat.names):
         if k in out.order:
             continue
-        threads = min(left, po2(tile[k]))
+        threads = min(left, power_of_two(tile[k]))
         left //= threads
         splits.append(Split(name, tile[k], threads))
     return tuple(splits)
@@ -73,7 +74,7 @@ def pack_grid(flat: FlatKernel, tile: tuple[int, ...]) -> Grid:
     """Output tiles over three grid dimensions: awkward counts first, each into the emptiest dimension."""
     counts = {k: -(-flat.ranges[k] // tile[k]) for k in flat.output_indexes}
     by_stride = sorted((k for k in counts if counts[k] > 1), key=lambda k: (abs(flat.output.strides[k]), -k))
-    order = sorted(by_stride, key=lambda k: (counts[k] == po2(counts[k]), counts[k]))
+    order = sorted(by_stride, key=lambda k: (counts[k] == power_of_two(counts[k]), counts[k]))
     groups = [1, 1, 1]
     members: list[list[int]] = [[], [], []]
     for k in order:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from math import ceil, prod
 
+from tile_ir.powers import power_of_two
 from tile_ir.stripe.nodes import Bind, Order
 
 from tile_opt.kernel.segments import fills_vectors
@@ -264,7 +265,7 @@ def _chains_together(facts: Facts) -> tuple[str, int] | None:
     cells, so that a step seldom waits for the one before.
     """
     ports = facts.machine.ports
-    most = 1 << (ceil(ports.add_latency * ports.add) - 1).bit_length()
+    most = power_of_two(ceil(ports.add_latency * ports.add))
     by_data = any(is_indirect(facts.main, u) for u in facts.main.uses if u.writes)
     if not is_recurrence(facts.main) or facts.merged is not None or by_data:
         return None

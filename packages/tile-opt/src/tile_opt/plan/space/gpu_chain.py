@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tile_ir.powers import power_of_two
 from tile_ir.stripe.nodes import Bind
 from tile_ir.target import Target
 
@@ -24,7 +25,7 @@ def plans(view: KernelView, target: Target) -> Iterator[Plan]:
     facts = Facts(prepared(view))
     left, items = min(GROUP, target.settings.threads), dict[str, int]()
     for loop in reversed(facts.shared):
-        items[loop] = min(left, 1 << (facts.extent(loop) - 1).bit_length())
+        items[loop] = min(left, power_of_two(facts.extent(loop)))
         left //= items[loop]
     own = [n for n in facts.loops if n not in facts.shared]
     levels = (

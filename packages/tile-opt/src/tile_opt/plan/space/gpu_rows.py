@@ -14,6 +14,7 @@ from functools import cached_property
 from math import prod
 
 from tile_ir.frozen import replace
+from tile_ir.powers import power_of_two
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Bind, Scope
 from tile_ir.target import Target
@@ -184,11 +185,11 @@ class _Chooser:
         each = max(min(few, KEPT // 2 // self._words() // beside), -(-length // threads))
         least = self._least_items(self.facts.extent(own[0]))
         # With fewer items those that keep a row would have so many registers that few groups run at once.
-        wanted = _power(-(-length * beside * self._words() // (KEPT // 2))) if kept else 1
+        wanted = power_of_two(-(-length * beside * self._words() // (KEPT // 2))) if kept else 1
         most = min(threads, max(length // each, 2 * least, wanted))
         items = self._items(own[0], self.wide, most, max(least, wanted))
         shares = [self._steps(own[0], items, self.wide)]
-        left = max(1, min(threads, _power(length // each)) // items)
+        left = max(1, min(threads, power_of_two(length // each)) // items)
         for loop in own[1:]:
             shares.append(self._steps(loop, self._items(loop, 1, left), 1))
             left //= shares[-1].items
@@ -206,7 +207,7 @@ class _Chooser:
         view, kept = self.facts.view, {s.operand for s in plan.stagings}
         found = [u for s in view.stages for u in row_operands(view, s, (loop,)) if u.buffer not in kept]
         extent = self.facts.extent(loop)
-        share = self._steps(loop, min(self.settings.threads, _power(-(-extent // self.wide))), self.wide)
+        share = self._steps(loop, min(self.settings.threads, power_of_two(-(-extent // self.wide))), self.wide)
         needed = self._local_bytes(share, {(u.buffer, u.forms) for u in found})
         note = self._unstaged(bool(found), needed)
         if note:
@@ -255,7 +256,7 @@ class _Chooser:
     def _items(self, loop: str, lanes: int, most: int, least: int = 1) -> int:
         """Items along the loop, a power of two: less than `most` where they then divide it, or few of them idle."""
         extent = -(-self.facts.extent(loop) // lanes)
-        most = min(_power(most), _power(extent))
+        most = min(power_of_two(most), power_of_two(extent))
         found = [n for n in (most, most // 2, most // 4, most // 8) if n >= min(least, most)]
         exact = next((n for n in found[:2] if extent % n == 0 and extent <= LONG * most), 0)
         return exact or max(found, key=lambda n: min(FULL, extent / (n * -(-extent // n))))
@@ -291,14 +292,14 @@ class _Chooser:
             self.wide //= 2
         columns = self.facts.iterations() // self.wide
         piece = self.wide * self._widest()
-        beside = _power(-(-self.facts.extent(along) // self.wide))
+        beside = power_of_two(-(-self.facts.extent(along) // self.wide))
         across = min(threads // 2, STRETCH // piece, beside)
         while across * piece > STRETCH // (4 if self.wide > 1 else 2) and columns < self.settings.cores * across:
             across //= 2
         most = threads * min(self._narrow, max(1, self.most_items // threads))
-        ways = min(_power(-(-self.busy // max(1, columns))), most // across, _power(length) // 4)
+        ways = min(power_of_two(-(-self.busy // max(1, columns))), most // across, power_of_two(length) // 4)
         if rows:
-            ways = max(ways, min(_power(-(-length * self.wide // (KEPT // 2))), threads // (SUB_GROUP // 4)))
+            ways = max(ways, min(power_of_two(-(-length * self.wide // (KEPT // 2))), threads // (SUB_GROUP // 4)))
         if ways < 2:
             return self.element_plan()
         shares: list[Share] = []
@@ -314,7 +315,7 @@ class _Chooser:
 
     def _kept_columns(self, own: tuple[str, ...], along: str) -> Plan | None:
         """As many items as a group may have, for as few columns as memory hands out: they keep what is read several times."""
-        most = min(self.most_items, _power(self.facts.extent(along)))
+        most = min(self.most_items, power_of_two(self.facts.extent(along)))
         least = min(most, max(1, SECTOR // self._narrowest()))
         wide = [n for n in (4 * least, 2 * least, least) if n <= min(most, self.facts.iterations())]
         found = [(n, self._steps(own[0], self.most_items // n, 1)) for n in wide]
@@ -349,7 +350,7 @@ class _Chooser:
         shares: list[Share] = []
         for loop in [*([along] if along else []), *(n for n in reversed(facts.shared) if n != along)]:
             lanes, each = wide if loop == along else 1, count.get(loop, 1)
-            items = min(threads, _power(-(-facts.extent(loop) // (lanes * each))))
+            items = min(threads, power_of_two(-(-facts.extent(loop) // (lanes * each))))
             shares.append(Share(loop, items, lanes, each))
             threads //= items
         return self._assembled([], shares, "an item per element")
@@ -359,7 +360,7 @@ class _Chooser:
         extent, threads = -(-self.facts.extent(loop) // lanes), self.settings.threads
 
         def idle(each: int) -> int:
-            span = each * min(threads, _power(-(-extent // each)))
+            span = each * min(threads, power_of_two(-(-extent // each)))
             return -(-extent // span) * span
 
         if steps == 1 or idle(steps) <= extent * (1 + IDLE):
@@ -483,11 +484,6 @@ def _reduction(share: Share) -> Reduction:
 
 def _moves(facts: Facts, buffer: str, loops: frozenset[str]) -> bool:
     return any(loops & set(f.names) for _, u in facts.accesses if u.buffer == buffer for f in u.forms)
-
-
-def _power(number: int) -> int:
-    """The least power of two that is not below `number`."""
-    return 1 << max(0, number - 1).bit_length()
 
 
 def _divisor(number: int, most: int) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 
+from tile_ir.powers import power_of_two
 from tile_ir.stripe.nodes import Bind, Scope
 from tile_ir.target import Target
 
@@ -95,7 +96,7 @@ def _across(view: KernelView, scan: Stage, target: Target, moving: tuple[Use, ..
     few = 2 * target.settings.cores * NEIGHBOURS
     if count < few and target.machine.occupancy:
         most = min(WIDEST_GROUP, target.machine.occupancy.group_items)
-    rows = min(NEIGHBOURS, 1 << (row.range - 1).bit_length())
+    rows = min(NEIGHBOURS, power_of_two(row.range))
     least = SECTOR // min(view.type_of(u.buffer).dtype.bytes for u in moving)
     while rows > least and count < BUSY_UNITS * target.settings.cores * rows:
         rows //= 2

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from math import prod
 
 from tile_ir.frozen import replace
+from tile_ir.powers import power_of_two
 from tile_ir.stripe.nodes import Bind, Scope
 from tile_ir.target import Target
 
@@ -104,7 +105,7 @@ def _extend(view: KernelView, tile: dict[str, int], order: list[str], piece: int
     for loop in order:
         if have >= piece:
             return
-        tile[loop] = max(tile[loop], min(_power(view.ranges[loop]), -(-piece // have)))
+        tile[loop] = max(tile[loop], min(power_of_two(view.ranges[loop]), -(-piece // have)))
         have *= tile[loop]
 
 
@@ -148,7 +149,3 @@ def _lanes(facts: Facts, loop: str, most: int) -> int:
     found = transposed(facts.view)
     skipped = {u.buffer for u in found[1]} if found else set[str]()
     return facts.lanes(loop, most, skipped)
-
-
-def _power(number: int) -> int:
-    return 1 << max(0, number - 1).bit_length()

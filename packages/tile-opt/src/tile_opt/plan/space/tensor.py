@@ -16,9 +16,6 @@ from tile_opt.plan.space.tensor_shares import Shared, shared
 from tile_opt.plan.space.tensor_tile import Tile, tiles_of
 from tile_opt.plan.tensor_tiles import takes_copies
 
-UNTRIED = 1.25
-"""What factors that go through registers may cost beside the estimate: no device has been measured yet."""
-
 
 def plans(view: KernelView, target: Target, *, faster: bool = False) -> Iterator[Plan]:
     """Plans by teams of sub-groups, if any fit; by single ones or by teams on copies, too, if those have to round; best first.
@@ -32,13 +29,8 @@ def plans(view: KernelView, target: Target, *, faster: bool = False) -> Iterator
     others = (*_tiles(view, target, team=False), *_copied(view, target)) if all(t.through for t in teams) else ()
     found = [*teams, *others]
     exact = forecast(view, target) if faster and found else None
-    ranked = sorted(found, key=_expected)
-    yield from (tile.plan() for tile in ranked if exact is None or _expected(tile) < exact)
-
-
-def _expected(tile: Tile | Shared | CopiedTile) -> float:
-    """Seconds of a tile, on the careful side where no device has been measured."""
-    return tile.seconds * (UNTRIED if not isinstance(tile, CopiedTile) and tile.through else 1.0)
+    ranked = sorted(found, key=lambda tile: tile.seconds)
+    yield from (tile.plan() for tile in ranked if exact is None or tile.seconds < exact)
 
 
 def _matches(view: KernelView, target: Target, *, team: bool) -> Iterator[Match]:

@@ -51,8 +51,7 @@ def plans(kinds: RowsInSteps, row: str, target: Target) -> Iterator[Plan]:
 
 def rate(name: str, machine: Machine) -> float:
     """Products that a core adds up in a cycle by an instruction."""
-    started = next((i.rate for i in machine.instructions if i.name == name), 1.0)
-    return started * prod(MATRIX_INSTRUCTIONS[name].shape)
+    return (machine.rate(name) or 1.0) * prod(MATRIX_INSTRUCTIONS[name].shape)
 
 
 def seconds(kinds: RowsInSteps, plan: Plan, target: Target) -> float:

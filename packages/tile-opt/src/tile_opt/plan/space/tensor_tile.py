@@ -11,6 +11,7 @@ from math import gcd, prod
 from tile_ir.frozen import replace
 from tile_ir.machine import LocalMemory
 from tile_ir.matrix import LANES, LINES, PANEL_BYTES, MatrixInstruction, elements
+from tile_ir.powers import power_of_two
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Bind, Scope
 from tile_ir.target import Target
@@ -34,6 +35,8 @@ TEAM_VERSIONS, THROUGH_VERSIONS = 4, 3
 """Steps of teams in local memory: of what is copied there, and of what is put there out of registers."""
 PUT = 0.3
 """Share of the time of putting factors into local memory that is not beside products."""
+UNTRIED = 1.25
+"""What tiles whose factors go through registers may take beside what is predicted: no device has been measured yet."""
 AHEAD = 0.5
 """Share of the time that loads take from the last cache which copies ahead take, 16 bytes at once and past the first one."""
 TEAM_WAITS = 150
@@ -137,7 +140,7 @@ class Tile:
         loop, side = self.loops["m"], self.instruction.sides["m"]
         if self.beside is None:
             return {loop: (units, sub_groups)}
-        along = min(units, _power(-(-self.view.ranges[loop] // side)))
+        along = min(units, power_of_two(-(-self.view.ranges[loop] // side)))
         shared = min(sub_groups, units // along)
         return {self.beside: (units // along, shared), loop: (along, sub_groups // shared)}
 
@@ -147,7 +150,7 @@ class Tile:
         if self.beside is None:
             return True
         count, _ = self._rows[self.beside]
-        return 1 < count <= _power(self.view.ranges[self.beside])
+        return 1 < count <= power_of_two(self.view.ranges[self.beside])
 
     def _iterations(self, shared: bool) -> dict[str, int]:
         side, n = self.instruction.sides, self.loops["n"]
@@ -172,14 +175,18 @@ class Tile:
         width = self.instruction.a.dtype.bytes
         unit = COPY_BYTES // width
         # Neighbours in memory follow the reduction, or not; the pitch is padded.
-        columns = self.group[self.loops["n"]]
-        rows = prod(self.group.values()) // columns
-        sizes = (max(n * (self.deep + unit), self.deep * (n + 2 * unit)) for n in (rows, columns))
+        sizes = (max(n * (self.deep + unit), self.deep * (n + 2 * unit)) for n in self._area)
         steps = -(-self.view.ranges[self.loops["k"]] // self.deep) * self._rounds
         if self.instruction.team > 1:
             most = THROUGH_VERSIONS if self.through else TEAM_VERSIONS
-            return min(most, self.local // (width * self.deep * (rows + columns)), steps + 1)
+            return min(most, self.local // (width * self.deep * sum(self._area)), steps + 1)
         return min(MOST_VERSIONS, self.local // (width * sum(sizes)), steps + 1)
+
+    @property
+    def _area(self) -> tuple[int, int]:
+        """Rows and columns of a group."""
+        columns = self.group[self.loops["n"]]
+        return prod(self.group.values()) // columns, columns
 
     @property
     def _rounds(self) -> int:
@@ -197,7 +204,12 @@ class Tile:
 
     @cached_property
     def seconds(self) -> float:
-        """Predicted: instructions, what groups fetch and memory beside each other; then the last results, and the launch."""
+        """Predicted, on the careful side where no device has been measured."""
+        return self._predicted * (UNTRIED if self.through else 1.0)
+
+    @property
+    def _predicted(self) -> float:
+        """Instructions, what groups fetch and memory beside each other; then the last results, and the launch."""
         machine = self.target.machine
         points = prod(self.view.ranges.values()) / prod(self.instruction.shape) / self._per_cycle
         matrix = points / (max(1, machine.cores) * machine.clock_ghz * 1e9) / self.share * self._starts
@@ -214,8 +226,7 @@ class Tile:
     @property
     def _per_cycle(self) -> float:
         """Instructions that a core starts per cycle."""
-        listed = self.target.machine.instructions
-        return next((i.rate for i in listed if i.name == self.instruction.name), 1.0)
+        return self.target.machine.rate(self.instruction.name) or 1.0
 
     @cached_property
     def share(self) -> float:
@@ -249,13 +260,22 @@ class Tile:
         machine = self.target.machine
         local = machine.local or LocalMemory()
         m, n, k = self.instruction.shape
-        slices = prod(self.warps) * self.deep // k
-        products = slices * self.tall * self.wide / self._per_cycle
-        loaded = slices * (self.tall * m + self.wide * n) * k * self.instruction.a.dtype.bytes
+        products = self._products
         if self.instruction.team > 1:
             return products / (products + (TEAM_WAITS + self._puts) / self.resident)
+        loaded = self._slices * (self.tall * m + self.wide * n) * k * self.instruction.a.dtype.bytes
         waits = 2 * machine.launch.barrier + self._narrow_copies
         return products / (products + loaded / (local.banks * local.bank_bytes) + waits)
+
+    @property
+    def _slices(self) -> int:
+        """Slices of a step, of all sub-groups."""
+        return prod(self.warps) * self.deep // self.instruction.sides["k"]
+
+    @property
+    def _products(self) -> float:
+        """Cycles of a step's instructions."""
+        return self._slices * self.tall * self.wide / self._per_cycle
 
     @property
     def _puts(self) -> float:
@@ -267,8 +287,7 @@ class Tile:
     @property
     def _held(self) -> int:
         """Elements of a step that an item has in registers on their way to local memory."""
-        columns = self.group[self.loops["n"]]
-        return self.deep * (columns + prod(self.group.values()) // columns) // (prod(self.warps) * LANES)
+        return self.deep * sum(self._area) // (prod(self.warps) * LANES)
 
     @cached_property
     def _starts(self) -> float:
@@ -279,8 +298,7 @@ class Tile:
         machine = self.target.machine
         if self._rounds == 1 and not self.through:
             return 1.0
-        slices = prod(self.warps) * self.deep // self.instruction.sides["k"]
-        products = slices * self.tall * self.wide / self._per_cycle / self.rate
+        products = self._products / self.rate
         together = min(self.resident, -(-self.groups // max(1, self.target.settings.cores)))
         steps = 1 if self.through else self.versions - 1
         return max(1.0, machine.memory.latency * machine.clock_ghz / (steps * products * together))
@@ -288,10 +306,8 @@ class Tile:
     @cached_property
     def _narrow_copies(self) -> float:
         """Cycles of a step's copies where rows begin anywhere, so that they go in less than 16 bytes."""
-        columns, width = self.group[self.loops["n"]], self.instruction.a.dtype.bytes
-        rows = prod(self.group.values()) // columns
-        total = 0.0
-        for name, count in ((self.match.left, rows), (self.match.right, columns)):
+        width, total = self.instruction.a.dtype.bytes, 0.0
+        for name, count in zip((self.match.left, self.match.right), self._area, strict=True):
             strides = self.view.type_of(self.match.main.use(name).buffer).strides
             piece = gcd(COPY_BYTES, *(s * width for s in strides if s > 1))
             if piece < COPY_BYTES:
@@ -310,8 +326,7 @@ class Tile:
             each = c * self.instruction.sides["n"] // self.instruction.c.sizes[1] + OWN_REGISTERS + ADDRESSES
             each += self._held if self.through else 0
             bytes_ = self.instruction.a.dtype.bytes * self.deep * self.versions
-            columns = self.group[self.loops["n"]]
-            local = self.local // (bytes_ * (columns + prod(self.group.values()) // columns))
+            local = self.local // (bytes_ * sum(self._area))
         occupancy = self.target.machine.occupancy
         return max(1, min(local, (occupancy.registers if occupancy else 0) // (each * prod(self.warps) * LANES)))
 
@@ -403,8 +418,3 @@ class Tile:
             f"{prod(self.warps)} sub-groups of {self.tall} x {self.wide} instructions: "
             f"{self.share:.0%} of what the instructions can do"
         )
-
-
-def _power(count: int) -> int:
-    """The power of two from `count` on."""
-    return 1 << (count - 1).bit_length()
