@@ -20,7 +20,7 @@ from rows import OURS
 class Bench:
     """How cases are measured."""
 
-    ready: Callable[[Case], Ready]
+    ready: Callable[[Class, Case], Ready]
     probe: Callable[[], float]
     roofline: Roofline
     rounds: int
@@ -46,7 +46,7 @@ class Bench:
             return Row(name, case.name, problem=f"{type(problem).__name__}: {first}")
 
     def _measured(self, name: str, class_: Class, case: Case) -> Row:
-        ready = self.ready(case)
+        ready = self.ready(class_, case)
         compile_seconds = ready.compile_seconds
         contestants, missing = ready.contestants(class_)
         timing = measure(contestants, self.probe, self.rounds, self.patience, self.pause)

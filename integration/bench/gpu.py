@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 
 import continuity
@@ -52,33 +51,31 @@ FIXED: Mapping[str, tuple[str, bool]] = {
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _options(arguments)
     device = tile.device(options.device) if options.device else _first()
-    exact = tile.Evaluator(device)
+    evaluators = {reduced: tile.Evaluator(device, reduced_precision=reduced) for reduced in (False, True)}
     found = session.Found(options.seed)
     if options.continuity is not None:
-        seconds = partial(_seconds, exact)
+        seconds = partial(_seconds, evaluators[False])
         findings = continuity.found(options.continuity, continuity.GPU_CURVES, continuity.GPU_LAYOUTS, seconds)
         session.walk(found, findings, options.budget)
         return session.finish(found, CLASSES, options)
     groups = device.target.settings.goal_groups
     arithmetic, nothing = Probe(device, 4 * groups, items=256, steps=4000), Probe(device, 1, steps=1)
     roofline = probed(arithmetic, copied, FOOTPRINTS, nothing.seconds)
-    bench = Bench(lambda case: OnGpu(case, exact), lambda: 1.0, roofline, options.rounds, patience=60, pause=0)
+    ready = lambda class_, case: OnGpu(case, evaluators[class_.reduced])  # noqa: E731
+    bench = Bench(ready, lambda: 1.0, roofline, options.rounds, patience=60, pause=0)
     if options.only is None:
         session.measure(found, bench, CLASSES, options)
     if not (options.classes or options.case):
-        rows = list(_fixed(device, bench, options.only or ""))
+        rows = list(_fixed(bench, options.only or ""))
         console.print(row_table(rows, "fixed rows"))
         found.rows += rows
     return session.finish(found, CLASSES, options)
 
 
-def _fixed(device: Device, bench: Bench, only: str) -> Iterator[Row]:
-    class_ = Class(0.0, None, (), LIMITS, PEERS)
+def _fixed(bench: Bench, only: str) -> Iterator[Row]:
     for name, (case, reduced) in FIXED.items():
         if only in name:
-            evaluator = tile.Evaluator(device, reduced_precision=reduced)
-            ours = replace(bench, ready=lambda case, on=evaluator: OnGpu(case, on))
-            yield ours.row(f"fixed: {name}", class_, named(case))
+            yield bench.row(f"fixed: {name}", Class(0.0, None, (), LIMITS, PEERS, reduced=reduced), named(case))
 
 
 def _seconds(evaluator: tile.Evaluator, case: Case) -> float:

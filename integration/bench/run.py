@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         session.walk(found, findings, options.budget)
     elif options.rows is None:
         roofline = probed(probe, partial(copied, evaluator=evaluator))
-        bench = Bench(lambda case: OnHost(case, evaluator), probe, roofline, options.rounds, options.patience)
+        bench = Bench(lambda _, case: OnHost(case, evaluator), probe, roofline, options.rounds, options.patience)
         session.measure(found, bench, CLASSES, options)
     if options.continuity is None and options.classes is None and not options.case:
         found.fixed = list(fixed.results(probe, options))

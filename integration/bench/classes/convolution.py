@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 from classes.draw import sizes
@@ -34,6 +35,31 @@ def conv(
         fused=True,
         length=inside * kernel**rank,
         dtype=dtype,
+    )
+
+
+@program
+def conv_gradient(
+    n: int, size: str, ci: int, co: int, kernel: int = 3, stride: int = 1, dilation: int = 1, groups: int = 1,
+    layout: str = "last", dtype: str = "float32",
+) -> Work:  # fmt: skip
+    """Both gradients of `conv`, of the data and of the filter."""
+    forward = conv(n, size, ci, co, kernel, stride, dilation, groups, layout, dtype)
+    image, rank = sizes(size), len(sizes(size))
+    out = tuple((s - 1) // stride + 1 for s in image)
+    last = layout == "last"
+    data = f".permute{(0, *range(2, rank + 2), 1)}" if last else ""
+    weights = f".permute{(*range(2, rank + 2), 1, 0)}" if last else ""
+    steps = f"[stride] * {rank}, [pad] * {rank}, [dilation] * {rank}, False, [0] * {rank}, groups"
+    both = f"torch.ops.aten.convolution_backward(G, D, K, None, {steps}, [True, True, False])"
+    return replace(
+        forward,
+        inputs={**forward.inputs, "G": _data(n, out, co, layout)},
+        arranged={**forward.arranged, "G": forward.arranged["D"].replace("D", "G")},
+        eager=f"(lambda d, k, _: (d{data}, k{weights}))(*{both})",
+        gradients=("D", "K"),
+        operations=2 * forward.operations,
+        length=n * product(out),
     )
 
 

@@ -124,6 +124,31 @@ def _broadcast(d: Draw) -> Drawn:
     return "broadcast", {"shape": d.shape(rank, 1 << 20, 1 << 27), "over": d.axes(rank, most=rank - 1)}
 
 
+def _matrix(kind: Callable[[Draw], Drawn]) -> Callable[[Draw], Drawn]:
+    """The same in a dtype that matrix instructions take; float32 is rounded to TF32."""
+
+    def draw(d: Draw) -> Drawn:
+        name, values = kind(d)
+        return name, {**values, "dtype": d.pick("float32", *HALVES)}
+
+    return draw
+
+
+def _gradient(kind: Callable[[Draw], Drawn]) -> Callable[[Draw], Drawn]:
+    """Both gradients of a convolution."""
+
+    def draw(d: Draw) -> Drawn:
+        name, values = kind(d)
+        return f"{name}-gradient", values
+
+    return draw
+
+
+def _attention(d: Draw) -> Drawn:
+    length = d.size(1024, 16384)
+    return "attention", {"b": d.pick(1, 2, 4), "h": d.pick(8, 16), "s": length, "d": d.pick(64, 128)}
+
+
 def _half(kind: Callable[[Draw], Drawn]) -> Callable[[Draw], Drawn]:
     """The same in a dtype of 16 bits."""
 
@@ -147,6 +172,8 @@ CONVOLUTIONS = (
     _conv(kernel=(3,)), _conv(kernel=(1,), stride=(1, 2)), _depthwise, _conv(kernel=(5, 7), stride=(2,)), _grouped,
     _conv(kernel=(3,), dilation=(2,)), _conv3,
 )  # fmt: skip
+DENSE = (_conv(kernel=(3,)), _conv(kernel=(1,)), _conv(kernel=(3, 7), stride=(2,)))
+"""Convolutions whose channels all meet."""
 MOVES = (
     _rows("softmax"), _permute, _any_axes("reduce"), _batch_norm, _laplace, _rows("layer-norm"), _pool, _scan,
     _rows("reduce"), _chain, _blur, _rows("log-sum-exp"), _heat, _broadcast,
@@ -166,5 +193,11 @@ CLASSES: Mapping[str, Class] = {
         LIMITS,
         against="float32",
     ),
+    "matrix products": Class(
+        0.6, None, tuple(_matrix(k) for k in (_square, _odd, _skinny, _batched)), LIMITS, PEERS, reduced=True
+    ),
+    "matrix convs": Class(0.5, 0.8, tuple(map(_matrix, DENSE)), LIMITS, PEERS, reduced=True),
+    "matrix gradients": Class(0.5, 0.7, tuple(_matrix(_gradient(k)) for k in DENSE), LIMITS, PEERS, reduced=True),
+    "attention": Class(0.6, None, (_half(_attention),), LIMITS, PEERS, reduced=True),
     "semirings": Class(0.5, None, (_max_plus, _distances), SEMIRING, against="issue slots"),
 }

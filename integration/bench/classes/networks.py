@@ -6,7 +6,7 @@ from classes.work import Work, program
 
 
 @program
-def attention(b: int, h: int, s: int, d: int) -> Work:
+def attention(b: int, h: int, s: int, d: int, dtype: str = "float32") -> Work:
     """Softmax(Q Kᵀ / √d) V in one program."""
     text = f"""function (Q[B, H, S, D], K[B, H, T, D], V[B, H, T, D]) -> (O) {{
         P[b, h, s, t : B, H, S, T] = +(Q[b, h, s, d] * K[b, h, t, d]);
@@ -19,7 +19,7 @@ def attention(b: int, h: int, s: int, d: int) -> Work:
     }}"""
     shapes = dict.fromkeys("QKV", (b, h, s, d))
     torch, work = "F.scaled_dot_product_attention(Q, K, V)", b * h * s * s * (4.0 * d + 5)
-    return Work(text, shapes, torch=torch, operations=work, fused=True, length=s + d)
+    return Work(text, shapes, torch=torch, operations=work, fused=True, length=s + d, dtype=dtype)
 
 
 MLP = """function (X[B, D], W1[D, H], W2[H, G], W3[G, C]) -> (Z) {

@@ -44,6 +44,8 @@ class Class:
     against: Against = "peers"
     share: float | None = None
     """Of the roofline, that rows which move more than `LARGE` bytes must reach."""
+    reduced: bool = False
+    """Whether ours and the peers may round factors for matrix instructions."""
 
     def cases(self, name: str, seed: int, largest: int | None = None) -> Iterator[Case]:
         """An endless supply; the n-th case depends on the class, the seed and n alone."""

@@ -23,7 +23,8 @@ class Work:
     torch: str = ""
     """PyTorch's expression, also compiled and through ONNX Runtime; `F` is torch.nn.functional."""
     eager: str = ""
-    """PyTorch's expression uncompiled, where `torch` would build all pairs in memory."""
+    """PyTorch's expression uncompiled, where `torch` would build all pairs in memory, or the gradients where it has an
+    operation of its own for them."""
     loop: str = ""
     """The function of peers.loops that Numba compiles; it takes the inputs in order."""
     arranged: Mapping[str, str] = field(default_factory=dict[str, str])

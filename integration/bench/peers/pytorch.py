@@ -28,7 +28,7 @@ def eager(work: Work, tensors: Tensors) -> Contestants:
     """One contestant for each memory format."""
     if not work.torch:
         return {}
-    run = _gradients(work) if work.gradients else function(work, work.eager)
+    run = _gradients(work) if work.gradients and not work.eager else function(work, work.eager)
     return {f"PyTorch{name}": _bound(run, seen) for name, seen in operands(work, tensors).items()}
 
 
