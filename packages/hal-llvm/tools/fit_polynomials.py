@@ -69,12 +69,6 @@ def asin_remainder(z: Floats) -> Floats:
     return np.where(z < 1e-2, near, (np.arcsin(x) - x) / (x * z))
 
 
-def tanh_remainder(z: Floats) -> Floats:
-    x = np.sqrt(z)
-    near = series(z, [-1 / 3, 2 / 15, -17 / 315, 62 / 2835, -1382 / 155925, 21844 / 6081075])
-    return np.where(z < 1e-3, near, (np.tanh(x) - x) / (x * z))
-
-
 def log_remainder(f: Floats) -> Floats:
     near = series(f, [(-1) ** k / (k + 3) for k in range(24)])
     return np.where(np.abs(f) < 0.05, near, (np.log1p(f) - f + f * f / 2) / f**3)
@@ -141,10 +135,6 @@ FITS: dict[str, tuple[str, Callable[[Floats], Floats], Callable[[Floats], Floats
     "COS": (
         "(cos(r) - 1 + r**2/2) / r**4 in r**2 for |r| <= pi/4",
         lambda z: series(z, factorials(4, 2, 12, True)), lambda z: z * z / np.cos(np.sqrt(z)), 0.0, 0.617, 2,
-    ),
-    "TANH": (
-        "(tanh(x) - x) / x**3 in x**2 for |x| <= 0.625",
-        tanh_remainder, lambda z: z, 0.0, 0.391, 4,
     ),
     "SINH": (
         "(sinh(x) - x) / x**3 in x**2 for |x| <= 1",
