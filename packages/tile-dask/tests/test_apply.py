@@ -14,6 +14,7 @@ import tile_runtime as tile
 from functions import BLUR, MATMUL, numbers
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tile_dask.work import edge
 
 da: Any = dask.array
 
@@ -140,6 +141,14 @@ def test_fixed_chunks_give_the_same_bits_twice() -> None:
     b = da.from_array(np.random.default_rng(1).normal(size=(64, 6)).astype(np.float32), (8, 6))
     first, second = (tile_dask.apply(MATMUL, a, b).compute(scheduler="threads") for _ in range(2))
     np.testing.assert_array_equal(first, second)
+
+
+@pytest.mark.parametrize("part", [(slice(7, 8), slice(0, 9)), (slice(0, 8), slice(0, 1)), (slice(2, 4), slice(3, 9))])
+def test_edges_do_not_keep_their_chunks(part: tuple[slice, slice]) -> None:
+    """Those that are contiguous least of all: a view of them would be as good an array."""
+    chunk = np.arange(72.0).reshape(8, 9)
+    found = edge(chunk, part)
+    assert found.flags.owndata and found.flags.c_contiguous and (found == chunk[part]).all()
 
 
 def test_equal_work_has_equal_keys() -> None:

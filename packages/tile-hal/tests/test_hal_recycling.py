@@ -26,8 +26,16 @@ def address(array: Any) -> int:
     return array.__array_interface__["data"][0]
 
 
+def roomy(times: int) -> Recycler:
+    """One that may keep so many blocks, after as many were in use at once."""
+    recycler = Recycler(times * SIZE)
+    taken(recycler, times * SIZE)
+    recycler.clear()
+    return recycler
+
+
 def test_what_is_given_up_is_used_again() -> None:
-    recycler = Recycler(4 * SIZE)
+    recycler = roomy(4)
     first = taken(recycler, SIZE)
     where = address(first)
     del first
@@ -58,19 +66,32 @@ def test_a_view_keeps_its_block() -> None:
 
 
 def test_no_more_than_agreed_is_kept() -> None:
-    recycler = Recycler(3 * SIZE)
+    recycler = roomy(3)
     blocks = [taken(recycler, SIZE + k) for k in range(5)]
     while blocks:
         del blocks[0]
     assert recycler.kept == 2 * SIZE + 4 + 3
     assert taken(recycler, 4 * SIZE).nbytes == 4 * SIZE
-    assert recycler.kept == 2 * SIZE + 4 + 3
+    assert recycler.kept == SIZE + 4, "it took the place of the oldest, and is too large to be kept"
     recycler.clear()
     assert recycler.kept == 0
 
 
+def test_what_waits_needs_no_more_memory_than_was_ever_in_use() -> None:
+    """A block of another size takes the place of those that wait, and waits itself in theirs."""
+    recycler = Recycler(9 * SIZE)
+    pair = [taken(recycler, SIZE), taken(recycler, SIZE)]
+    del pair
+    assert recycler.kept == 2 * SIZE
+    for k in range(1, 5):
+        other = taken(recycler, SIZE + k)
+        assert recycler.kept <= SIZE
+        del other
+        assert recycler.kept <= 2 * SIZE + k
+
+
 def test_what_waits_is_given_back_before_memory_is_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    recycler = Recycler(4 * SIZE)
+    recycler = roomy(4)
     taken(recycler, SIZE)
     real, asked = np.empty, list[int]()
 

@@ -44,8 +44,8 @@ def compute(
 
 
 def edge(chunk: Array, part: Slices) -> Array:
-    """A thin part of a chunk, as an array of its own: the chunk need not be kept for it."""
-    return np.ascontiguousarray(np.asarray(chunk)[part])
+    """A thin part of a chunk, as an array of its own, also where the part is contiguous: no view keeps the chunk."""
+    return np.asarray(chunk)[part].copy()
 
 
 def _assembled(read: Read, given: Iterator[Array]) -> Array:

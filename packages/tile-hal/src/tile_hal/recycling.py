@@ -1,7 +1,8 @@
 """Large blocks of host memory that were given up, kept for the next of the same size.
 
 The system clears every page of new memory when it is first touched, which takes longer than most kernels that
-write it. What is kept is bounded, and the block that was given up first goes first.
+write it. What is kept is bounded: together with what is in use it never exceeds what was in use at once before, so that
+a program needs no more memory for it. The block that was given up first goes first.
 """
 
 from __future__ import annotations
@@ -108,6 +109,7 @@ class Recycler:
             self._lock.release()
 
     def _new(self, nbytes: int) -> _Block:
+        self._make_room(nbytes)
         try:
             raw = np.empty(nbytes + ALIGNMENT, np.uint8)
         except MemoryError:
@@ -116,6 +118,21 @@ class Recycler:
         self.made += 1
         memory = (ctypes.c_char * raw.nbytes).from_buffer(raw.data)
         return _Block(self, memory, -ctypes.addressof(memory) % ALIGNMENT, nbytes)
+
+    def _make_room(self, nbytes: int) -> None:
+        """Let go of what waits in other sizes, as far as `nbytes` more would need it."""
+        if self.kept and self._lock.acquire(False):
+            try:
+                self._count()
+                self._shrink(nbytes)
+            finally:
+                self._lock.release()
+
+    def _shrink(self, wanted: int) -> None:
+        """Forget blocks until those that wait, those in use and `wanted` bytes are no more than were ever in use."""
+        most = min(self.most, self._peak - self._used - wanted)
+        while self.kept > max(most, 0):
+            self._forget_oldest()
 
     def _take(self, nbytes: int) -> _Block | None:
         """The newest block of the size: caches may still hold it."""
@@ -143,8 +160,7 @@ class Recycler:
             block.given_up = self._clock
             self._blocks.setdefault(block.nbytes, deque()).append(block)
             self.kept += block.nbytes
-            while self.kept > self.most:
-                self._forget_oldest()
+            self._shrink(0)
         finally:
             self._lock.release()
 
