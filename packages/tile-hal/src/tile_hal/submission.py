@@ -17,6 +17,7 @@ import numpy as np
 from tile_ir import forking
 from tile_ir.diagnostics import TileDeviceError, TileInternalError
 from tile_ir.kernels import BufferKind, KernelList, Step, StepKind, flat_steps
+from tile_ir.mapped import give_back
 
 from tile_hal.errors import Code, device_error
 from tile_hal.events import COMPLETED, flatten, join
@@ -398,6 +399,7 @@ def _in_place(memory: Memory, data: memoryview, align: int) -> Buffer | None:
 def _uploaded(memory: Memory, data: memoryview) -> Buffer:
     buffer = memory.allocate(data.nbytes)
     buffer.map_discard()[:] = data
+    give_back(data)
     buffer.unmap().wait()
     return buffer
 

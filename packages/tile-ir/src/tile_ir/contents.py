@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 
+from tile_ir.mapped import give_back
+
 SHORT = 64
 """Bytes up to which contents are compared themselves, and not their digests."""
 
@@ -27,6 +29,7 @@ class Contents:
         """SHA-256 of the bytes."""
         if self._digest is None:
             self._digest = hashlib.sha256(self.view).digest()
+            give_back(self.view)
         return self._digest
 
     def __len__(self) -> int:
