@@ -122,7 +122,8 @@ def in_pieces(box: Box, whole: TensorType, contiguous: int, lanes: int) -> bool:
     """Whether rows of the box are neighbours in memory that start and end on multiples of `lanes` elements."""
     if not box.extents:
         return False
-    aligned = all(s % lanes == 0 for d, s in enumerate(whole.strides) if d != contiguous)
+    others = (s for d, s in enumerate(whole.strides) if d != contiguous and whole.sizes[d] > 1)
+    aligned = all(s % lanes == 0 for s in others)
     corner = box.corner[contiguous]
     starts = corner.const % lanes == 0 and all(c % lanes == 0 for _, c in corner.terms)
     neighbours = whole.strides[contiguous] == 1 and box.steps[contiguous] == 1
