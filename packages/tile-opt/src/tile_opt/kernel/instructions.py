@@ -126,18 +126,27 @@ def _bounds(view: KernelView, main: Stage, factors: tuple[Use, ...]) -> tuple[Bo
     results = [set(s.constraints) for s in view.stages if any(u.writes and not view.is_local(u.buffer) for u in s.uses)]
     dropped = set[Affine].intersection(*results) if results else set[Affine]()
     for constraint in (c for c in main.constraints if c not in dropped):
-        ways = (
-            Bound(use.name, dim, sign, (constraint - form * sign).const)
+        ways = {
+            Bound(use.name, dim, sign, (constraint * times - form * sign).const): stride == 1
             for use in factors
-            for dim, form in enumerate(use.forms)
-            for sign in (1, -1)
-            if form.terms and (constraint - form * sign).is_const
-        )
-        bound = next(ways, None)
+            for dim, (form, stride) in enumerate(zip(use.forms, view.type_of(use.buffer).strides, strict=True))
+            for sign, times in _multiples(constraint, form)
+        }
+        # Whole rows are left out at once; of a row, what is left may be anything.
+        bound = min(ways, key=lambda way: ways[way], default=None)
         if bound is None:
             return None
         found.append(bound)
     return tuple(found)
+
+
+def _multiples(constraint: Affine, form: Affine) -> Iterator[tuple[int, int]]:
+    """(sign, times): so many times the constraint is the form, or its negative, but for a constant."""
+    for name, step in form.terms[:1]:
+        own = constraint.coefficient(name)
+        sign, times = (1, step // own) if own * step > 0 else (-1, step // -own if own else 0)
+        if times and (constraint * times - form * sign).is_const:
+            yield sign, times
 
 
 def _names(use: Use) -> set[str]:
