@@ -36,7 +36,7 @@ WORTH = 1 << 12
 
 def transposed(view: KernelView) -> tuple[str, tuple[Use, ...]] | None:
     """(the loop that what is written runs along, the operands that run along another); None when there are none."""
-    if view.allocs or any(s.loops or s.constraints or s.guard or not is_elementwise(s) for s in view.stages):
+    if view.allocs or view.constraints or any(s.loops or s.guard or not is_elementwise(s) for s in view.stages):
         return None
     uses = [(s, u) for s in view.stages for u in s.uses]
     if any(u.extent or is_indirect(s, u) for s, u in uses):

@@ -18,11 +18,11 @@ from tile_ir.names import claim
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Bind, Block, Direction, Index, Layout, Load, Refinement, Store, Sync, TensorType
 
-from tile_opt.kernel.strides import flat_stride
+from tile_opt.kernel.strides import flat_stride, limits_inside
 from tile_opt.kernel.view import KernelView, Stage, Use
 from tile_opt.plan.banks import BANK_BYTES, bank_conflicts
 from tile_opt.plan.plan import Plan, Staging
-from tile_opt.plan.steps.digits import split
+from tile_opt.plan.steps.digits import lanes_agree, split
 from tile_opt.plan.steps.parts import inner_and_edges, item_kernel
 from tile_opt.plan.tree import GROUP_MEMORY, Node
 
@@ -83,7 +83,13 @@ def _aligned(view: KernelView, use: Use, loop: str, lanes: int) -> bool:
     others = (flat_stride(view, use, i.name) for i in view.loops if i.name != loop)
     start = sum(f.const * s for f, s in zip(use.forms, view.type_of(use.buffer).strides, strict=True))
     whole = view.ranges[loop] % lanes == 0 and start % lanes == 0 and all(o % lanes == 0 for o in others)
-    return flat_stride(view, use, loop) == 1 and whole
+    agree = all(lanes_agree(limit, loop, lanes) for limit in _inside(view, use))
+    return flat_stride(view, use, loop) == 1 and whole and agree
+
+
+def _inside(view: KernelView, use: Use) -> tuple[Affine, ...]:
+    """What keeps an access inside its buffer where the stage's constraints do not count."""
+    return limits_inside(use.forms, view.type_of(use.buffer).sizes, view.ranges)
 
 
 class Turn:
@@ -185,7 +191,10 @@ class Turn:
 
     def _copy(self, use: Use, tile: Refinement, walk: Walk, fields: list[int]) -> Stage:
         within, limits = self._at(walk, "c", fields)
-        source = replace(use, name="src").substitute({n: self.base[n] + within[n] for n in within})
+        place = {n: self.base[n] + within[n] for n in within}
+        source = replace(use, name="src").substitute(place)
+        first = {"c_v": Affine()}
+        limits = (*limits, *(f.substitute(place).substitute(first) for f in _inside(self.view, use)))
         target = Use("dst", tile.into, tuple(within[n] for n in self.tile), Direction.OUT)
         body = (Load("$x", "src"), Store("dst", "$x"))
         return Stage(f"copy_{use.buffer}", walk.loops("c"), limits, (source, target), body)
@@ -198,7 +207,11 @@ class Turn:
             replace(new, buffer=tiles[old.forms].into, forms=local) if old.buffer in self.staged else new
             for old, new in zip(stage.uses, moved.uses, strict=True)
         )
-        return replace(moved, loops=self.walk.loops("s"), uses=uses, constraints=(*moved.constraints, *limits))
+        # A vector's lanes all meet a constraint, or none.
+        first, (loop, lanes) = {"s_v": Affine()}, self.walk.lanes
+        pairs = zip(stage.constraints, moved.constraints, strict=True)
+        own = (c.substitute(first) if lanes_agree(old, loop, lanes) else c for old, c in pairs)
+        return replace(moved, loops=self.walk.loops("s"), uses=uses, constraints=(*own, *limits))
 
 
 def _fields(walks: list[Items], total: int) -> list[int]:
