@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import pytest
-from tensor_support import Sample, bound, inputs_of, matmul, near, optimize_given, run_kernels, tf32, view_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tensor_support import Array, Sample, bound, inputs_of, matmul, near, optimize_given, run_kernels, tf32, view_of
 from test_tensor_teams import TEAMS
 from tile_ir.diagnostics import TileDeviceError, TilePlanError
 from tile_ir.dtype import DType
@@ -15,6 +19,7 @@ from tile_ir.stripe.nodes import Block, Direction, Program
 from tile_ir.stripe.parser import parse_program
 from tile_ir.stripe.printer import print_program
 from tile_ir.stripe.walk import blocks_in
+from tile_opt.compiler import compile
 from tile_opt.passes.base import kernels_of
 from tile_opt.passes.kernels.tensor_tile import TensorTile
 from tile_opt.plan.plan import Plan
@@ -71,18 +76,69 @@ def test_rows_of_16_bits_are_filled_up(k: int, last: str, copies: int) -> None:
     assert [s.order[-1] for s in plan_for(sample).stagings if s.operand == "B" and s.level < 0] == [last]
 
 
+def convolution(
+    first: bool, dtype: DType, size: int, ci: int, co: int, taps: int, stride: int, dilation: int
+) -> Sample:
+    """Windows of one dimension, "same" but for every `stride`-th place alone; channels `first` or last."""
+    pad, places = dilation * (taps - 1) // 2, -(-size // stride)
+    at = f"{stride}*x + {dilation}*t - {pad}"
+    head, body = ("D[C, X], K[O, C, T]", "R[o, x : O, {n}] = +(D[c, {at}] * K[o, c, t]);") if first else (
+        "D[X, C], K[T, C, O]", "R[x, o : {n}, O] = +(D[{at}, c] * K[t, c, o]);")  # fmt: skip
+    source = f"function ({head}) -> (R) {{ {body.format(n=places, at=at)} }}"
+    shapes = {"D": (ci, size), "K": (co, ci, taps)} if first else {"D": (size, ci), "K": (taps, ci, co)}
+
+    def operands(x: Mapping[str, Array]) -> tuple[Array, Array]:
+        data, weights = (x["D"].T, x["K"].transpose(2, 1, 0)) if first else (x["D"], x["K"])
+        padded = np.pad(data, ((pad, pad + stride), (0, 0)))
+        windows = [padded[t * dilation :][: places * stride : stride] for t in range(taps)]
+        left, right = np.stack(windows, axis=1).reshape(places, -1), weights.reshape(-1, co)
+        return (right.T, left.T) if first else (left, right)
+
+    return Sample(bound(source, dtype, **shapes), operands)
+
+
 def test_windows_slide_along_the_copies() -> None:
-    source = "function (D[X, C], K[T, C, O]) -> (R) { R[x, o : 64, O] = +(D[x + t - 1, c] * K[t, c, o]); }"
-
-    def operands(x: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:  # pyright: ignore[reportMissingTypeArgument]
-        padded = np.pad(x["D"], ((1, 1), (0, 0)))
-        taps = np.stack([padded[t : t + 64] for t in range(3)], axis=1)
-        return taps.reshape(64, -1), x["K"].reshape(-1, 32)
-
-    sample = Sample(bound(source, F32, D=(64, 32), K=(3, 32, 32)), operands)  # pyright: ignore[reportArgumentType]
-    stripe = agrees(sample, 2)
+    stripe = agrees(convolution(False, F32, 64, 32, 32, 3, 1, 1), 2)
     copies = [k for k in kernels_of(stripe) if isinstance(k, Block)][:2]
     assert [r.type.sizes for k in copies for r in k.refs if r.dir is Direction.OUT] == [(64, 32), (3, 32, 32)]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "channels", "stride", "copies"),
+    [(BF16, 32, 2, {"D": 0, "K": 0}), (BF16, 37, 1, {"D": 3, "K": 0}), (F32, 33, 1, {"D": 3, "K": 3})],
+    ids=["skipped", "no whole pieces", "rounded"],
+)
+def test_windows_of_rows_without_pieces_are_turned(
+    dtype: DType, channels: int, stride: int, copies: dict[str, int]
+) -> None:
+    """Neighbours along windows begin anywhere, so that rows of the copy are those of channels: with zeros behind them."""
+    sample = convolution(True, dtype, 64 * stride, channels, 32, 3, stride, 1)
+    stripe = agrees(sample, 2)
+    staged = {s.operand: s for s in plan_for(sample).stagings if s.level < 0}
+    assert staged["D"].order[-1] == "c" and {n: s.pad for n, s in staged.items()} == copies
+    cleared = [b for k in kernels_of(stripe) if isinstance(k, Block) for b in blocks_in(k) if b.name == "behind"]
+    assert len(cleared) == sum(s.order[-1] == "c" and s.pad > 0 for s in staged.values())
+
+
+def test_zeros_behind_the_depth_are_proved_to_add_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILE_VERIFY", "prove")
+    sample = convolution(False, BF16, 64, 37, 40, 3, 1, 1)
+    found = compile(sample.program, ONLY_TEAMS, plans={"kernel_0": plan_for(sample)})
+    assert found.proof is not None and "2 proved" in str(found.proof)
+
+
+@given(
+    first=st.booleans(), dtype=st.sampled_from([BF16, DType.FLOAT16, F32]), size=st.integers(150, 700),
+    ci=st.integers(16, 300), co=st.integers(32, 300), taps=st.sampled_from([1, 3, 7]), stride=st.integers(1, 3),
+    dilation=st.integers(1, 2),
+)  # fmt: skip
+@settings(max_examples=12)
+def test_teams_take_every_convolution_of_many_channels(
+    first: bool, dtype: DType, size: int, ci: int, co: int, taps: int, stride: int, dilation: int
+) -> None:
+    """Whatever the layout, the dtype, the step and the sizes, no shape is left to arithmetic of items."""
+    sample = convolution(first, dtype, size, ci, co, taps, stride, dilation)
+    assert any(True for _ in TensorTile().candidates(view_of(sample, ONLY_TEAMS), ONLY_TEAMS))
 
 
 def test_a_plan_without_copies_is_refused() -> None:

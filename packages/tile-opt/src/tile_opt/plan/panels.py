@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from tile_ir.diagnostics import Diagnostic, TileDeviceError
@@ -14,7 +14,7 @@ from tile_ir.dtype import DType
 from tile_ir.matrix import ROUND, TF32_BITS
 from tile_ir.names import claim
 from tile_ir.stripe.affine import Affine
-from tile_ir.stripe.nodes import Block, Direction, Index, Instr, Load, Op, Refinement, Store, TensorType
+from tile_ir.stripe.nodes import Block, Const, Direction, Index, Instr, Load, Op, Refinement, Store, TensorType
 
 from tile_opt.kernel.strides import limits_inside
 from tile_opt.kernel.unify import is_indirect
@@ -38,6 +38,8 @@ class Panels:
     """Elements behind each row that count for nothing: rows begin and end where wide accesses may."""
     bits: int = 0
     """Mantissa bits that are kept; 0 for all of them."""
+    zeros: bool = False
+    """The elements behind each row are 0."""
 
     @property
     def type(self) -> TensorType:
@@ -71,6 +73,8 @@ class Panels:
         taken = set(self.order)
         outer = {n: Index(claim(f"{n}_panel", taken), -(-self.extents[n] // size)) for n, size in self.tiles.items()}
         inner = tuple(Index(n, self.tiles.get(n, self.extents[n])) for n in self.order)
+        if self.zeros:
+            inner = (*inner[:-1], replace(inner[-1], range=inner[-1].range + self.pad))
         values = {n: Affine.var(outer[n].name, size) + Affine.var(n) for n, size in self.tiles.items()}
         loops = (*outer.values(), *inner)
         cut = tuple(values[n] * -1 + (self.extents[n] - 1) for n, size in self.tiles.items() if self.extents[n] % size)
@@ -84,11 +88,18 @@ class Panels:
         body = (Load("$x", "src"), *converted, Store("dst", "$y" if converted else "$x"))
         instr = Instr(ROUND, params=(self.bits,)) if self.bits else None
         stage = Stage("panels", (), tuple(dict.fromkeys((*cut, *inside))), uses, body, instr=instr)
+        stages = (stage, self._cleared(uses[1])) if self.zeros else (stage,)
         source = next(r for r in view.refs if r.into == self.operand.buffer)
         refs = (replace(source, dir=Direction.IN), self.ref(Direction.OUT))
         comment = f"{self.name}: panels of {source.source}, read by {view.name}"
-        made = KernelView(f"{view.name}_panels", loops, (stage,), refs, (), view.tags, comment, view.origin)
+        made = KernelView(f"{view.name}_panels", loops, stages, refs, (), view.tags, comment, view.origin)
         return close_kernel(made)
+
+    def _cleared(self, target: Use) -> Stage:
+        """Zeros behind each row."""
+        last = self.order[-1]
+        behind = Affine.var(last) - self.extents[last]
+        return Stage("behind", (), (behind,), (target,), (Const("$z", 0.0, self.dtype), Store("dst", "$z")))
 
 
 def _parts(form: Affine, size: int, ranges: Ranges) -> tuple[Affine, Affine]:
@@ -136,10 +147,13 @@ def _redirected(view: KernelView, found: Use, name: str, forms: tuple[Affine, ..
     return replace(view, stages=tuple(replace(s, uses=tuple(map(moved, s.uses))) for s in view.stages))
 
 
-def turned(view: KernelView, staging: Staging, bits: int = 0) -> tuple[KernelView, Panels] | None:
+def turned(
+    view: KernelView, staging: Staging, bits: int = 0, depth: str | None = None
+) -> tuple[KernelView, Panels] | None:
     """`view` reading a copy of a whole operand, whose dimensions follow as the loops that the staging names first walk them.
 
     None where these are not one for each dimension that moves. Windows slide along such a copy as along the operand.
+    Zeros are behind rows along the loop `depth`.
     """
     uses = [u for s in view.stages for u in s.uses if u.buffer == staging.operand and not is_indirect(s, u)]
     found = next((u for u in uses if not u.writes and not u.extent), None)
@@ -158,27 +172,56 @@ def turned(view: KernelView, staging: Staging, bits: int = 0) -> tuple[KernelVie
     dims = [*still, *(loops.index(n) for n in staging.order)]
     whole = replace(found, forms=tuple(Affine.var(n) for n in loops))
     order, extents = tuple(loops[d] for d in dims), dict(zip(loops, source.sizes, strict=True))
-    panels = Panels(whole, name, order, {}, source, extents, source.dtype, staging.pad, bits)
+    zeros = bool(staging.pad) and order[-1] == depth and is_alone(view, found, order[-1])
+    panels = Panels(whole, name, order, {}, source, extents, source.dtype, staging.pad, bits, zeros)
     forms = tuple(found.forms[d] for d in dims)
     return replace(_redirected(view, found, name, forms), refs=(*view.refs, panels.ref())), panels
+
+
+def is_alone(view: KernelView, use: Use, loop: str) -> bool:
+    """The loop alone walks a dimension of the operand, from its beginning to its end."""
+    sizes = view.type_of(use.buffer).sizes
+    return any(f == Affine.var(loop) and s == view.ranges[loop] for f, s in zip(use.forms, sizes, strict=True))
 
 
 def copied_before(view: KernelView, plan: Plan) -> tuple[KernelView, Plan, tuple[Panels, ...]]:
     """The kernel on the copies that its plan has made before it, whole operands; the plan names them, too.
 
-    Copies of float32 for a matrix instruction hold what that would take of them, rounded.
+    Copies of float32 for a matrix instruction hold what that would take of them, rounded. Where zeros are behind their
+    rows, the instruction goes on to these.
     """
     made: list[Panels] = []
     bits = TF32_BITS if plan.instruction is not None else 0
+    depth = dict(plan.instruction.loops).get("k") if plan.instruction is not None else None
     for staging in (s for s in plan.stagings if s.level < 0):
         kept = bits if view.type_of(staging.operand).dtype is DType.FLOAT32 else 0
-        found = turned(view, staging, kept) if plan.instruction is not None else None
+        found = turned(view, staging, kept, depth) if plan.instruction is not None else None
         view, panels = found or read_ahead(view, staging, {})
         view = with_panels(view, (panels,))
         made.append(panels)
+    padded = {p.name: p.pad for p in made if p.zeros}
+    if depth is not None and padded:
+        view = _lengthened(view, depth, max(padded.values()), padded.keys())
     names = {p.operand.buffer: p.name for p in made}
     rest = (replace(s, operand=names.get(s.operand, s.operand)) for s in plan.stagings if s.level >= 0)
     return view, replace(plan, stagings=tuple(rest)), tuple(made)
+
+
+def _lengthened(view: KernelView, loop: str, more: int, padded: Collection[str]) -> KernelView:
+    """The kernel with `more` iterations of a loop of its own, in which the buffers `padded` have zeros.
+
+    Others that the loop walks end where they ended: there the stage does nothing.
+    """
+
+    def longer(stage: Stage) -> Stage:
+        if loop not in stage.loop_names:
+            return stage
+        loops = tuple(replace(i, range=i.range + more) if i.name == loop else i for i in stage.loops)
+        walking = (u for u in stage.uses if u.reads and any(loop in f.names for f in u.forms))
+        ends = (Affine.var(loop, -1) + (view.ranges[loop] - 1),) if any(u.buffer not in padded for u in walking) else ()
+        return replace(stage, loops=loops, constraints=(*stage.constraints, *ends))
+
+    return replace(view, stages=tuple(map(longer, view.stages)))
 
 
 def _is_written(view: KernelView, buffer: str) -> bool:

@@ -122,20 +122,25 @@ def applied(name: str, args: Iterable[Value], dtype: DType, points: Set) -> Valu
 
 
 def _applied(name: str, args: tuple[Term, ...], dtype: DType) -> Term:
-    """An operation of terms; what has a dtype already is not cast to it, and products of zeros that copies leave are such."""
+    """An operation of terms; what has a dtype already is not cast to it, and products of zeros are such."""
     if name == "cast" and args[0].dtype is dtype:
         return args[0]
     filled = any(isinstance(a, Constant) and a.filled for a in args)
     if (
-        filled
+        (filled or all(map(_is_zero, args)))
         and name in ("mul", "cast")
         and not any(isinstance(leaf, Unwritten) for a in args for leaf in leaves_in(a))
     ):
-        return Constant(0, dtype, filled=True)
+        return Constant(0, dtype, filled)
     size = 1 + sum(arg.size for arg in args if isinstance(arg, Apply))
     if size > LARGEST:
         raise Unsupported(f"expressions of more than {LARGEST} operations")
     return Apply(name, args, dtype, size)
+
+
+def _is_zero(term: Term) -> bool:
+    """A literal 0 that is not negative: products of such ones are again one."""
+    return isinstance(term, Constant) and repr(float(term.value)) == "0.0"
 
 
 _MERGES = {agg.op: agg for agg in Aggregation if agg is not Aggregation.ASSIGN}

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tile_ir.matrix import MatrixInstruction
+from tile_ir.stripe.affine import Affine
 from tile_ir.target import Target
 
 from tile_opt.kernel.instructions import Match, match_of
 from tile_opt.kernel.view import KernelView, Use
 from tile_opt.plan.banks import COPY_BYTES
-from tile_opt.plan.panels import Panels, copied_before
+from tile_opt.plan.panels import Panels, copied_before, is_alone
 from tile_opt.plan.plan import Instruction, Plan, Staging
 from tile_opt.plan.space.gpu_copied import copy_seconds, with_copies
 from tile_opt.plan.space.tensor_shares import Shared, shared
@@ -61,12 +61,12 @@ def copied_tiles(view: KernelView, match: Match, target: Target) -> Iterator[Cop
 
 def _staging(view: KernelView, match: Match, use: Use) -> Staging | None:
     """The copy of a factor; None where it may lie as it does, or no loop alone walks a dimension of it."""
-    depth, source = dict(match.loops)["k"], view.type_of(use.buffer)
+    source = view.type_of(use.buffer)
     unit = COPY_BYTES // source.dtype.bytes
-    if not takes_copies(match.instruction) and all(s % unit == 0 for s in source.strides if s > 1):
+    if not takes_copies(match.instruction) and _lies_in_pieces(view, match, use, unit):
         return None
     walked = [_first(view, match, use, d) for d, form in enumerate(use.forms) if form.terms]
-    last = _last(match.instruction, [n for n in walked if n], depth, view, unit)
+    last = _last(view, match, use, [n for n in walked if n], unit)
     if last is None or None in walked:
         return None
     order = (*(n for n in walked if n is not None and n != last), last)
@@ -74,11 +74,31 @@ def _staging(view: KernelView, match: Match, use: Use) -> Staging | None:
     return Staging(use.buffer, -1, "DRAM", order, pad=-size % unit)
 
 
-def _last(instruction: MatrixInstruction, walked: list[str], depth: str, view: KernelView, unit: int) -> str | None:
-    """The loop along rows of the copy: the depth, or another side where only its rows may be filled up."""
-    if takes_copies(instruction) or view.ranges[depth] % unit == 0:
-        return depth if depth in walked else None
-    return next((n for n in walked if n != depth and n in {i.name for i in view.loops}), None)
+def _lies_in_pieces(view: KernelView, match: Match, use: Use, unit: int) -> bool:
+    """Its rows begin and end on multiples of `unit` wherever they are read."""
+    strides = view.type_of(use.buffer).strides
+    rows = [form for form, stride in zip(use.forms, strides, strict=True) if stride == 1 and form.terms]
+    return all(s % unit == 0 for s in strides if s > 1) and all(_in_pieces(view, match, form, unit) for form in rows)
+
+
+def _in_pieces(view: KernelView, match: Match, form: Affine, unit: int) -> bool:
+    """A loop of the instruction walks whole pieces of `unit`, and the others go from piece to piece."""
+    sides = dict(match.loops)
+    whole = {n for role, n in sides.items() if role != "k" or view.ranges[n] % unit == 0}
+    return form.const % unit == 0 and all(c % unit == 0 or (c == 1 and n in whole) for n, c in form.terms)
+
+
+def _last(view: KernelView, match: Match, use: Use, walked: list[str], unit: int) -> str | None:
+    """The loop along rows of the copy: the depth in whole pieces, another side, or the depth with zeros behind it.
+
+    Only the depth where the instruction reads nothing else.
+    """
+    sides = dict(match.loops)
+    form = {n: next(f for f in use.forms if n in f.names) for n in walked}
+    pieces = [n for n in sides.values() if n in walked and _in_pieces(view, match, form[n], unit)]
+    if sides["k"] in pieces or (pieces and not takes_copies(match.instruction)):
+        return sides["k"] if sides["k"] in pieces else pieces[0]
+    return sides["k"] if sides["k"] in walked and is_alone(view, use, sides["k"]) else None
 
 
 def _first(view: KernelView, match: Match, use: Use, dim: int) -> str | None:
