@@ -64,6 +64,8 @@ class Facts:
         self.cells = prod(i.range for i in view.loops)
         limits = (*view.constraints, *(c for s in view.stages for c in s.constraints))
         self.constrained = {n for c in limits for n in c.names}
+        self._of_memory = self._memory(view.stages)
+        self._caches = {level: _cache(self.machine, level) for level in (1, 2, 3)}
         self.work = sum(points(s, self.extents) * max(1, op_cost(s) + len(s.uses)) for s in view.stages)
 
     def _operand(self, use: Use) -> Operand:
@@ -114,9 +116,13 @@ class Facts:
 
     def memory_uses(self, seldom: int = 0) -> list[Use]:
         """Accesses to buffers of main, but those of stages that take at least `seldom` times fewer steps than the main one."""
-        least = self.points // seldom if seldom else 0
-        often = (s for s in self.view.stages if points(s, self.extents) > least or not seldom)
-        return [u for s in often for u in s.uses if not self.view.is_local(u.buffer)]
+        if not seldom:
+            return self._of_memory
+        often = (s for s in self.view.stages if points(s, self.extents) > self.points // seldom)
+        return self._memory(often)
+
+    def _memory(self, stages: Iterable[Stage]) -> list[Use]:
+        return [u for s in stages for u in s.uses if not self.view.is_local(u.buffer)]
 
     def is_free(self, loop: str, stage: Stage | None = None) -> bool:
         """Iterations of a loop of the kernel (or of a stage) may run side by side."""
@@ -179,10 +185,7 @@ class Facts:
 
     def cache(self, level: int) -> Cache:
         """The data cache of a level, or the nearest below it that there is."""
-        caches = self.machine.caches
-        return (
-            next((c for c in caches if c.level >= level), caches[-1]) if caches else Cache(level, 1 << (12 + 3 * level))
-        )
+        return self._caches[level]
 
     def line_cost(self, level: int) -> float:
         """Cycles that a line out of order from a cache costs a kernel that hides what it can."""
@@ -191,6 +194,11 @@ class Facts:
 
     def pages(self) -> int:
         return self.machine.pages.bytes
+
+
+def _cache(machine: Machine, level: int) -> Cache:
+    fitting = (c for c in machine.caches if c.level >= level)
+    return next(fitting, machine.caches[-1]) if machine.caches else Cache(level, 1 << (12 + 3 * level))
 
 
 def vector_ops(stage: Stage) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from math import prod
+from math import inf, prod
 
 from tile_ir.frozen import frozen
 from tile_ir.target import Target
@@ -62,9 +62,12 @@ class Tile:
         return dict(self.rows).get(loop, 1)
 
 
-def tiles(facts: Facts) -> list[Tile]:
-    """Register tiles of the main stage, the fastest first."""
-    found = sorted((t for v in _vector_loops(facts) for t in _Along(facts, v).tiles()), key=lambda t: t.cycles)
+def tiles(facts: Facts, slower: float = inf) -> list[Tile]:
+    """Register tiles of the main stage, the fastest first.
+
+    Of those that take more than `slower` times (at least NEARLY) as long as the fastest some may be left out.
+    """
+    found = sorted((t for v in _vector_loops(facts) for t in _Along(facts, v).tiles(slower)), key=lambda t: t.cycles)
     if not found or found[0].code <= LARGE:
         return found
     near = [t for t in found if t.cycles <= NEARLY * found[0].cycles]
@@ -96,8 +99,53 @@ def fastest_cycles(view: KernelView, target: Target) -> float | None:
     if not view_is_heavy(view):
         return None
     facts = Facts(view, target, 1)
-    found = tiles(facts) if facts.lanes > 1 and facts.merged is not None and facts.main.loops else []
+    tiled = facts.lanes > 1 and facts.merged is not None and facts.main.loops
+    found = tiles(facts, NEARLY) if tiled else []
     return found[0].cycles if found else None
+
+
+@frozen
+class _Rows:
+    """Unrolled loops, and what they alone decide: every number of vectors is weighed beside each of them."""
+
+    sizes: tuple[tuple[str, int], ...]
+    count: int
+    share: float
+    """Useful share of the rows."""
+    narrow: tuple[tuple[Operand, float, float], ...]
+    """Operands that every lane reads, the cycles that each step waits for one, and those of the first look at it."""
+    loads: int
+    """Of these, in each step."""
+    storing: float
+    """Cycles of what happens once per result."""
+    cut: bool
+    """Constraints cut some of the loops."""
+
+
+@frozen
+class _Vectors:
+    """So many vectors side by side, and what their number alone decides."""
+
+    count: int
+    share: float
+    """Useful share of the lanes."""
+    flow: float
+    """Cycles in which the second cache delivers what a step reads."""
+    masking: float
+    wide: tuple[_Wide, ...]
+
+
+@frozen
+class _Wide:
+    """An operand whose elements fill lanes, and the cycles that each step waits for it where it lies and in a panel."""
+
+    operand: Operand
+    here: float
+    in_panel: float
+    copying: float
+    """Cycles of copying it to panels; what cannot be is infinite, here as there."""
+    reached: float
+    """Cycles of the first look at it."""
 
 
 def _vector_loops(facts: Facts) -> Iterator[str]:
@@ -126,17 +174,36 @@ class _Along:
         self.ops = vector_ops(facts.main)
         writes = [u for u in facts.memory_uses() if u.writes]
         self.scattered = [] if self.own else [u for u in writes if facts.stride(u, vector) not in (0, 1)]
+        self.narrow = [o for o in facts.operands if vector not in o.strides]
         self.turned = [o for o in self.wide if o.strides[vector] != 1] if self.own else []
 
-    def tiles(self) -> Iterator[Tile]:
-        rows = list(self._rows())
-        for vectors in self._counts():
-            placed = [(o, *self._placed(o, vectors)) for o in self.wide]
-            share = self._share(vectors)
+    def tiles(self, slower: float) -> Iterator[Tile]:
+        """All of them, but of those that take more than `slower` times as long as another one only some."""
+        rows, fastest = [self._unrolled(sizes) for sizes in self._rows()], inf
+        for vectors in map(self._vectors, self._counts()):
             for unrolled in rows:
-                made = self._weighed(vectors, unrolled, placed, share)
+                made = self._weighed(vectors, unrolled, slower * fastest)
                 if made is not None:
+                    fastest = min(fastest, made.cycles)
                     yield made
+
+    def _unrolled(self, sizes: tuple[tuple[str, int], ...]) -> _Rows:
+        facts = self.facts
+        narrow = tuple([(o, cpu_operands.broadcast(facts, o, sizes), self._met(o, sizes)) for o in self.narrow])
+        loads = sum([cpu_operands.repeats(o, sizes) for o in self.narrow])
+        cut = any(name in facts.constrained for name, _ in sizes)
+        count = prod([size for _, size in sizes])
+        return _Rows(sizes, count, _share_of_rows(facts, sizes), narrow, loads, self._storing(sizes), cut)
+
+    def _met(self, operand: Operand, sizes: tuple[tuple[str, int], ...]) -> float:
+        """Cycles of the first look at an operand that every lane reads."""
+        side = cpu_operands.side_by_side(operand, sizes) * operand.bytes
+        return cpu_operands.reached(self.facts, operand, side)
+
+    def _vectors(self, count: int) -> _Vectors:
+        flow = 0.0 if self.own else sum(cpu_operands.flowing(self.facts, o, count) for o in self.wide)
+        wide = tuple([self._placed(o, count) for o in self.wide])
+        return _Vectors(count, self._share(count), flow, self._masking(count), wide)
 
     def _counts(self) -> Iterator[int]:
         """Vectors of a tile: few, or all that there are, so that no row is walked twice."""
@@ -158,112 +225,96 @@ class _Along:
                 more = [s for s in range(2, min(6, facts.extents[other]) + 1) if not facts.is_ragged(other, s)]
                 yield from (((name, a), (other, b)) for a in sizes if a <= 6 for b in more)
 
-    def _weighed(
-        self,
-        vectors: int,
-        rows: tuple[tuple[str, int], ...],
-        placed: list[tuple[Operand, float, float, float]],
-        share: float,
-    ) -> Tile | None:
-        """The tile with its cycles; None when registers run out."""
+    def _weighed(self, vectors: _Vectors, rows: _Rows, most: float) -> Tile | None:
+        """The tile with its cycles; None when registers run out, or when it takes more than `most` cycles for sure."""
         facts, ports = self.facts, self.facts.machine.ports
-        count = vectors * prod(size for _, size in rows)
-        wide = sum(vectors * cpu_operands.repeats(o, rows) for o in self.wide)
-        spare = facts.settings.registers - count - min(wide, vectors * len(self.wide)) - 1
+        count = vectors.count * rows.count
+        wide = sum([vectors.count * cpu_operands.repeats(o, rows.sizes) for o in self.wide])
+        spare = facts.settings.registers - count - min(wide, vectors.count * len(self.wide)) - 1
         if spare < 0:
             return None
-        loads = wide + sum(cpu_operands.repeats(o, rows) for o in facts.operands if self.vector not in o.strides)
+        loads = wide + rows.loads
         ops = count * self.ops / ports.fma
-        flow = 0.0 if self.own else sum(cpu_operands.flowing(facts, o, vectors) for o in self.wide)
-        step = max(ops, loads / max(ports.load, 1), ports.fma_latency, flow) + LOAD_SHADOW * loads / ports.fma
+        step = max(ops, loads / max(ports.load, 1), ports.fma_latency, vectors.flow) + LOAD_SHADOW * loads / ports.fma
         step *= 1 + (TIGHT if spare < ROOM else 0)
         step *= SPILLS if self._spills(count + loads, rows) else 1
-        step += self._masking(vectors)
-        rate = ops / step * share * _share_of_rows(facts, rows)
+        step += vectors.masking
+        rate = ops / step * vectors.share * rows.share
         steps = facts.points * self.ops / ports.fma / facts.lanes / ops / (rate / (ops / step))
-        packed, fetching, copied = self._turning() if self.own else self._packing(placed, steps, vectors, rows)
+        if steps * step > most:
+            return None
+        packed, fetching, copied = self._turning() if self.own else self._packing(vectors, steps, rows)
         spread, repeating = self._spreading(steps, rows, copied if packed else None)
-        cycles = steps * step + fetching + repeating + self._storing(rows)
-        if cycles == float("inf"):
+        cycles = steps * step + fetching + repeating + rows.storing
+        if cycles == inf:
             return None
         code = self._code(count, rows, bool(packed))
-        return Tile(self.vector, vectors, rows, packed, spread, cycles, copied, rate, code)
+        return Tile(self.vector, vectors.count, rows.sizes, packed, spread, cycles, copied, rate, code)
 
     def _turning(self) -> tuple[tuple[Use, ...], float, float]:
         """The operands that each group copies with the sum's steps side by side, and cycles of doing so."""
         copied = sum(cpu_operands.turning(self.facts, o) for o in self.turned)
         return tuple(o.use for o in self.turned), copied, copied
 
-    def _packing(
-        self,
-        placed: list[tuple[Operand, float, float, float]],
-        steps: float,
-        vectors: int,
-        rows: tuple[tuple[str, int], ...],
-    ) -> tuple[tuple[Use, ...], float, float]:
+    def _packing(self, vectors: _Vectors, steps: float, rows: _Rows) -> tuple[tuple[Use, ...], float, float]:
         """The operands that panels are worth it for, cycles to fetch all operands, and those of copying."""
         packed: dict[Use, float] = {}
         cycles = 0.0
-        for operand, near, in_panel, copying in placed:
-            in_place = near + cpu_operands.refetched(self.facts, operand, vectors, rows)
-            if copying + in_panel * steps < in_place * steps:
-                packed[operand.use] = copying
-            cycles += min(copying + in_panel * steps, in_place * steps)
-            if operand.strides[self.vector] == 1 and not cpu_operands.is_ahead(self.facts, operand, self.vector):
-                cycles += cpu_operands.reached(self.facts, operand, vectors * self.facts.lanes * operand.bytes)
-        copied = sum(copying * self._again(use, packed, rows) for use, copying in packed.items())
+        for wide in vectors.wide:
+            again = cpu_operands.refetched(self.facts, wide.operand, vectors.count, rows.sizes)
+            in_panel, in_place = wide.in_panel * steps, (wide.here + again) * steps
+            if wide.copying + in_panel < in_place:
+                packed[wide.operand.use] = wide.copying
+            cycles += min(wide.copying + in_panel, in_place)
+            cycles += wide.reached
+        copied = sum([copying * self._again(use, packed, rows) for use, copying in packed.items()])
         return tuple(packed), cycles + copied - sum(packed.values()), copied
 
-    def _again(self, use: Use, packed: Collection[Use], rows: tuple[tuple[str, int], ...]) -> int:
+    def _again(self, use: Use, packed: Collection[Use], rows: _Rows) -> int:
         """How often an operand is copied: for each iteration of the loops around that another copy moves with, and it does not."""
-        facts, inner = self.facts, {self.vector, *(n for n, _ in rows)}
+        facts, inner = self.facts, {self.vector, *(n for n, _ in rows.sizes)}
         just = {o.use for o in self.wide if o.use in packed and not cpu_operands.is_ahead(facts, o, self.vector)}
         moved = {n for u in just for n in facts.names(u)} & set(facts.shared) - inner
         return prod(facts.extents[n] for n in moved - facts.names(use)) if use in just else 1
 
-    def _spreading(
-        self, steps: float, rows: tuple[tuple[str, int], ...], copied: float | None
-    ) -> tuple[tuple[Use, ...], float]:
+    def _spreading(self, steps: float, rows: _Rows, copied: float | None) -> tuple[tuple[Use, ...], float]:
         """The operands to spread over lanes, and the cycles of giving all to them.
 
         `copied` are the cycles of copying panels; None where there are none, which nothing is spread beside.
         """
         spread: list[Use] = []
         cycles = 0.0
-        for operand in (o for o in self.facts.operands if o not in self.wide):
-            in_place = steps * cpu_operands.broadcast(self.facts, operand, rows)
+        for operand, waiting, reached in rows.narrow:
+            in_place = steps * waiting
             if copied is not None:
-                copying = cpu_operands.spreading(self.facts, operand, self.vector, rows, copied)
+                copying = cpu_operands.spreading(self.facts, operand, self.vector, rows.sizes, copied)
                 if copying < in_place:
                     spread.append(operand.use)
                 in_place = min(copying, in_place)
-            side = cpu_operands.side_by_side(operand, rows) * operand.bytes
-            cycles += in_place + cpu_operands.reached(self.facts, operand, side)
+            cycles += in_place + reached
         return tuple(spread), cycles
 
-    def _spills(self, held: float, rows: tuple[tuple[str, int], ...]) -> bool:
+    def _spills(self, held: float, rows: _Rows) -> bool:
         """At edges steps are straight-line code, which keeps what it loads for the next ones, registers or not."""
-        return held > self.facts.settings.registers and any(name in self.facts.constrained for name, _ in rows)
+        return rows.cut and held > self.facts.settings.registers
 
-    def _code(self, count: int, rows: tuple[tuple[str, int], ...], packs: bool) -> int:
+    def _code(self, count: int, rows: _Rows, packs: bool) -> int:
         """Each step and each result, once per kind of edge; results across memory and copies are shuffled."""
-        edges = 3 if any(n in self.facts.constrained for n, _ in rows) else 1
         across = self.scattered or (packs and any(o.strides.get(self.vector) not in (0, 1) for o in self.wide))
-        return count * edges * (SHUFFLED if across else 1) * (1 if self.extent % self.facts.lanes == 0 else 2)
+        whole = self.extent % self.facts.lanes == 0
+        return count * (3 if rows.cut else 1) * (SHUFFLED if across else 1) * (1 if whole else 2)
 
-    def _placed(self, operand: Operand, vectors: int) -> tuple[float, float, float]:
-        """Cycles that each step waits for an operand where it lies and in a panel, and those of copying it to panels.
-
-        What cannot be is infinite.
-        """
-        never = float("inf")
+    def _placed(self, operand: Operand, vectors: int) -> _Wide:
+        facts = self.facts
         if self.own:
-            return 0.0, 0.0, never
-        ahead = cpu_operands.is_ahead(self.facts, operand, self.vector)
-        may_copy = (self.facts.heavy or ahead) and len(operand.strides) > 1
-        copying = cpu_operands.packing(self.facts, operand, self.vector, vectors) if may_copy else never
-        here = cpu_operands.in_place(self.facts, operand, vectors) if operand.strides[self.vector] in (0, 1) else never
-        return here, cpu_operands.panelled(self.facts, operand, self.vector, vectors), copying
+            return _Wide(operand, 0.0, 0.0, inf, 0.0)
+        ahead, stride = cpu_operands.is_ahead(facts, operand, self.vector), operand.strides[self.vector]
+        may_copy = (facts.heavy or ahead) and len(operand.strides) > 1
+        copying = cpu_operands.packing(facts, operand, self.vector, vectors) if may_copy else inf
+        here = cpu_operands.in_place(facts, operand, vectors) if stride in (0, 1) else inf
+        run = vectors * facts.lanes * operand.bytes
+        reached = cpu_operands.reached(facts, operand, run) if stride == 1 and not ahead else 0.0
+        return _Wide(operand, here, cpu_operands.panelled(facts, operand, self.vector, vectors), copying, reached)
 
     def _masking(self, vectors: int) -> float:
         """Cycles of each step for masks that the steps of own loops move, at both ends of the vector loop."""
@@ -309,5 +360,5 @@ def _share_of_rows(facts: Facts, rows: tuple[tuple[str, int], ...]) -> float:
 
 def _goes_from_page_to_page(facts: Facts, row: str) -> bool:
     """Rows of a tile are written to pages of their own."""
-    written = (u for u in facts.memory_uses() if u.writes)
+    written = [u for u in facts.memory_uses() if u.writes]
     return any(abs(facts.stride(u, row)) * facts.bytes >= facts.pages() for u in written)
