@@ -18,6 +18,7 @@ from tile_ir.settings import Settings
 from tile_ir.stripe.nodes import Program as StripeProgram
 from tile_ir.target import PassConfig, Target
 
+from tile_opt.analysis.sets import shared_domains
 from tile_opt.pipeline import Callback, schedule
 from tile_opt.plan.check import lowering, refuse_unused
 
@@ -82,7 +83,7 @@ def compile(
     """
     checked = Settings.from_environment().verify if verify is None else verify
     steps = tuple(target.passes if passes is None else passes)
-    with uncollected(), within_time():
+    with uncollected(), within_time(), shared_domains():
         return _compiled(program, target, steps, plans, callback, checked)
 
 

@@ -1,12 +1,15 @@
 """Questions about integer sets, answered exactly and in bounded time.
 
 Nearly all of them take a millisecond; one that needs more is asked again in a process of its own, up to a deadline for
-all questions of a contraction (`TILE_ANALYSIS_SECONDS`), and is a TileLimitError beyond. One `Sets` per compilation.
+all questions of a contraction (`TILE_ANALYSIS_SECONDS`), and is a TileLimitError beyond. One `Sets` per rewrite of a
+program; those of one compilation share the flat domains that they have found.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any
@@ -37,6 +40,19 @@ class Part:
     constraints: tuple[Affine, ...]
 
 
+_shared: ContextVar[dict[object, object] | None] = ContextVar("shared", default=None)
+
+
+@contextmanager
+def shared_domains() -> Generator[None]:
+    """Within it each domain is found once: one rewrite after the other asks for those of all contractions."""
+    token = _shared.set({})
+    try:
+        yield
+    finally:
+        _shared.reset(token)
+
+
 class Sets:
     """What is asked about one program's sets; `seconds` is the deadline for each contraction (None: the setting)."""
 
@@ -47,7 +63,8 @@ class Sets:
         self._left = self._seconds
         self._origin: Span | None = None
         self._name = ""
-        self.domains: dict[object, object] = {}
+        shared = _shared.get()
+        self.domains: dict[object, object] = {} if shared is None else shared
         """Flat domains by what they depend on, for `analysis.domain`."""
 
     def begin(self, name: str, origin: Span | None) -> None:

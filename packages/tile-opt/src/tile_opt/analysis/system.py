@@ -83,7 +83,7 @@ def merge_parallel(ranges: Iterable[Range]) -> tuple[Range, ...]:
             _check_constant(r)
             continue
         lead = r.form.terms[0][1]
-        key = tuple((name, c / lead) for name, c in r.form.terms)
+        key = r.form.terms if lead == 1 else tuple((name, c / lead) for name, c in r.form.terms)
         kept[key] = _merge(kept[key], r) if key in kept else r
     return tuple(kept.values())
 
@@ -97,6 +97,9 @@ def _check_constant(r: Range) -> None:
 
 def _merge(a: Range, b: Range) -> Range:
     """One range for two parallel ones: ``a = n q + ca`` and ``b = m q + cb`` with n, m coprime."""
+    sizes = [r.size for r in (a, b) if r.size is not None]
+    if sizes and a.form == b.form and a.form.const.denominator == 1:  # most are
+        return Range(a.form, min(sizes))
     ratio = a.form.terms[0][1] / b.form.terms[0][1]
     n, m = ratio.numerator, ratio.denominator
     u, v = _bezout(n, m)
