@@ -68,9 +68,11 @@ def test_a_hosts_whole_cache_is_not_taken_for_one_machines(tmp_path: Path) -> No
     assert target.settings.max_mem == 49152 and target.settings.cores == target.machine.cores == 2
 
 
-def test_an_honest_cache_stays_as_it_is(tmp_path: Path) -> None:
-    machine = host_target(X86, ZEN4, 16, range(16), tree(tmp_path, DESKTOP)).machine
-    assert [(c.bytes, c.shared) for c in machine.caches] == [(32 << 10, 2), (1 << 20, 2), (32 << 20, 16)]
+@pytest.mark.parametrize("cpus", [range(16), range(2)])
+def test_an_honest_cache_stays_as_it_is(tmp_path: Path, cpus: range) -> None:
+    machine = host_target(X86, ZEN4, len(cpus), cpus, tree(tmp_path, DESKTOP)).machine
+    shared = [1 if len(cpus) == 2 else 2, len(cpus)]
+    assert [(c.bytes, c.shared) for c in machine.caches[1:]] == [(1 << 20, shared[0]), (32 << 20, shared[1])]
 
 
 def test_a_private_second_level_is_never_cut() -> None:
@@ -83,7 +85,7 @@ def test_features_decide_and_not_names() -> None:
     assert known_machine(base, ZEN4).vector.native == 32 and known_machine(base, XEON).vector.native == 0
     assert known_machine(base, AVX512) == base
     assert known_machine(base, f"{ZEN4},+avx512vp2intersect".replace("-avx512vp2intersect", "")) == base
-    assert known_machine(base, XEON).cache(2) == Cache(2, 2 << 20, 16, 64, 0, 15, 44, 32)
+    assert known_machine(base, XEON).cache(2) == Cache(2, 2 << 20, 16, 64, 0, 15, 44, 32, 2)
 
 
 @pytest.mark.parametrize(
@@ -107,7 +109,7 @@ def test_a_system_that_tells_nonsense_leaves_the_document(tmp_path: Path, broken
     root = tree(tmp_path, [(1, "Data", broken, 8, 64, "0"), (2, "Unified", "1M", 8, 64, "zero")])
     machine = host_target(X86, AVX512, 1, [0], root).machine
     assert machine.cache(1) == family_target("avx512").machine.cache(1)
-    assert machine.cache(2) == Cache(2, 1 << 20, 8, 64, 0, 15, 44, 32)
+    assert machine.cache(2) == Cache(2, 1 << 20, 8, 64, 0, 15, 44, 32, 2)
 
 
 def test_no_system_tree_at_all(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from tile_ir.program.nodes import Program
 from tile_ir.stripe.nodes import Block
 from tile_ir.target import Target
 from tile_opt.model.estimate import Estimate, estimate
+from tile_opt.model.scheduled import read
 from tile_opt.model.search import choose
 from tile_opt.plan.text import parse_plans
 
@@ -210,6 +211,39 @@ def test_a_single_accumulator_waits_for_itself() -> None:
     found = estimate(long, target)
     assert found.bound == "latency"
     assert found.seconds > 4096 * target.machine.ports.fma_latency / (target.machine.clock_ghz * 1e9)
+
+
+def test_lines_that_come_and_go_take_turns_where_the_machine_says_so() -> None:
+    sums, target = "function (A, B) -> (C) { C = A + B; }", TARGETS["zen4"]
+    near, second, far = target.machine.caches
+    turns = replace(target.machine, caches=(near, replace(second, duplex=2), far))
+    apart, together = (
+        total(sums, replace(target, machine=m), A=(50_000,), B=(50_000,)) for m in (target.machine, turns)
+    )
+    assert 1.2 * apart < together < 1.5 * apart  # of four lines three come
+
+
+def test_rows_that_begin_within_lines_do_not_pass_the_caches_by() -> None:
+    """A vector that straddles two lines leaves both of them in parts: on two processors that took three times as long."""
+    biased = "function (A[N, M], B[M]) -> (C) { C = A + B; }"
+    for columns, passes in ((4096, True), (4096 + 8, False)):
+        (made,) = kernels(biased, TARGETS["zen4"], A=(4096, columns), B=(columns,))
+        found = [leaf.passing(a) is not None for leaf in read(made).walk() for a in leaf.accesses.values() if a.writes]
+        assert any(found) == passes
+
+
+def test_an_array_too_large_for_registers_costs_what_is_touched_of_it() -> None:
+    source = "function (A[M, N]) -> (R) { X[0, j : 1, N] = >(A[i, j]); E = exp(A - X); S[0, j : 1, N] = +(E[i, j]); R = log(S); }"
+    found = estimate(kernel(source, TARGETS["xeon"], A=(24, 60_000)), TARGETS["xeon"])
+    assert found.bound != "store"
+
+
+def test_the_larger_of_a_value_and_a_constant_takes_one_instruction() -> None:
+    source = "function (A, B) -> (R) {{ R = max(max(max(max(A, {0}), {0}), {0}), {0}) + B; }}"
+    target = TARGETS["xeon"]
+    target = replace(target, machine=replace(target.machine, launch=Launch(0, 0, 0)))
+    constant, values = (total(source.format(other), target, A=(1000,), B=(1000,)) for other in ("3.0", "B"))
+    assert constant < 0.6 * values
 
 
 def test_another_candidate_is_chosen_where_it_is_clearly_faster() -> None:

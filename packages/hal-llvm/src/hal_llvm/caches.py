@@ -13,8 +13,10 @@ from tile_ir.machine import Cache, Machine, Pages
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "": 1}
 _MAX_WAYS = 64
 """More ways than this stand for a fully associative cache, or for a hypervisor's invention."""
+_DIE = 32 << 20
+"""Bytes of a shared last level that are believed: those of one die, which whoever works has while its neighbours rest."""
 _ENTITLED = 8
-"""A shared last level counts for at most so many times the private level before it, for each processor of ours that shares it.
+"""Of more than that it counts for at most so many times the private level before it, for each processor of ours that shares it.
 
 Virtual machines are told of the whole host's cache, hundreds of megabytes, of which their processors keep a small part.
 """
@@ -51,6 +53,7 @@ def _merged(known: Cache, found: Cache) -> Cache:
         latency=known.latency,
         bandwidth=known.bandwidth,
         write=known.write,
+        duplex=known.duplex,
         sector=known.sector,
     )
 
@@ -71,12 +74,12 @@ def system_caches(cpu: int, cpus: Collection[int], root: Path = Path("/")) -> li
 
 
 def bounded(caches: Sequence[Cache]) -> tuple[Cache, ...]:
-    """The caches, nearest first, with a shared last level cut to what its processors are entitled to (`_ENTITLED`)."""
+    """The caches, nearest first, with a shared last level cut to what its processors are entitled to."""
     levels = sorted(caches, key=lambda c: c.level)
     if len(levels) < 2:
         return tuple(levels)
     *near, before, last = levels
-    most = _ENTITLED * before.bytes * max(1, last.shared // max(1, before.shared))
+    most = max(_DIE, _ENTITLED * before.bytes * max(1, last.shared // max(1, before.shared)))
     return (*near, before, replace(last, bytes=min(last.bytes, most)) if last.level > 2 else last)
 
 

@@ -28,6 +28,9 @@ class Cache:
     """Bytes per cycle that one core reads from this level, in sequence."""
     write: float = 0
     """Bytes per cycle that one core writes to this level; 0 = as it reads."""
+    duplex: float = 2**0.5
+    """How long a line that comes and one that goes take together, in times of one: 1 where each has a way of its own, 2 where
+    they take turns."""
     shared: int = 1
     """Cores that share it."""
 
@@ -204,7 +207,7 @@ class Machine:
     ports: Ports = Ports()
     caches: tuple[Cache, ...] = (
         Cache(1, 32 << 10),
-        Cache(2, 1 << 20, latency=14, bandwidth=32),
+        Cache(2, 1 << 20, latency=14, bandwidth=32, duplex=2),
         Cache(3, 16 << 20, 16, latency=50, bandwidth=16),
     )
     """Nearest first."""

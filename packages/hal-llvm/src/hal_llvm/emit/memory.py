@@ -10,8 +10,9 @@ from hal_llvm.emit import arith
 from hal_llvm.emit.code import Code
 from hal_llvm.emit.types import held, literal, memory, register, spread, suffix
 
-STREAMED = 16
-"""Bytes: the alignment that streaming stores need; LLVM splits vectors that are wider than what is known."""
+STREAMED = 64
+"""Bytes: the alignment that streaming stores need. LLVM would split vectors that are wider than what is known, and a line that
+leaves in parts takes as long as several."""
 
 
 def address(code: Code, base: str, index: str, index_type: str, dtype: DType, inside: bool = True) -> str:

@@ -126,6 +126,8 @@ class _Counter:
         self.dtypes: dict[str, DType] = {}
         self.halving: set[str] = set()
         """Constants that divide as their reciprocals multiply: powers of two."""
+        self.numbers: set[str] = set()
+        """Constants: the larger of one and another value takes one instruction, for they are not NaN."""
         self.written = {a.buffer for a in tree.accesses.values() if a.writes}
         self.loaded: set[object] = set()
         self.work = Work()
@@ -143,6 +145,7 @@ class _Counter:
                 case Const(dst=dst, dtype=dtype, value=value):
                     self._define(dst, frozenset(), dtype, 0)
                     self.halving |= {dst} if dtype.is_float and abs(frexp(value)[0]) == 0.5 else set()
+                    self.numbers.add(dst)
                 case LoadIndex(dst=dst, dtype=dtype):
                     self._define(dst, frozenset(), dtype, 0)
                 case Reduce(dst=dst, src=src):
@@ -300,6 +303,8 @@ class _Counter:
         times, bytes_ = self._instances(names), self._bytes(dtype, names)
         name = "mul" if op.name == "div" and op.args[1] in self.halving else op.name
         port, cost = _cost(name, dtype, self.machine)
+        if name in ("max", "min") and not self.numbers.isdisjoint(op.args):
+            cost = 1
         if name == "cast" and operand.is_float and op.dtype.is_integer:
             cost = self.machine.functions.saturate
         share = self._division(dtype, names, bytes_) if name in _DIVISIONS else 0

@@ -17,9 +17,9 @@ from tile_ir.stripe.nodes import Bind
 from tile_opt.model.footprint import Box, box, union
 from tile_opt.model.scheduled import ITEMS, STATIC, Access, Buffer, Loop, Tree
 
-ALL_STAY = 0.8
+ALL_STAY = 0.6
 """Share of a level's size up to which everything stays."""
-NONE_STAYS = 1.5
+NONE_STAYS = 1.4
 """Times its size from which a walk in a circle finds nothing again."""
 ANY_WAY, NO_WAY = 0.5, 0.8
 """The same two for the ways of the sets that strided rows fall into: some lines are lost before all ways are taken."""

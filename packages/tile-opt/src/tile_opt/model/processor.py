@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import ceil, hypot, prod
+from math import ceil, inf, log, prod
 
 from tile_ir.frozen import replace
 from tile_ir.machine import Bandwidths, Cache, Machine
@@ -202,11 +202,17 @@ def _run(tree: Tree, access: Access, vector: Loop) -> int:
 
 
 def _spill(work: Work, tree: Tree, machine: Machine, registers: int) -> None:
-    """Registers that are too many go to memory and back each time."""
-    excess = registers / machine.vector.bytes - machine.vector.registers
+    """Registers that are too many go to memory and back each time, as far as the statements touch them."""
+    touched = sum(_held(tree, a) for a in tree.accesses.values() if a.buffer.in_registers)
+    excess = min(touched / machine.vector.bytes, registers / machine.vector.bytes - machine.vector.registers)
     if excess > 0:
         work.load += excess
         work.store += excess
+
+
+def _held(tree: Tree, access: Access) -> int:
+    """Bytes of registers that straight-line code reads or writes through an access."""
+    return access.dtype.bytes * prod(i.extent for i in tree.static if access.moved_by(i.name))
 
 
 def _merge(phase: Phase, part: Phase) -> None:
@@ -246,13 +252,16 @@ def _phase_time(phase: Phase, machine: Machine, ways: float) -> list[Cause]:
 
 
 def _between(phase: Phase, level: int, cache: Cache, second: float) -> tuple[float, str]:
-    """Seconds in which lines go between a level and `cache`, the next, and how many bytes.
-
-    Next to a core lines that come and lines that go take turns; further away there is a way in and a way out.
-    """
+    """Seconds in which lines go between a level and `cache`, the next, and how many bytes."""
     both = (phase.reads[level] / cache.bandwidth, phase.writes[level] / (cache.write or cache.bandwidth))
-    cycles = hypot(*both) if level else sum(both)
-    return cycles * second, _size(phase.reads[level] + phase.writes[level])
+    return _beside(*both, cache.duplex) * second, _size(phase.reads[level] + phase.writes[level])
+
+
+def _beside(coming: float, going: float, equal: float) -> float:
+    """The time of two that hinder each other: `equal` times as long as one where both are as long."""
+    longer, shorter = max(coming, going), min(coming, going)
+    power = log(2) / log(equal) if equal > 1 else inf
+    return longer * (1 + (shorter / longer) ** power) ** (1 / power) if longer else 0.0
 
 
 def _busiest(ports: Mapping[str, float], names: Sequence[str], second: float) -> Cause:

@@ -21,8 +21,8 @@ from tile_opt.lowering.points import OUTSIDE, Nest
 STATIC = (Bind.UNROLL, Bind.VECTOR)
 """Loops that are straight-line code."""
 ITEMS = (Bind.GROUP, Bind.SUBGROUP, Bind.LANE)
-ALIGNED = 16
-"""Bytes: the alignment that stores past the caches need."""
+ALIGNED = 64
+"""Bytes: the alignment that stores past the caches need; a vector that straddles two lines leaves both of them in parts."""
 
 
 @frozen
@@ -175,7 +175,7 @@ class Tree:
         if access.stride(vector.name) != element:
             return None
         least = min(vector.lanes * element, ALIGNED)
-        return vector if access.alignment(vector, ALIGNED) >= least & -least else None
+        return vector if access.alignment(vector, ALIGNED) >= least else None
 
 
 @frozen
