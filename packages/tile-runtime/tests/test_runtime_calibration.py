@@ -14,13 +14,12 @@ from tile_ir.diagnostics import TileDeviceError, TileMachineWarning
 from tile_ir.machine import Machine
 from tile_ir.stripe.nodes import Block
 from tile_opt.model.estimate import estimate
-from tile_runtime import calibration, machines
-from tile_runtime.calibration import Probe, calibrate, fitted, probes
+from tile_runtime import calibration, machines, probing
+from tile_runtime.calibration import Program, Timed, calibrate, fitted, judged
 from tile_runtime.cli.app import app
 from tile_runtime.machines import applied, forget, keep, stored
+from tile_runtime.probing import Probe, Trial, probes, trials
 from typer.testing import CliRunner
-
-Timed = tuple[Sequence[Block], float]
 
 
 @pytest.fixture
@@ -34,35 +33,44 @@ def device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Device]:
     found.target = target
 
 
-def times(device: Device, machine: Machine) -> list[tuple[Probe, Sequence[Block], float]]:
-    """The probes as they would be on another machine."""
+def times(device: Device, machine: Machine, programs: Sequence[Program]) -> list[Timed[Program]]:
+    """Programs as they would be on another machine."""
     target = replace(device.target, machine=machine)
-    found: list[tuple[Probe, Sequence[Block], float]] = []
-    for probe in probes(device.target.machine):
-        blocks = [k.stripe for k in calibration._lowered(device, probe).kernels.kernels]
-        found.append((probe, blocks, sum(estimate(b, target).seconds for b in blocks)))
+    found: list[Timed[Program]] = []
+    for program in programs:
+        blocks = [k.stripe for k in calibration._lowered(device, program).kernels.kernels]
+        found.append(Timed(program, blocks, sum(estimate(b, target).seconds for b in blocks)))
     return found
+
+
+def probed(device: Device, machine: Machine) -> list[Timed[Probe]]:
+    return times(device, machine, [*probes(device.target.machine)])
+
+
+def calibrated(device: Device, found: Sequence[Timed[Probe]], judges: Sequence[Timed[Trial]] = ()) -> Machine:
+    return judged(device, found, fitted(device, found), judges)
 
 
 def other(machine: Machine) -> Machine:
     """A machine with another clock, faster memory and a slower last cache."""
-    machine = calibration._clock(calibration._handoff(calibration._start(machine, 2.5), 0.5), 1.4)
-    machine = calibration._read(calibration._write(machine, 0.6), 0.7)
-    return calibration._cache(2)(machine, 1.5)
+    machine = probing.clock(probing.handoff(probing.start(machine, 2.5), 0.5), 1.4)
+    machine = probing.read(probing.past(probing.write(machine, 0.6), 0.6), 0.7)
+    return probing.rate_of(2)(machine, 1.5)
 
 
 @pytest.mark.parametrize("cores", [2, 16, 32])
 def test_the_fit_finds_the_machine_behind_the_times(device: Device, cores: int) -> None:
     device.target = replace(device.target, machine=replace(device.target.machine, cores=cores))
-    found = times(device, other(device.target.machine))
-    target = replace(device.target, machine=fitted(device, found))
-    for probe, blocks, seconds in found:
-        assert sum(estimate(b, target).seconds for b in blocks) == pytest.approx(seconds, rel=0.15), probe.name
+    found = probed(device, other(device.target.machine))
+    target = replace(device.target, machine=calibrated(device, found))
+    for timed in found:
+        predicted = sum(estimate(b, target).seconds for b in timed.blocks)
+        assert predicted == pytest.approx(timed.seconds, rel=0.15), timed.program.name
 
 
 def test_times_as_predicted_change_nothing(device: Device) -> None:
     machine = device.target.machine
-    same = fitted(device, times(device, machine))
+    same = calibrated(device, probed(device, machine))
     assert same.clock_ghz == pytest.approx(machine.clock_ghz, rel=0.03)
     assert same.memory.one_core.read == pytest.approx(machine.memory.one_core.read, rel=0.03)
 
@@ -71,25 +79,41 @@ def test_a_cache_is_not_made_faster_for_what_another_cause_saves(device: Device)
     """Were the hand-off shorter, and nothing fitted to it, the caches' probes would be shorter, too."""
     machine = replace(device.target.machine, cores=2)
     device.target = replace(device.target, machine=machine)
-    found = [f for f in times(device, calibration._handoff(machine, 0.01)) if f[0].name != "hand-off"]
-    caches = zip(fitted(device, found).caches, machine.caches, strict=True)
+    found = [t for t in probed(device, probing.handoff(machine, 0.01)) if t.program.name != "hand-off"]
+    caches = zip(calibrated(device, found).caches, machine.caches, strict=True)
     assert all(after.bandwidth < 2 * before.bandwidth for after, before in caches)
 
 
 def test_nothing_changes_by_more_than_the_limit(device: Device) -> None:
-    found = [(p, b, s * 1e6) for p, b, s in times(device, device.target.machine)]
-    machine = fitted(device, found)
+    found = [replace(t, seconds=t.seconds * 1e6) for t in probed(device, device.target.machine)]
+    machine = calibrated(device, found)
     assert 1.5 < device.target.machine.clock_ghz / machine.clock_ghz <= calibration.MOST * 1.001
 
 
+def test_what_makes_the_trials_predictions_worse_is_not_taken_over(device: Device) -> None:
+    """A probe that was disturbed says that memory is three times as slow: the trials know better."""
+    machine = device.target.machine
+    judges = times(device, machine, [*trials(machine)][:6])
+    disturbed = [replace(t, seconds=t.seconds * 3) for t in probed(device, machine)]
+    assert calibrated(device, disturbed) != machine
+    assert calibrated(device, disturbed, judges) == machine
+
+
+def test_what_makes_them_better_is(device: Device) -> None:
+    machine = device.target.machine
+    slower = probing.clock(machine, 1.4)
+    judges = times(device, slower, [*trials(machine)][:6])
+    assert calibrated(device, probed(device, slower), judges).clock_ghz == pytest.approx(slower.clock_ghz, rel=0.1)
+
+
 def test_probes_that_fail_leave_their_numbers(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(*_: object) -> Timed:
-        return (), float("inf")
+    def fails(device: Device, programs: Sequence[Trial], watch: object) -> list[tuple[Sequence[Block], float]]:
+        return [((), float("inf"))] * len(programs)
 
     monkeypatch.setattr(calibration, "_timed", fails)
     result = calibrate(device)
     assert result.machine == device.target.machine
-    assert all(m.seconds == float("inf") for m in result.measured)
+    assert all(m.seconds == float("inf") for m in (*result.probes, *result.trials))
 
 
 def test_a_device_that_runs_nothing_cannot_be_measured() -> None:
@@ -120,16 +144,16 @@ def test_a_damaged_calibration_is_a_warning(device: Device, text: str) -> None:
 
 
 def test_the_command_measures_keeps_and_forgets(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = {p.name: (b, s) for p, b, s in times(device, other(device.target.machine))}
+    found = probed(device, other(device.target.machine))
 
-    def timed(_: Device, probe: Probe) -> Timed:
-        return found[probe.name]
+    def timed(device: Device, programs: Sequence[Trial], watch: object) -> list[tuple[Sequence[Block], float]]:
+        return [*((t.blocks, t.seconds) for t in found), *[((), float("inf"))] * (len(programs) - len(found))]
 
     monkeypatch.setattr(calibration, "_timed", timed)
     done = CliRunner().invoke(app, ["calibrate", "--device", "llvm", "--json"])
     document = json.loads(done.stdout)
     assert done.exit_code == 0 and document["device"] == "llvm:0" and Path(document["file"]).exists()
-    assert [p["probe"] for p in document["probes"]] == list(found)
+    assert [p["program"] for p in document["probes"]] == [t.program.name for t in found] and document["trials"]
     shown = CliRunner().invoke(app, ["calibrate", "--device", "llvm"])
     assert shown.exit_code == 0 and "arithmetic" in shown.stdout
     assert "forgotten" in CliRunner().invoke(app, ["calibrate", "--forget", "--device", "llvm"]).stdout

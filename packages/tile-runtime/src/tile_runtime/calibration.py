@@ -1,37 +1,43 @@
 """Measuring what a device does not say: rates and launch costs, by small programs whose time the model explains.
 
 Each probe's time is mostly due to one number of the machine, which is changed until the predicted time is the measured
-one. `tile_runtime.machines` keeps what was measured.
+one. A number is kept where other programs, the trials, are then predicted better: so a calibration never makes
+predictions of them worse. `tile_runtime.machines` keeps what was measured.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING
+from math import inf, log
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from tile_hal.interfaces import Device
 from tile_ir.diagnostics import TileDeviceError
-from tile_ir.machine import Bandwidths, Cache, Machine
+from tile_ir.machine import Machine
 
 from tile_runtime.machines import probed
+from tile_runtime.probing import Probe, Trial, probes, trials
 
 if TYPE_CHECKING:
     from tile_ir.stripe.nodes import Block
 
     from tile_runtime.lowered import Lowered
 
+Program = TypeVar("Program", bound=Trial, covariant=True)
 MOST = 8.0
 """A number is changed by at most this factor: what seems to need more was disturbed, or is not what the model thinks."""
-ROUNDS, LONG = 12, 0.1
-"""Runs of each probe at least, and seconds that short ones are repeated for."""
+PASSES = 3
+"""How often all programs are measured in turn: what disturbs a machine often lasts longer than one program."""
+ROUNDS, LONG = 6, 0.03
+"""Runs of each program in a pass at least, and seconds that short ones are repeated for."""
 TYPICAL = 4
 """The run counts that one in so many is no slower than: the best of thousands is luck that few kernels have."""
 TURNS = 2
-"""How often the numbers are fitted: they depend on each other a little."""
+"""How often the numbers are fitted, and judged: they depend on each other a little."""
 STEPS = 10
 """Halvings of the interval of a factor."""
 FLAT = 0.02
@@ -39,28 +45,26 @@ FLAT = 0.02
 STEP, GRIP = 0.8, 0.05
 """A number is made better step by step, as long as each step shortens the probe by this share: beyond that other causes
 hide it, and what is left between prediction and measurement is theirs."""
-LARGEST = 1 << 27
-"""Elements of a probe of memory, bytes of one of a cache, at most."""
-_SUM = "function (A[M, N]) -> (S) { S[i : M] = +(A[i, j]); }"
-_ADD = "function (A, B) -> (C) { C = A + B; }"
-_PRODUCT = "function (A[M, L], B[L, N]) -> (C) { C[i, j : M, N] = +(A[i, k] * B[k, j]); }"
+SHARES = (1.0, 0.5, 0.0)
+"""Of a number's change, as far as the trials bear it out."""
+GAIN = 0.01
+"""Share of the trials' error that a change must save."""
 
 
 @dataclass(frozen=True, slots=True)
-class Probe:
-    """A program whose time is mostly due to one number; `change` makes what that number stands for take so many times as long."""
+class Timed(Generic[Program]):
+    """A program's scheduled kernels and the seconds of a typical run of all of them; none, and infinite, where it failed."""
 
-    name: str
-    source: str
-    shapes: tuple[tuple[int, ...], ...]
-    change: Callable[[Machine, float], Machine]
+    program: Program
+    blocks: Sequence[Block]
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A probe's time, and what was predicted before and after the fit; `seconds` is infinite where it failed."""
+    """A program's time, and what was predicted before and after; `seconds` is infinite where it failed."""
 
-    probe: Probe
+    program: Trial
     seconds: float
     before: float
     after: float
@@ -68,70 +72,11 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """The machine as measured, and the probes behind it."""
+    """The machine as measured, and the programs behind it."""
 
     machine: Machine
-    measured: tuple[Measured, ...]
-
-
-def probes(machine: Machine) -> Iterator[Probe]:
-    """What is measured on a machine: its start, arithmetic, work for several cores, each cache, and memory both ways."""
-    last = _all_of(machine, machine.caches[-1]) if machine.caches else 1 << 20
-    many = max(1 << 22, min(LARGEST, last // 4 * 4))
-    yield Probe("start", _ADD, ((8,), (8,)), _start)
-    side = 1024 if machine.is_gpu else 192
-    yield Probe("arithmetic", _PRODUCT, ((side, side), (side, side)), _clock)
-    if machine.cores > 1 and not machine.is_gpu:
-        yield Probe("hand-off", _PRODUCT, ((80, 80), (80, 80)), _handoff)
-    for number, cache in enumerate(machine.caches[1:], 1):
-        rows = max(16, min(_all_of(machine, cache) // 3, LARGEST) // 4096)
-        yield Probe(f"L{cache.level}", _SUM, ((rows, 1024),), _cache(number))
-    yield Probe("memory, reading", _SUM, ((many // 1024, 1024),), _read)
-    yield Probe("memory, both ways", _ADD, ((many // 2,), (many // 2,)), _write)
-
-
-def _all_of(machine: Machine, cache: Cache) -> int:
-    """Bytes of a level in all cores that work together: what one core has holds a small part of a probe's data."""
-    return cache.bytes * max(1, machine.cores // cache.shared)
-
-
-def _start(machine: Machine, factor: float) -> Machine:
-    return replace(machine, launch=replace(machine.launch, kernel=machine.launch.kernel * factor))
-
-
-def _handoff(machine: Machine, factor: float) -> Machine:
-    return replace(machine, launch=replace(machine.launch, handoff=machine.launch.handoff * factor))
-
-
-def _clock(machine: Machine, factor: float) -> Machine:
-    return replace(machine, clock_ghz=machine.clock_ghz / factor)
-
-
-def _cache(number: int) -> Callable[[Machine, float], Machine]:
-    def change(machine: Machine, factor: float) -> Machine:
-        caches: list[Cache] = list(machine.caches)
-        old = caches[number]
-        caches[number] = replace(old, bandwidth=old.bandwidth / factor, write=old.write / factor)
-        return replace(machine, caches=tuple(caches))
-
-    return change
-
-
-def _read(machine: Machine, factor: float) -> Machine:
-    return _bandwidths(machine, lambda b: replace(b, read=b.read / factor))
-
-
-def _write(machine: Machine, factor: float) -> Machine:
-    return _bandwidths(machine, lambda b: replace(b, write=b.write / factor, non_temporal=b.non_temporal / factor))
-
-
-def _bandwidths(machine: Machine, change: Callable[[Bandwidths], Bandwidths]) -> Machine:
-    memory = machine.memory
-    changed = replace(memory, one_core=change(memory.one_core), all_cores=change(memory.all_cores))
-    return replace(machine, memory=changed)
-
-
-# --- measuring ------------------------------------------------------------------------------------
+    probes: tuple[Measured, ...]
+    trials: tuple[Measured, ...]
 
 
 def calibrate(device: Device, watch: Callable[[str], None] = lambda name: None) -> Calibration:
@@ -142,25 +87,53 @@ def calibrate(device: Device, watch: Callable[[str], None] = lambda name: None) 
     if not device.capabilities.executes:
         raise TileDeviceError(f"device {device.id} runs nothing, so nothing can be measured", code="TILE-E519")
     device.target = replace(device.target, machine=probed(device))
-    found: list[tuple[Probe, Sequence[Block], float]] = []
-    for probe in probes(device.target.machine):
-        watch(probe.name)
-        found.append((probe, *_timed(device, probe)))
-    machine = fitted(device, found)
-    return Calibration(machine, tuple(_measured(device, machine, *each) for each in found))
+    before = device.target.machine
+    asked, judging = [*probes(before)], [*trials(before)]
+    seconds = _timed(device, [*asked, *judging], watch)
+    found = [Timed(p, *t) for p, t in zip(asked, seconds, strict=False)]
+    judges = [Timed(p, *t) for p, t in zip(judging, seconds[len(asked) :], strict=True)]
+    machine = judged(device, found, fitted(device, found), judges)
+    results = (tuple(_measured(device, machine, t) for t in some) for some in (found, judges))
+    return Calibration(machine, *results)
 
 
-def _timed(device: Device, probe: Probe) -> tuple[Sequence[Block], float]:
-    """(scheduled kernels, seconds of a typical run of all of them); no kernels where that fails."""
+# --- measuring ------------------------------------------------------------------------------------
+
+
+def _timed(
+    device: Device, programs: Sequence[Trial], watch: Callable[[str], None]
+) -> list[tuple[Sequence[Block], float]]:
+    """(scheduled kernels, seconds of a typical run of all of them) of each program, the best of several passes."""
+    ready: list[tuple[Sequence[Block], Callable[[], float]]] = []
+    for program in programs:
+        watch(program.name)
+        ready.append(_prepared(device, program))
+    best = [inf] * len(ready)
+    for _ in range(PASSES):
+        for n, (blocks, run) in enumerate(ready):
+            watch(programs[n].name)
+            best[n] = min(best[n], _typical(run)) if blocks else inf
+    return [(blocks if best[n] < inf else (), best[n]) for n, (blocks, _) in enumerate(ready)]
+
+
+def _prepared(device: Device, program: Trial) -> tuple[Sequence[Block], Callable[[], float]]:
+    """(scheduled kernels, what runs them all and says how long they took); no kernels where that fails."""
     from tile_runtime.measure import launches, totals
 
     try:
-        low = _lowered(device, probe)
+        low = _lowered(device, program)
         steps = launches(low)
-        runs = sorted(_runs(lambda: sum(totals(steps).values())))
     except (TileDeviceError, MemoryError):
-        return (), float("inf")
-    return [kernel.stripe for kernel in low.kernels.kernels], runs[len(runs) // TYPICAL]
+        return (), lambda: inf
+    return [kernel.stripe for kernel in low.kernels.kernels], lambda: sum(totals(steps).values())
+
+
+def _typical(run: Callable[[], float]) -> float:
+    try:
+        runs = sorted(_runs(run))
+    except (TileDeviceError, MemoryError):
+        return inf
+    return runs[len(runs) // TYPICAL]
 
 
 def _runs(run: Callable[[], float]) -> Iterator[float]:
@@ -172,32 +145,35 @@ def _runs(run: Callable[[], float]) -> Iterator[float]:
         yield run()
 
 
-def _lowered(device: Device, probe: Probe) -> Lowered:
+def _lowered(device: Device, program: Trial) -> Lowered:
     from tile_runtime.function import Function
     from tile_runtime.symbols import placeholder
 
-    return Function(probe.source).lower(
-        *(placeholder("float32", s, name="AB"[n]) for n, s in enumerate(probe.shapes)), device=device
+    return Function(program.source).lower(
+        *(placeholder("float32", s, name="AB"[n]) for n, s in enumerate(program.shapes)), device=device
     )
 
 
-def fitted(device: Device, found: Sequence[tuple[Probe, Sequence[Block], float]]) -> Machine:
-    """The device's machine, changed until it predicts what was measured, as far as each probe's own cause goes."""
+# --- fitting --------------------------------------------------------------------------------------
+
+
+def fitted(device: Device, found: Sequence[Timed[Probe]]) -> Mapping[str, float]:
+    """By probe, the factor of its number with which it is predicted as measured, as far as its own cause goes."""
     machine = device.target.machine
     factors: dict[str, float] = {}
-    for probe, blocks, seconds in list(found) * TURNS:
-        if not blocks:
+    for timed in list(found) * TURNS:
+        if not timed.blocks:
             continue
-        before = factors.get(probe.name, 1.0)
-        at = partial(_changed, device, machine, probe, blocks)
-        factor = _factor(at, seconds, MOST / before, 1 / MOST / before)
-        machine = probe.change(machine, factor)
-        factors[probe.name] = before * factor
-    return machine
+        before = factors.get(timed.program.name, 1.0)
+        at = partial(_changed, device, machine, timed)
+        factor = _factor(at, timed.seconds, MOST / before, 1 / MOST / before)
+        machine = timed.program.change(machine, factor)
+        factors[timed.program.name] = before * factor
+    return factors
 
 
-def _changed(device: Device, machine: Machine, probe: Probe, blocks: Sequence[Block], factor: float) -> float:
-    return _predicted(device, probe.change(machine, factor), blocks)
+def _changed(device: Device, machine: Machine, timed: Timed[Probe], factor: float) -> float:
+    return _predicted(device, timed.program.change(machine, factor), timed.blocks)
 
 
 def _factor(predicted: Callable[[float], float], seconds: float, most: float, least: float) -> float:
@@ -226,14 +202,43 @@ def _reach(predicted: Callable[[float], float], least: float) -> float:
     return found
 
 
+def judged(
+    device: Device, found: Sequence[Timed[Probe]], factors: Mapping[str, float], judges: Sequence[Timed[Trial]]
+) -> Machine:
+    """The device's machine with those changes, or halves of them, that make predictions of the trials better."""
+    changes = [(t.program, factors[t.program.name]) for t in found if t.program.name in factors]
+    running = [t for t in judges if t.blocks]
+    shares = [0.0 if running else 1.0] * len(changes)
+    least = _error(device, _with(device.target.machine, changes, shares), running)
+    for n in list(range(len(changes))) * TURNS:
+        for share in SHARES:
+            tried = [*shares[:n], share, *shares[n + 1 :]]
+            error = _error(device, _with(device.target.machine, changes, tried), running)
+            if error < least * (1 - GAIN):
+                shares, least = tried, error
+    return _with(device.target.machine, changes, shares)
+
+
+def _with(machine: Machine, changes: Sequence[tuple[Probe, float]], shares: Sequence[float]) -> Machine:
+    for (probe, factor), share in zip(changes, shares, strict=True):
+        machine = probe.change(machine, factor**share) if share else machine
+    return machine
+
+
+def _error(device: Device, machine: Machine, judges: Sequence[Timed[Trial]]) -> float:
+    """How far predicted and measured times are apart: the mean of the logarithms of their ratios."""
+    apart = [abs(log(_predicted(device, machine, t.blocks) / t.seconds)) for t in judges]
+    return sum(apart) / max(1, len(apart))
+
+
 def _predicted(device: Device, machine: Machine, blocks: Sequence[Block]) -> float:
-    """Seconds of all kernels of a probe."""
+    """Seconds of all kernels of a program."""
     from tile_opt.model.estimate import estimate
 
     target = replace(device.target, machine=machine)
     return sum(estimate(block, target).seconds for block in blocks)
 
 
-def _measured(device: Device, machine: Machine, probe: Probe, blocks: Sequence[Block], seconds: float) -> Measured:
-    before = _predicted(device, device.target.machine, blocks)
-    return Measured(probe, seconds, before, _predicted(device, machine, blocks))
+def _measured(device: Device, machine: Machine, timed: Timed[Probe] | Timed[Trial]) -> Measured:
+    before = _predicted(device, device.target.machine, timed.blocks)
+    return Measured(timed.program, timed.seconds, before, _predicted(device, machine, timed.blocks))

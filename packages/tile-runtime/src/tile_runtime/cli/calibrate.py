@@ -35,7 +35,14 @@ def calibrate(
     result = _with_progress(found)
     path = machines.keep(found, result.machine)
     if json:
-        print_json({"device": found.id, "file": str(path), "probes": [_record(m) for m in result.measured]})
+        print_json(
+            {
+                "device": found.id,
+                "file": str(path),
+                "probes": [_record(m) for m in result.probes],
+                "trials": [_record(m) for m in result.trials],
+            }
+        )
     else:
         _show(result)
         print_pairs({"kept in": path})
@@ -53,7 +60,7 @@ def _with_progress(device: Any) -> Calibration:
 def _record(measured: Measured) -> dict[str, Any]:
     failed = measured.seconds == float("inf")
     return {
-        "probe": measured.probe.name,
+        "program": measured.program.name,
         "seconds": None if failed else measured.seconds,
         "predicted_before": measured.before,
         "predicted_after": measured.after,
@@ -61,8 +68,10 @@ def _record(measured: Measured) -> dict[str, Any]:
 
 
 def _show(result: Calibration) -> None:
-    rows = [
-        (m.probe.name, *(f"{1e6 * s:.4g}" if s < float("inf") else "failed" for s in (m.seconds, m.before, m.after)))
-        for m in result.measured
-    ]
-    print_table(("Probe", "measured us", "predicted before", "and after"), rows)
+    for title, measured in (("Probe", result.probes), ("Trial", result.trials)):
+        rows = [(m.program.name, *map(_microseconds, (m.seconds, m.before, m.after))) for m in measured]
+        print_table((title, "measured us", "predicted before", "and after"), rows)
+
+
+def _microseconds(seconds: float) -> str:
+    return f"{1e6 * seconds:.4g}" if seconds < float("inf") else "failed"
