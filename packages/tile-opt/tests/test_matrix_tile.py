@@ -57,11 +57,13 @@ def drawn(dtype: Any, *shape: int) -> Array:
     return draw.standard_normal(shape).astype(dtype)
 
 
-def on_tiles(source: str, arrays: Mapping[str, Array], target: Target = TILES) -> tuple[Program, Stripe]:
-    """The program with dot products wherever there are any, and as it is scheduled."""
+def on_tiles(
+    source: str, arrays: Mapping[str, Array], target: Target = TILES, gain: float = float("inf")
+) -> tuple[Program, Stripe]:
+    """The program with dot products wherever there are any (or where they leave `gain` of the time), and as it is scheduled."""
     types = {n: TensorType(from_numpy(a.dtype), a.shape) for n, a in arrays.items()}
     program = tile_lang.bind(tile_lang.parse(source), types)
-    made = DotProducts(target=target, gain=float("inf")).apply(program)
+    made = DotProducts(target=target, gain=gain).apply(program)
     return made, optimize(to_stripe(made), target, verify=True)
 
 
@@ -80,7 +82,7 @@ def near(got: Array, a: Array, b: Array, want: Array) -> None:
 
 
 @pytest.mark.parametrize("layout", MATMUL)
-@pytest.mark.parametrize(("m", "n", "k"), [(32, 32, 32), (17, 34, 45)])
+@pytest.mark.parametrize(("m", "n", "k"), [(32, 32, 32), (17, 34, 45), (7, 34, 45), (20, 5, 64)])
 def test_products_of_bfloat16(layout: str, m: int, n: int, k: int) -> None:
     header, body = MATMUL[layout]
     a, b = drawn(bfloat16(), m, k), drawn(bfloat16(), k, n)
@@ -205,6 +207,22 @@ def test_what_follows_is_stored_from_the_same_kernel() -> None:
         assert (np.abs(got.astype(np.float64) - np.maximum(a @ b + v + r, 0)) <= 3 * 2.0**-8 * size).all()
 
 
+@pytest.mark.parametrize("side", [7, 14])
+def test_convolutions_of_few_columns(side: int) -> None:
+    """Images narrower than a tile fill it up."""
+    source = """function (X[N, H, W, C], K[I, J, C, D]) -> (O) {
+        O[n, y, x, d : N, H, W, D] = +(X[n, y + i - 1, x + j - 1, c] * K[i, j, c, d]); }"""
+    arrays = {"X": drawn(bfloat16(), 2, side, side, 32), "K": drawn(bfloat16(), 3, 3, 32, 32)}
+    _, stripe = on_tiles(source, arrays)
+    assert "tdpbf16ps" in instructions(stripe)
+    x, k = (v.astype(np.float64) for v in arrays.values())
+    padded = np.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(1, 2))
+    want, size = (np.einsum("nyxcij,ijcd->nyxd", f(windows), f(k)) for f in (np.asarray, np.abs))
+    for got in both(stripe, arrays):
+        assert (np.abs(got.astype(np.float64) - want) <= 2.0**-8 * size).all()
+
+
 BORDERED = """function (X[H, W, C], K[J, C, D]) -> (O) {
     O[y, x, d : 1, 16, 16] = +(X[y, x + j - 1, c] * K[j, c, d]); }"""
 
@@ -259,7 +277,7 @@ def test_the_user_allows_it_and_few_rows_do_not_pay() -> None:
     source = "function (A[M, K], B[K, N]) -> (O) { O[m, n : M, N] = +(A[m, k] * B[k, n]); }"
     exact = replace(TILES, options=Options())
     assert not instructions(on_tiles(source, {"A": a, "B": b}, exact)[1])
-    assert not instructions(on_tiles(source, {"A": a[:4], "B": b})[1])
+    assert not instructions(on_tiles(source, {"A": a[:4], "B": b}, gain=0.8)[1])
 
 
 def test_every_product_of_tiles_is_one_of_dot_products() -> None:

@@ -100,7 +100,10 @@ def _is_in_order(main: Stage, instruction: MatrixInstruction, left: Use, right: 
 
 
 def _assigned(view: KernelView, main: Stage, instruction: MatrixInstruction, left: Use, right: Use) -> Iterator[Match]:
-    """The loops that the roles may have with these factors; no side is shorter than the instruction's, or half its depth."""
+    """The loops that the roles may have with these factors.
+
+    For a sub-group no side is shorter than the instruction's, or half its depth; one lane takes what was filled up for it.
+    """
     bounds = _bounds(view, main, (left, right))
     if bounds is None:
         return
@@ -112,7 +115,7 @@ def _assigned(view: KernelView, main: Stage, instruction: MatrixInstruction, lef
     for chosen in product(rows, columns, depth):
         loops: dict[str, str] = dict(zip(ROLES, chosen, strict=True))
         shorter = {role: size // (2 if role == "k" else 1) for role, size in instruction.sides.items()}
-        long = all(view.ranges[loops[role]] >= size for role, size in shorter.items())
+        long = instruction.lanes == 1 or all(view.ranges[loops[role]] >= size for role, size in shorter.items())
         if long and all(is_box(u, set(chosen)) for u in (left, right)):
             yield Match(instruction, main, tuple(loops.items()), left.name, right.name, bounds)
 

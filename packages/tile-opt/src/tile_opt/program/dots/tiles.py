@@ -48,7 +48,10 @@ def up(count: int, unit: int) -> int:
 
 
 def tilings(target: Target, match: Match, dot: DotProduct, index: str, pair: tuple[Factor, Factor]) -> Iterator[Tiling]:
-    """Every instruction that adds up such products, with the longest rows; columns lie side by side in the result."""
+    """Every instruction that adds up such products, with the longest rows; columns lie side by side in the result.
+
+    Fewer rows or columns than a tile has are filled up, too: `Tiling.cycles` counts what that wastes.
+    """
     left, right = pair
     kept = {n for f in match.output for n in f.names}
     rows = [n for n in kept & left.names - right.names if _steps(left, n)]
@@ -58,9 +61,8 @@ def tilings(target: Target, match: Match, dot: DotProduct, index: str, pair: tup
         instruction = TILED_INSTRUCTIONS.get(name)
         if instruction is None or instruction.product != dot.name or not rows or not columns:
             continue
-        found = Tiling(instruction, max(rows, key=lambda n: (match.ranges[n], n)), columns[0])
-        if all(match.ranges[n] >= found.side(n) for n in (found.rows, found.columns)) and index in left.names:
-            yield found
+        if index in left.names:
+            yield Tiling(instruction, max(rows, key=lambda n: (match.ranges[n], n)), columns[0])
 
 
 def _steps(factor: Factor, index: str) -> int:
