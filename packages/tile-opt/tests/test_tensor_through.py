@@ -63,6 +63,17 @@ def test_float32_is_rounded_and_turned_on_its_way(layout: str, m: int, n: int, k
     agrees(matmul(layout, F32, m, n, k), rounding=True)
 
 
+@pytest.mark.parametrize(("layout", "order"), [("nt", {"A": "k", "B": "k"}), ("tn", {"A": "i", "B": "k"})])
+def test_rows_of_16_bits_that_begin_anywhere_go_on_as_they_are(layout: str, order: dict[str, str]) -> None:
+    """Turned where columns make no whole panels: 33 of them go to instructions of 32 columns."""
+    sample = matmul(layout, BF16, 65, 33, 35)
+    plan = plan_for(sample)
+    assert plan.instruction is not None and plan.instruction.name.startswith("wgmma")
+    assert {s.operand for s in plan.stagings if s.unit == "REG"} == {"A", "B"}
+    assert {s.operand: s.order[-1] for s in plan.stagings if s.unit == "LOCAL"} == order
+    assert not roundings(agrees(sample, rounding=False))
+
+
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
 def test_rows_in_local_memory_run_along_the_depth(layout: str) -> None:
     plan = plan_for(matmul(layout, F32, 72, 40, 68))

@@ -103,6 +103,7 @@ def _assigned(view: KernelView, main: Stage, instruction: MatrixInstruction, lef
     """The loops that the roles may have with these factors.
 
     For a sub-group no side is shorter than the instruction's, or half its depth; one lane takes what was filled up for it.
+    Columns of a team may be fewer, of which it then has more than half.
     """
     bounds = _bounds(view, main, (left, right))
     if bounds is None:
@@ -115,6 +116,8 @@ def _assigned(view: KernelView, main: Stage, instruction: MatrixInstruction, lef
     for chosen in product(rows, columns, depth):
         loops: dict[str, str] = dict(zip(ROLES, chosen, strict=True))
         shorter = {role: size // (2 if role == "k" else 1) for role, size in instruction.sides.items()}
+        if instruction.team > 1:
+            shorter["n"] = shorter["n"] // 2 + 1
         long = instruction.lanes == 1 or all(view.ranges[loops[role]] >= size for role, size in shorter.items())
         if long and all(is_box(u, set(chosen)) for u in (left, right)):
             yield Match(instruction, main, tuple(loops.items()), left.name, right.name, bounds)

@@ -15,6 +15,7 @@ from tile_ir.target import Target
 from tile_opt.kernel.view import KernelView, Stage
 from tile_opt.kernel.work import merged_use
 from tile_opt.model.contraction import contraction
+from tile_opt.passes.kernels.merge import merged
 from tile_opt.passes.scheduling import Built, SchedulingPass, refused
 from tile_opt.plan.group_tiles import build_group_tiles
 from tile_opt.plan.panels import copied_before
@@ -42,7 +43,7 @@ class GroupTile(SchedulingPass):
     def build(self, view: KernelView, plan: Plan, target: Target) -> Built:
         view, plan, copies = copied_before(view, plan)
         built = self._groups(view, plan)
-        before, buffers = (tuple(p.kernel(view) for p in copies), tuple(p.buffer for p in copies))
+        before, buffers = (tuple(merged(p.kernel(view)) for p in copies), tuple(p.buffer for p in copies))
         return replace(built, before=before, buffers=(*buffers, *built.buffers))
 
     def _groups(self, view: KernelView, plan: Plan) -> Built:
@@ -57,7 +58,7 @@ class GroupTile(SchedulingPass):
             return Built(build_group_tiles(view, main, replace(plan, reductions=_serial(plan))))
         parts = share_reduction(view, main, shared.loop, size)
         kernel = build_group_tiles(parts.partial, parts.main, _partial_plan(plan, parts))
-        return Built(kernel, after=(parts.combine,), buffers=(parts.buffer,))
+        return Built(kernel, after=(merged(parts.combine),), buffers=(parts.buffer,))
 
 
 def main_stage(view: KernelView) -> Stage | None:

@@ -32,13 +32,15 @@ class Merge(KernelPass):
     name: ClassVar[str] = "merge"
 
     def rewrite(self, kernel: Block, target: Target) -> Block:
-        view = open_kernel(kernel)
-        if view is None:
-            return kernel
-        merged = view
-        while (step := _merge_once(merged)) is not None:
-            merged = step
-        return kernel if merged is view else close_kernel(merged)
+        return merged(kernel)
+
+
+def merged(kernel: Block) -> Block:
+    """The kernel with as few loops as its buffers allow."""
+    first = view = open_kernel(kernel)
+    while view is not None and (step := _merge_once(view)) is not None:
+        view = step
+    return kernel if view is None or view is first else close_kernel(view)
 
 
 def _merge_once(view: KernelView) -> KernelView | None:

@@ -17,6 +17,7 @@ from tile_ir.target import Target
 
 from tile_opt.kernel.instructions import Match, match_of
 from tile_opt.kernel.view import KernelView
+from tile_opt.passes.kernels.merge import merged
 from tile_opt.passes.scheduling import Built, SchedulingPass, refused
 from tile_opt.plan.panels import copied_before
 from tile_opt.plan.plan import Across, Cover, Plan
@@ -44,7 +45,7 @@ class TensorTile(SchedulingPass):
         assert plan.instruction is not None
         view, plan, copies = copied_before(view, plan)
         built = self._products(view, plan, target, {p.name for p in copies})
-        before, buffers = (tuple(p.kernel(view) for p in copies), tuple(p.buffer for p in copies))
+        before, buffers = (tuple(merged(p.kernel(view)) for p in copies), tuple(p.buffer for p in copies))
         return replace(built, before=before, buffers=(*buffers, *built.buffers))
 
     def _products(self, view: KernelView, plan: Plan, target: Target, copies: Collection[str]) -> Built:
@@ -70,7 +71,7 @@ class TensorTile(SchedulingPass):
         if not inner:
             raise refused(f"groups cannot share {shared.loop!r} of kernel {view.name!r}")
         kernel = _kernel(parts.partial, inner, _partial_plan(plan, parts), target)
-        return Built(kernel, after=(parts.combine,), buffers=(parts.buffer,))
+        return Built(kernel, after=(merged(parts.combine),), buffers=(parts.buffer,))
 
 
 def _kernel(view: KernelView, match: Match, plan: Plan, target: Target) -> Block:

@@ -18,7 +18,7 @@ from tile_opt.plan.tensor_tiles import takes_copies
 
 
 def plans(view: KernelView, target: Target, *, faster: bool = False) -> Iterator[Plan]:
-    """Plans by teams of sub-groups, if any fit; by single ones or by teams on copies, too, if those have to round; best first.
+    """Plans by teams of sub-groups; by single ones or by teams on copies, too, where factors go through registers; best first.
 
     None where precision is not to be reduced. With `faster` only those that are predicted to take less than the best plan
     of `gpu_tiles`.
@@ -26,7 +26,8 @@ def plans(view: KernelView, target: Target, *, faster: bool = False) -> Iterator
     if not target.options.reduced_precision or target.machine.subgroup != LANES:
         return
     teams = list(_tiles(view, target, team=True))
-    others = (*_tiles(view, target, team=False), *_copied(view, target)) if all(t.through for t in teams) else ()
+    direct = teams and not any(t.through for t in teams)
+    others = () if direct else (*_tiles(view, target, team=False), *_copied(view, target))
     found = [*teams, *others]
     exact = forecast(view, target) if faster and found else None
     ranked = sorted(found, key=lambda tile: tile.seconds)
@@ -40,12 +41,15 @@ def _matches(view: KernelView, target: Target, *, team: bool) -> Iterator[Match]
 
 def _tiles(view: KernelView, target: Target, *, team: bool) -> Iterator[Tile | Shared]:
     """Tiles of the kernel as it is, and those of which groups share the reduction."""
-    found = [
-        t
-        for m in _matches(view, target, team=team)
-        for t in tiles_of(view, m, target, through=takes_copies(m.instruction))
-    ]
+    found = [t for m in _matches(view, target, team=team) for t in _of_match(view, m, target)]
     yield from (*found, *shared(view, found)) if found else ()
+
+
+def _of_match(view: KernelView, match: Match, target: Target) -> Iterator[Tile]:
+    """Those whose factors go straight to local memory, and by way of registers where a team cannot have them so."""
+    found = () if takes_copies(match.instruction) else tuple(tiles_of(view, match, target))
+    through = match.instruction.team > 1 and not found
+    yield from tiles_of(view, match, target, through=True) if through else found
 
 
 def _copied(view: KernelView, target: Target) -> Iterator[CopiedTile]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tile_ir.matrix import PANEL_BYTES
 from tile_ir.stripe.affine import Affine
 from tile_ir.target import Target
 
@@ -82,9 +83,14 @@ def _lies_in_pieces(view: KernelView, match: Match, use: Use, unit: int) -> bool
 
 
 def _in_pieces(view: KernelView, match: Match, form: Affine, unit: int) -> bool:
-    """A loop of the instruction walks whole pieces of `unit`, and the others go from piece to piece."""
-    sides = dict(match.loops)
-    whole = {n for role, n in sides.items() if role != "k" or view.ranges[n] % unit == 0}
+    """A loop of the instruction walks whole pieces of `unit`, and the others go from piece to piece.
+
+    Columns do where those of an instruction make whole panels; rows are those of a team at least, and do.
+    """
+    sides, line = dict(match.loops), PANEL_BYTES // match.instruction.a.dtype.bytes
+    columns = match.instruction.sides["n"] % line == 0
+    lengths = {"m": True, "n": columns, "k": view.ranges[sides["k"]] % unit == 0}
+    whole = {n for role, n in sides.items() if lengths[role]}
     return form.const % unit == 0 and all(c % unit == 0 or (c == 1 and n in whole) for n, c in form.terms)
 
 

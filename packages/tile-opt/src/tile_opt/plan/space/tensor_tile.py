@@ -9,7 +9,7 @@ from itertools import product
 from math import gcd, prod
 
 from tile_ir.frozen import replace
-from tile_ir.machine import LocalMemory
+from tile_ir.machine import LocalMemory, Occupancy
 from tile_ir.matrix import LANES, LINES, PANEL_BYTES, MatrixInstruction, elements
 from tile_ir.powers import power_of_two
 from tile_ir.stripe.affine import Affine
@@ -17,8 +17,9 @@ from tile_ir.stripe.nodes import Bind, Scope
 from tile_ir.target import Target
 
 from tile_opt.kernel.instructions import Match, is_box
+from tile_opt.kernel.strides import flat_stride
 from tile_opt.kernel.view import KernelView, Use
-from tile_opt.model.contraction import contraction
+from tile_opt.model.contraction import SECTOR, Contraction, contraction
 from tile_opt.model.group_cost import GroupCost, beside
 from tile_opt.model.group_cost import Tile as Traffic
 from tile_opt.model.multiprocessor import OWN_REGISTERS
@@ -27,16 +28,20 @@ from tile_opt.plan.local import team_local_bytes
 from tile_opt.plan.plan import Across, Cover, Edge, Instruction, Level, Plan, Reduction, Staging
 from tile_opt.plan.steps.group_copy import GroupCopy, local_type, order_of
 from tile_opt.plan.tensor_checks import problems
-from tile_opt.plan.tensor_tiles import TensorTile, panel_swizzle
+from tile_opt.plan.tensor_tiles import TensorTile, panel_swizzle, takes_copies
 
 TEAMS = (2, 1)
 """Teams of sub-groups in a group."""
 TEAM_VERSIONS, THROUGH_VERSIONS = 4, 3
 """Steps of teams in local memory: of what is copied there, and of what is put there out of registers."""
+THROUGH = 1.25
+"""Times longer than predicted that tiles take whose factors go through registers (an H200: eight of them, 1.18 to 1.6)."""
 PUT = 0.3
 """Share of the time of putting factors into local memory that is not beside products."""
-UNTRIED = 1.25
-"""What tiles whose factors go through registers may take beside what is predicted: no device has been measured yet."""
+FETCHED, KEPT = 12, 6
+"""Instructions of an access and of an element on their way through registers: addresses, limits, places in panels (an H200)."""
+PARTIAL = 2
+"""Sectors' worth of time that a store of one element takes (an H200: 4.2 MB of float32, one at a time, 15 µs)."""
 AHEAD = 0.5
 """Share of the time that loads take from the last cache which copies ahead take, 16 bytes at once and past the first one."""
 TEAM_WAITS = 150
@@ -204,12 +209,7 @@ class Tile:
 
     @cached_property
     def seconds(self) -> float:
-        """Predicted, on the careful side where no device has been measured."""
-        return self._predicted * (UNTRIED if self.through else 1.0)
-
-    @property
-    def _predicted(self) -> float:
-        """Instructions, what groups fetch and memory beside each other; then the last results, and the launch."""
+        """Predicted: instructions, what groups fetch and memory beside each other; then the last results, and the launch."""
         machine = self.target.machine
         points = prod(self.view.ranges.values()) / prod(self.instruction.shape) / self._per_cycle
         matrix = points / (max(1, machine.cores) * machine.clock_ghz * 1e9) / self.share * self._starts
@@ -221,7 +221,24 @@ class Tile:
         tile = Traffic(own | self.group, {}, "", 1, depth, self.deep)
         traffic = GroupCost(work, machine, self.local).traffic(tile)
         cache = traffic["cache"] * (AHEAD if self.instruction.team > 1 else 1)
-        return beside((matrix, cache, traffic["memory"])) + traffic["results"] + machine.launch.kernel
+        stored = max(traffic["results"], self._stored(work))
+        seconds = beside((matrix, cache, traffic["memory"])) + stored + machine.launch.kernel
+        return seconds * (THROUGH if self.through else 1.0)
+
+    def _stored(self, work: Contraction) -> float:
+        """Seconds of the sectors that stores touch: of eight lanes along rows, of four along columns, or of each element.
+
+        Lanes have pairs along columns, which are stored at once where none is cut by the end of a row.
+        """
+        near = work.contiguous
+        lanes = {self.loops["m"]: LINES, self.loops["n"]: LINES if self._pairs(work) else LINES // 2}
+        sectors = prod(work.shared.values()) * (1 / lanes[near] if near in lanes else PARTIAL)
+        return sectors * SECTOR / (self.target.machine.memory.all_cores.write * 1e9)
+
+    def _pairs(self, work: Contraction) -> bool:
+        """Neighbours along columns begin at even places in all results."""
+        steps = (flat_stride(self.view, use, n) for use in work.results for n in work.shared)
+        return all(step == 1 or step % 2 == 0 for step in steps)
 
     @property
     def _per_cycle(self) -> float:
@@ -280,9 +297,33 @@ class Tile:
     @property
     def _puts(self) -> float:
         """Cycles of a step in which nothing is multiplied while factors are put into local memory out of registers."""
-        local = self.target.machine.local or LocalMemory()
-        moved = self._held * prod(self.warps) * LANES * self.instruction.a.dtype.bytes
-        return PUT * moved / (local.banks * local.bank_bytes) if self.through else 0.0
+        if not self.through:
+            return 0.0
+        local, occupancy = self.target.machine.local or LocalMemory(), self.target.machine.occupancy or Occupancy()
+        width, elements, accesses = self.instruction.a.dtype.bytes, 0.0, 0.0
+        for name, count in self._sides:
+            elements += count * self.deep
+            accesses += count * self.deep * width / self._piece(name)
+        issued = (FETCHED * accesses + KEPT * elements) / LANES / occupancy.slots
+        return issued + PUT * elements * width / (local.banks * local.bank_bytes)
+
+    @property
+    def _sides(self) -> tuple[tuple[str, int], ...]:
+        """Each factor, and how many rows or columns of a group follow it."""
+        rows, columns = self._area
+        return (self.match.left, rows), (self.match.right, columns)
+
+    def _piece(self, name: str) -> int:
+        """Bytes of a factor that lie together, and where 16 bytes may begin, wherever its rows are read."""
+        use, width, piece = self.match.main.use(name), self.instruction.a.dtype.bytes, COPY_BYTES
+        type = self.view.type_of(use.buffer)
+        for form, stride, size in zip(use.forms, type.strides, type.sizes, strict=True):
+            if stride > 1:
+                piece = gcd(piece, stride * width) if size > 1 else piece
+                continue
+            others = (c for n, c in form.terms if c > 1 or n not in self.loops.values())
+            piece = gcd(piece, form.const * width, *(c * width for c in others))
+        return piece
 
     @property
     def _held(self) -> int:
@@ -307,9 +348,8 @@ class Tile:
     def _narrow_copies(self) -> float:
         """Cycles of a step's copies where rows begin anywhere, so that they go in less than 16 bytes."""
         width, total = self.instruction.a.dtype.bytes, 0.0
-        for name, count in zip((self.match.left, self.match.right), self._area, strict=True):
-            strides = self.view.type_of(self.match.main.use(name).buffer).strides
-            piece = gcd(COPY_BYTES, *(s * width for s in strides if s > 1))
+        for name, count in self._sides:
+            piece = self._piece(name)
             if piece < COPY_BYTES:
                 total += count * self.deep * width / piece / LANES * (NARROW if piece >= BANK_BYTES else WAITED)
         return total
@@ -361,7 +401,10 @@ class Tile:
         )
 
     def _order(self, buffer: str, used: list[Use]) -> tuple[str, ...]:
-        """The tile's loops as they follow in memory, the closest last."""
+        """The tile's loops as they follow in memory, the closest last; on a way that turns them the depth, if rows have to be it.
+
+        They do where the instruction reads no others, and where those in memory are no whole panels.
+        """
         strides = self.view.type_of(buffer).strides
         loops = self.loops.values()
         apart = {
@@ -372,8 +415,10 @@ class Tile:
             for n in f.names
             if n in loops
         }
-        last = self.loops["k"] if self.through else None
-        return tuple(sorted(apart, key=lambda n: (n == last, -apart[n])))
+        order = sorted(apart, key=lambda n: -apart[n])
+        line = PANEL_BYTES // self.instruction.a.dtype.bytes
+        turned = takes_copies(self.instruction) or (self.group | {self.loops["k"]: self.deep})[order[-1]] % line
+        return tuple(sorted(order, key=lambda n: self.through and turned and n == self.loops["k"]))
 
     def _padded(self, plan: Plan) -> Iterator[Staging]:
         """The stagings, each with a pitch that keeps the lanes of a load on different banks."""
