@@ -232,6 +232,14 @@ def test_rows_that_begin_within_lines_do_not_pass_the_caches_by() -> None:
         assert any(found) == passes
 
 
+def test_accesses_that_touch_two_lines_cost_what_the_machine_says() -> None:
+    source, target = "function (A[N]) -> (R) { R[i : N - 8] = +(A[i + k]), k < 8; }", TARGETS["zen4"]
+    free = replace(target.machine, launch=Launch(0, 0, 0))
+    dear = replace(free, ports=replace(free.ports, split=3))
+    cheap, slow = (total(source, replace(target, machine=m), A=(4000,)) for m in (free, dear))
+    assert 1.2 * cheap < slow < 3 * cheap
+
+
 def test_an_array_too_large_for_registers_costs_what_is_touched_of_it() -> None:
     source = "function (A[M, N]) -> (R) { X[0, j : 1, N] = >(A[i, j]); E = exp(A - X); S[0, j : 1, N] = +(E[i, j]); R = log(S); }"
     found = estimate(kernel(source, TARGETS["xeon"], A=(24, 60_000)), TARGETS["xeon"])

@@ -67,6 +67,8 @@ class Ports:
     """Of the two kinds above and permutations together."""
     load: float = 2
     store: float = 1
+    split: float = 1
+    """Further accesses in whose time one is done that touches two lines."""
     shuffle: float = 1
     """Permutations across lanes; an element fetched or stored on its own costs one as well."""
     issue: float = 4
@@ -167,7 +169,7 @@ class Functions:
     sqrt: float = 11
     exp: float = 14
     log: float = 20
-    tanh: float = 26
+    tanh: float = 16
     trigonometric: float = 34
     """sin, cos and tan."""
     inverse: float = 18

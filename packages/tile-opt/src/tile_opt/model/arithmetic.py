@@ -279,8 +279,7 @@ class _Counter:
             self.work.issue += times * self.lanes
         else:
             bytes_ = self.lanes * access.dtype.bytes
-            wide = min(bytes_, self.machine.vector.bytes)
-            twice = 1 + crossing(access, self.vector, wide, self.machine)
+            twice = 1 + crossing(access, self.vector, min(bytes_, self.native), self.machine) * self.machine.ports.split
             self._spend(port, times * twice * max(1.0, bytes_ / self.native))
             self.work.issue += times * max(1.0, bytes_ / self.machine.vector.bytes)
 
