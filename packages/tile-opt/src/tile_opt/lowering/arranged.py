@@ -9,7 +9,7 @@ from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Refinement, Swizzle
 
 from tile_opt.lowering.builder import Builder
-from tile_opt.lowering.forms import Scaled
+from tile_opt.lowering.forms import Scaled, bounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,17 +37,56 @@ class Arrangement:
 
     def index(self, builder: Builder, offset: Affine, quasi: tuple[Scaled, ...], *, swizzled: bool = True) -> Expr:
         """The place of the element at ``offset + quasi``; without the swizzle where rows begin at 0 modulo its period."""
-        inside, versions = self._parted(offset, quasi)
-        at: Expr = builder.atom(*inside)
+        (inside, moved), (whole, steps) = self._parted(offset, quasi)
+        periods = self._periods(builder, inside, moved)
+        turned = self.swizzle is not None and swizzled
+        at, chunks = self._in_panels(builder, inside - periods * self._period(self.pitch), moved, turned=turned)
+        if self.swizzle is not None and turned:
+            _, turn = _bits(builder, _bits(builder, at, 1 << self.swizzle.shift)[0], 1 << self.swizzle.bits)
+            at = _op(builder, "bit_xor", at, _op(builder, "mul", turn, builder.literal(1 << self.swizzle.base)))
+        if chunks:  # their bits are 0 so far: what is turned is the same for all of them
+            at = _op(builder, "bit_xor", at, builder.literal(chunks))
+        rest = whole + periods * self._period(self.panel), steps
+        return _op(builder, "add", at, builder.atom(*rest)) if rest != (Affine(), ()) else at
+
+    def _period(self, pitch: int) -> int:
+        """Elements of as many rows as the swizzle tells apart: behind them it starts anew."""
+        return pitch << (self.swizzle.bits if self.swizzle is not None else 0)
+
+    def _periods(self, builder: Builder, offset: Affine, quasi: tuple[Scaled, ...]) -> int:
+        """How many of them lie in front wherever work items are: one sum serves all their places."""
+        count = offset.const // self._period(self.pitch)
+        low, _ = bounds(offset - count * self._period(self.pitch), quasi, builder.ranges)
+        return count if low >= 0 else 0
+
+    def _in_panels(
+        self, builder: Builder, offset: Affine, quasi: tuple[Scaled, ...], *, turned: bool
+    ) -> tuple[Expr, int]:
+        """The place without the swizzle; where that is to follow, but for elements of its row that are whole chunks."""
+        rows = Affine.of([(n, c) for n, c in offset.terms if c % self.pitch == 0])
+        rows = rows + offset.const // self.pitch * self.pitch
+        down = tuple(q for q in quasi if q[0] % self.pitch == 0)
+        column, across = offset - rows, tuple(q for q in quasi if q not in down)
+        low, high = bounds(column, across, builder.ranges)
+        if low < 0 or high >= self.pitch or low // self.panel != high // self.panel:
+            return self._place(builder, offset, quasi), 0
+        narrower = Affine.of([(n, c // self.pitch * self.panel) for n, c in rows.terms])
+        narrower = narrower + rows.const // self.pitch * self.panel
+        panel = low // self.panel
+        chunk = low % self.panel // self.together
+        chunks = chunk * self.together if turned and low // self.together == high // self.together else 0
+        at = narrower + column + (panel * (self.panels - self.panel) - chunks)
+        return builder.atom(at, (*((s // self.pitch * self.panel, q) for s, q in down), *across)), chunks
+
+    def _place(self, builder: Builder, offset: Affine, quasi: tuple[Scaled, ...]) -> Expr:
+        """The same, wherever the element is in its row."""
+        at: Expr = builder.atom(offset, quasi)
         if self.panels:
             row, column = _bits(builder, at, self.pitch)
             panel, rest = _bits(builder, column, self.panel)
             at = _op(builder, "add", _op(builder, "mul", row, builder.literal(self.panel)), rest)
             at = _op(builder, "add", at, _op(builder, "mul", panel, builder.literal(self.panels)))
-        if self.swizzle is not None and swizzled:
-            _, turn = _bits(builder, _bits(builder, at, 1 << self.swizzle.shift)[0], 1 << self.swizzle.bits)
-            at = _op(builder, "bit_xor", at, _op(builder, "mul", turn, builder.literal(1 << self.swizzle.base)))
-        return _op(builder, "add", at, builder.atom(*versions)) if versions != (Affine(), ()) else at
+        return at
 
     def _parted(
         self, offset: Affine, quasi: tuple[Scaled, ...]
