@@ -43,27 +43,34 @@ def expected(q: Array, k: Array, v: Array, x: Array) -> tuple[Array, Array]:
     return np.einsum("bgst,btd->bgsd", e / e.sum(-1, keepdims=True), v), top + np.log(e.sum(-1, keepdims=True))
 
 
-def matrix_target(device: Device) -> Target:
-    """A GPU with matrix instructions that has the device's nodes: what it lacks of them is rewritten."""
+def matrix_target(device: Device, names: tuple[str, ...]) -> Target:
+    """A GPU with these matrix instructions that has the device's nodes: what it lacks of them is rewritten."""
     target = family_target("gpu-nvidia").resolved(cores=4)
-    settings = replace(target.settings, static_local_bytes=98304)
-    names = tuple(i.name for i in MMA)
+    settings = replace(target.settings, static_local_bytes=1 << 17)
     nodes, options = device.capabilities.nodes, Options(reduced_precision=True)
     return replace(target, settings=settings, matrix=names, nodes=nodes, options=options)
 
 
+ON_MATRICES = {
+    "sub-groups": (tuple(i.name for i in MMA), {"WARPS": (2,), "TALL": (1,), "PIECES": (16,)}, (1, 2, 40, 133, 20)),
+    "teams": (("wgmma_m64n64k16_f16",), {"PIECES": (64,)}, (1, 1, 40, 133, 64)),
+}
+"""The instructions, options, and sizes with rows, scores and results left over."""
+
+
 @pytest.mark.skipif(not devices(), reason="no OpenCL device")
-def test_values_of_short_floats_are_numpys_by_matrix_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ON_MATRICES)
+def test_values_of_short_floats_are_numpys_by_matrix_instructions(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tile_opt.passes.kernels.join_rows.NEAR", 1e9)
-    for option, value in {"WARPS": (2,), "TALL": (1,), "PIECES": (16,)}.items():
+    names, options, (b, g, s, t, d) = ON_MATRICES[name]
+    for option, value in options.items():
         monkeypatch.setattr(tensor_space, option, value)
-    b, g, s, t, d = 1, 2, 40, 133, 20
     random = np.random.default_rng(0)
     shapes = {"Q": (b, s, g, d), "K": (b, t, d), "V": (b, t, d), "C": (s, t)}
     inputs = {n: random.normal(0, 1, shape).astype(np.float16) for n, shape in shapes.items()}
     text = CASES["heads inside, with the logarithm of the sums"].replace("-1e30", "-30000")
     types = {n: TensorType(DType.FLOAT16, shape) for n, shape in shapes.items()}
-    compiled = tile_opt.compile(bind(text, types), matrix_target(devices()[0]), verify=True)
+    compiled = tile_opt.compile(bind(text, types), matrix_target(devices()[0], names), verify=True)
     assert len(compiled.kernels.steps) == 1, "one kernel"
     q, k, v = (inputs[n].astype(float) for n in "QKV")
     x = np.where(inputs["C"] > 0, np.einsum("bsgd,btd->bgst", q, k), -3e4)

@@ -33,8 +33,8 @@ PRODUCT = """function product(readwrite global float32* out) group(128, 1, 1) su
 }"""
 
 
-def text(dialect: Dialect) -> str:
-    return emit_kernel(Kernel("product", stripe.Block("b"), parse_function(PRODUCT), (1, 1, 1)), dialect).text
+def text(dialect: Dialect, source: str = PRODUCT) -> str:
+    return emit_kernel(Kernel("product", stripe.Block("b"), parse_function(source), (1, 1, 1)), dialect).text
 
 
 def test_the_text_of_a_product() -> None:
@@ -43,9 +43,9 @@ def test_the_text_of_a_product() -> None:
     calls = [line.strip() for line in body.splitlines() if "tile_" in line or "asm" in line]
     assert calls == [
         'asm volatile("//@ fence.proxy.async.shared::cta;" ::: "memory");',  # in front of the barrier
-        'asm volatile("//@ wgmma.fence.sync.aligned;" ::: "memory");',
-        "tile_wgmma_m64n32k16_bf16_rp(&c, &d, &e, &f, tile_panels(a, 16), tile_panels(b, 4096));",
-        "tile_wgmma_m64n32k16_bf16_rp(&c, &d, &e, &f, tile_panels(a + 16, 16), tile_panels(b + 1024, 4096));",
+        "tile_ready_4(&c, &d, &e, &f);",
+        "tile_wgmma_m64n32k16_bf16_rp(&c, &d, &e, &f, tile_panels(a, (uint)(0) * 2u, 16), tile_panels(b, (uint)(0) * 2u, 4096));",
+        "tile_wgmma_m64n32k16_bf16_rp(&c, &d, &e, &f, tile_panels(a, (uint)(16) * 2u, 16), tile_panels(b, (uint)(1024) * 2u, 4096));",
         "tile_products_4_0(&c, &d, &e, &f);",
     ]
     assert (
@@ -83,3 +83,19 @@ def test_the_probe_is_a_program() -> None:
     program = binding.build_source(context, found[0].raw, plain, OPTIONS)
     assert not binding.floats_of(context, found[0].raw, program, "probe", 128).any()
     assert np.float32(256) == teams.WANTED
+
+
+@pytest.mark.parametrize("reduced", [False, True])
+def test_exponentials_beside_products_are_the_processors_where_factors_may_be_rounded(reduced: bool) -> None:
+    made = text(Dialect(ptx=True, reduced=reduced, teams=True), PRODUCT.replace("= c;", "= exp(c);"))
+    approximate = 'asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r3) : "f"(x.s3 * 0x1.71547652b82fep+0f));'
+    assert (approximate in made, "exp(c)" in made) == (reduced, not reduced)
+
+
+def test_products_that_go_on_around_a_loop_are_waited_for_with_all_sums() -> None:
+    """Nothing is said of registers that an earlier product may still add to."""
+    looped = PRODUCT.replace("    team_mma", "    for (i = 0; i < 4; i += 1) {\n    team_mma", 1)
+    made = text(Dialect(ptx=True, teams=True), looped.replace("    async_wait", "    }\n    async_wait"))
+    assert (
+        "tile_ready" not in made and "wgmma.fence.sync.aligned" in made and "tile_products_4_0(&c, &d, &e, &f);" in made
+    )

@@ -111,6 +111,12 @@ def test_rows_of_which_nothing_is_left_and_infinities_give_what_whole_rows_give(
     np.testing.assert_allclose(got, want, 2e-5, 2e-5, equal_nan=True)
 
 
+def unrounded(body: str, out: str, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """What the program computes of these values in float32."""
+    wide = {n: a.astype(np.float32) for n, a in inputs.items()}
+    return dict(evaluate(program(body, out, wide), wide))
+
+
 IN_FLOAT32 = (
     f"{SCORES} X = as_float(P, 32) * 0.3; {SOFTMAX.format(x='X')} Y = as_float(E / Z, 16); {VALUES.format(y='Y')}"
 )
@@ -135,18 +141,31 @@ def test_products_of_short_floats_are_matrix_instructions_whose_weights_never_le
     made = scheduled(given, MATRIX)
     assert kernels(made.program) == 1
     assert {name[:3] for name in instructions(made.program)} == {"mma", "mat"}, "products, and loads of their factors"
-    want = evaluate(given, dict(inputs))
+    want = unrounded(body, out, inputs)
     for got in (run(made.program, dict(inputs)), execute(lower_kernels(made.program, MATRIX), inputs)):
         for n in out.split(", "):
             step = {DType.BFLOAT16: 2.0**-7, DType.FLOAT16: 2.0**-10}[dtype]
             np.testing.assert_allclose(got[n].astype(float), want[n].astype(float), 2 * step, 2 * step)
 
 
-def test_no_lanes_race_for_what_they_exchange() -> None:
-    given = program(*BODIES["scaled"], arrays(1, 32, 32, 16, DType.FLOAT16))
-    small = rewrite(given, (ShareCommon(), DropDead(), NormaliseLast(kept=4)))
-    before = to_stripe(small, MATRIX)
-    assert not prove(before, schedule(before, MATRIX).program).of(Verdict.REFUTED)
+TEAMS = replace(
+    MATRIX,
+    matrix=("wgmma_m64n64k16_f16",),
+    settings=replace(MATRIX.settings, static_local_bytes=1 << 17),
+)
+IN_GROUPS = {"lanes": (MATRIX, (1, 32, 32, 16), "mma"), "teams": (TEAMS, (1, 64, 133, 64), "wgm")}
+"""Where several lanes have parts of a row, and where sub-groups take weights of others; the target, sizes, and products."""
+
+
+@pytest.mark.parametrize("name", IN_GROUPS)
+def test_nobody_races_for_what_is_exchanged(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    target, sizes, products = IN_GROUPS[name]
+    monkeypatch.setattr(tensor_space, "PIECES", (64, 16))
+    given = program(*BODIES["scaled"], arrays(*sizes, DType.FLOAT16))
+    before = to_stripe(rewrite(given, (ShareCommon(), DropDead(), NormaliseLast(kept=4))), target)
+    made = schedule(before, target).program
+    assert products in {name[:3] for name in instructions(made)}
+    assert not prove(before, made).of(Verdict.REFUTED)
 
 
 def test_infinities_and_rows_of_which_nothing_is_left_on_matrix_instructions() -> None:

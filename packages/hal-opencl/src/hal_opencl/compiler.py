@@ -148,7 +148,9 @@ class OpenCLCompiler(Compiler):
     def emit(self, kernels: KernelList) -> list[Source]:
         """The source of each kernel."""
         info = self._context.info
-        dialect = Dialect(kernels.target.options.fast_math, info.kind == "cpu", info.vector_bytes, info.ptx, info.teams)
+        allowed = kernels.target.options
+        on_cpu, reduced = info.kind == "cpu", allowed.reduced_precision
+        dialect = Dialect(allowed.fast_math, on_cpu, info.vector_bytes, info.ptx, reduced, info.teams)
         check = Settings.from_environment().verify
         sources: list[Source] = []
         for kernel in kernels.kernels:

@@ -23,8 +23,8 @@ void probe(global float* out) {
     float4 c0 = 0, c1 = 0, c2 = 0, c3 = 0;
     $complete
     barrier(CLK_LOCAL_MEM_FENCE);
-    $fence
-    multiply(&c0, &c1, &c2, &c3, panels(a, 16), panels(b, 16));
+    ready(&c0, &c1, &c2, &c3);
+    multiply(&c0, &c1, &c2, &c3, panels(a, 0, 16), panels(b, 0, 16));
     finish(&c0, &c1, &c2, &c3);
     const float4 sum = c0 + c1 + c2 + c3;
     out[get_local_id(0)] = sum.s0 + sum.s1 + sum.s2 + sum.s3;
@@ -37,10 +37,11 @@ WANTED = 256
 def probe() -> str:
     """The probe's OpenCL C."""
     return "\n".join([
+        teams.fence("ready", 4, 4),
         teams.multiply("multiply", _INSTRUCTION, a_panels=False, b_panels=False),
         teams.wait("finish", 4, 4, 0),
         teams.descriptor("panels"),
-        _PROBE.substitute(complete=teams.COMPLETE, fence=teams.FENCE),
+        _PROBE.substitute(complete=teams.COMPLETE),
     ])  # fmt: skip
 
 

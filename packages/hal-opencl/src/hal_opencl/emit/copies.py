@@ -5,8 +5,8 @@ A wait of semtree closes a batch of copies, a commit of PTX closes a commit grou
 
 from __future__ import annotations
 
-from tile_ir.emit.walker import walk_functions, walk_statements
-from tile_ir.semtree.nodes import AsyncCopy, Expr, Function, Space, TeamMma, Var
+from tile_ir.emit.walker import blocks, walk_functions, walk_statements
+from tile_ir.semtree.nodes import PRODUCTS, AsyncCopy, AsyncWait, Block, Expr, Function, Space, TeamMma, Var
 
 from hal_opencl.emit.ptx import COPIES
 
@@ -24,6 +24,31 @@ def sums_of_teams(function: Function) -> tuple[Expr, ...]:
     """The variables that products of teams add to, in the function and its helpers."""
     products = (s for part in walk_functions(function) for s in walk_statements(part.body) if isinstance(s, TeamMma))
     return tuple({v.name: v for s in products for v in s.c if isinstance(v, Var)}.values())
+
+
+def each_is_awaited(function: Function) -> bool:
+    """All products are waited for in the block that starts them: none go on around a loop, or beside a branch."""
+    return not function.helpers and _under_way(function.body, False) is False
+
+
+def _under_way(block: Block, started: bool) -> bool | None:
+    """Whether products go on behind the block; None where some go on across what may be passed by, or repeated."""
+    for statement in block.body:
+        match statement:
+            case TeamMma():
+                started = True
+            case AsyncWait(group, pending) if group == PRODUCTS:
+                started = started and pending > 0
+            case Block():
+                inside = _under_way(statement, started)
+                if inside is None:
+                    return None
+                started = inside
+            case _:
+                parts = blocks(statement)
+                if parts and (started or any(_under_way(part, False) is not False for part in parts)):
+                    return None
+    return started
 
 
 def copy_groups(function: Function) -> frozenset[int]:

@@ -18,6 +18,8 @@ class Dialect:
     """Bytes of the widest vector that the compiler can be given."""
     ptx: bool = False
     """Write asynchronous copies and matrix instructions as inline PTX, which NVIDIA's compiler alone takes."""
+    reduced: bool = False
+    """Matrix instructions round their factors: functions of their results need not be better than these."""
     teams: bool = False
     """Write products of teams of sub-groups, which `hal_opencl.emit.teams.retargeted` brings to their target."""
 

@@ -7,19 +7,28 @@ from typing import ClassVar
 
 from tile_ir.dtype import DType
 from tile_ir.emit.pieces import ATOM, Expansion, Piece, call, commas
+from tile_ir.emit.walker import walk_all, walk_statements
 from tile_ir.matrix import LANES, MANTISSA_BITS, TF32_BITS, MatrixInstruction, Operand, instruction_of
 from tile_ir.semtree.errors import SemtreeError
-from tile_ir.semtree.nodes import Expr, MatrixLoad, Mma, Round, Space
+from tile_ir.semtree.nodes import Call, Expr, Function, MatrixLoad, Mma, Round, Space, TeamMma
 
 from hal_opencl.emit import helpers, ptx
 from hal_opencl.emit.lanes import LaneExpressions
 from hal_opencl.emit.types import HALVES, tag
 
 
+def multiplies(function: Function) -> bool:
+    """The function has products on matrix instructions."""
+    started = any(isinstance(s, TeamMma) for s in walk_statements(function.body))
+    return started or any(isinstance(node, Mma) for node in walk_all(function))
+
+
 class MatrixExpressions(LaneExpressions):
     """Round everywhere; MatrixLoad and Mma where the dialect has PTX and the function has sub-groups."""
 
     _subgroup: int = 0
+    _rounded: bool = False
+    """Factors of the function's products are rounded, and functions of what comes of them may be."""
 
     def _mantissa(self, node: Round) -> Expansion:
         t, bits = node.type, node.bits
@@ -31,6 +40,12 @@ class MatrixExpressions(LaneExpressions):
         if self._dialect.ptx and bits == TF32_BITS:
             return call(self.helper(name, ptx.round_tf32, t), (node.value,))
         return call(self.helper(name, helpers.round_mantissa, bits, t), (node.value,))
+
+    def _call(self, node: Call) -> Expansion:
+        t = node.type
+        if not self._rounded or node.name != "exp" or t.dtype is not DType.FLOAT32:
+            return super()._call(node)
+        return call(self.helper(f"exp_{tag(t)}", ptx.exponential, t), node.args)
 
     def _matrix_load(self, node: MatrixLoad) -> Expansion:
         self._check_collective(node)
@@ -70,7 +85,7 @@ class MatrixExpressions(LaneExpressions):
             raise SemtreeError(f"{type(node).__name__} is for sub-groups of {LANES}, not of {self._subgroup}")
 
     _handlers: ClassVar[dict[type, Callable[..., Expansion]]] = {
-        **LaneExpressions._handlers, Round: _mantissa, MatrixLoad: _matrix_load, Mma: _multiply,
+        **LaneExpressions._handlers, Call: _call, Round: _mantissa, MatrixLoad: _matrix_load, Mma: _multiply,
     }  # fmt: skip
 
 

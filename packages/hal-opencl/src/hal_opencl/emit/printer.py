@@ -35,8 +35,8 @@ from tile_ir.semtree.nodes import (
 )  # fmt: skip
 
 from hal_opencl.emit import helpers, ptx, teams
-from hal_opencl.emit.copies import asynchronous_bytes, copy_groups, sums_of_teams
-from hal_opencl.emit.matrix import MatrixExpressions
+from hal_opencl.emit.copies import asynchronous_bytes, copy_groups, each_is_awaited, sums_of_teams
+from hal_opencl.emit.matrix import MatrixExpressions, multiplies
 from hal_opencl.emit.registers import STATED
 from hal_opencl.emit.types import MEMORY, bits, comment_text, memory, safe_hint, tag, unsigned
 from hal_opencl.emit.waiting import waiting
@@ -70,7 +70,9 @@ class OpenCLPrinter(MatrixExpressions):
     def program(self, function: Function) -> str:
         """A kernel after its helpers."""
         self._copy_groups, self._subgroup = copy_groups(function), function.subgroup
-        self._sums, self._multiplying = sums_of_teams(function), False
+        self._rounded = self._dialect.ptx and self._dialect.reduced and multiplies(function)
+        self._sums, self._multiplying = sums_of_teams(function), dict[str, Expr]()
+        self._apart = each_is_awaited(function)
         return self.function(function)
 
     def function(self, function: Function) -> str:
@@ -202,6 +204,8 @@ class OpenCLPrinter(MatrixExpressions):
         if t.dtype is DType.BFLOAT16:
             if t.lanes == 1:
                 return f"(ushort)(as_uint({self.expression(value)}) >> 16)"
+            if t.lanes == 2 and self._dialect.ptx:
+                return f"{self.helper(f'bits_{tag(t)}', ptx.bfloat_bits)}({self.expression(value)})"
             wide = unsigned(t.dtype, t.lanes)
             return f"convert_ushort{t.lanes}(as_{wide}({self.expression(value)}) >> ({wide})(16u))"
         if t.dtype is DType.BOOL and t.lanes > 1:
@@ -298,9 +302,8 @@ class OpenCLPrinter(MatrixExpressions):
     def write_teammma(self, node: TeamMma) -> None:
         if not self._dialect.teams or self._subgroup != LANES:
             raise SemtreeError(f"{node.instruction} needs a device with it, and sub-groups of {LANES}")
-        if not self._multiplying:
-            self.line(teams.FENCE)
-        self._multiplying = True
+        self._fence(node)
+        self._multiplying |= {v.name: v for v in node.c if isinstance(v, Var)}
         instruction, panels = MATRIX_INSTRUCTIONS[node.instruction], (node.a_panels, node.b_panels)
         kinds = "".join("rp"[bool(p)] for p in panels)
         name = self.helper(f"{node.instruction}_{kinds}", teams.multiply, instruction, *map(bool, panels))
@@ -308,17 +311,29 @@ class OpenCLPrinter(MatrixExpressions):
         factors = [self._panels(*place) for place in places]
         self.line(f"{name}({', '.join([*self._pointers(node.c), *factors])});")
 
+    def _fence(self, node: TeamMma) -> None:
+        """In front of a batch, and where it is known that no earlier one adds to these sums, in front of the first that does."""
+        if self._apart and any(isinstance(v, Var) and v.name not in self._multiplying for v in node.c):
+            lanes, count = node.c[0].type.lanes, len(node.c)
+            name = self.helper(f"ready_{count}", teams.fence, count, lanes)
+            self.line(f"{name}({', '.join(self._pointers(node.c))});")
+        elif not self._multiplying:
+            self.line(teams.FENCE)
+
     def _panels(self, array: Expr, index: Expr, panels: int) -> str:
         name = self.helper("panels", teams.descriptor)
         # In one panel the distance to the next means nothing, and is 16 bytes by convention.
         apart = panels * array.type.dtype.bytes or 16
-        return f"{name}({self.pieces(self._address(array, index))}, {apart})"
+        width = array.type.dtype.bytes
+        return f"{name}({self.expression(array)}, (uint)({self.expression(index)}) * {width}u, {apart})"
 
     def _finish_products(self, pending: int) -> None:
-        lanes, count = self._sums[0].type.lanes, len(self._sums)
+        # Sums that nothing adds to need not wait, and may be elsewhere meanwhile.
+        sums = tuple(self._multiplying.values()) if self._apart else self._sums
+        lanes, count = sums[0].type.lanes, len(sums)
         name = self.helper(f"products_{count}_{pending}", teams.wait, count, lanes, pending)
-        self.line(f"{name}({', '.join(self._pointers(self._sums))});")
-        self._multiplying = False
+        self.line(f"{name}({', '.join(self._pointers(sums))});")
+        self._multiplying.clear()
 
     def _pointers(self, sums: Sequence[Expr]) -> list[str]:
         return [f"&{self.lookup(piece.name)}" for piece in sums if isinstance(piece, Var)]

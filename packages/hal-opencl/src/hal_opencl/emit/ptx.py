@@ -6,6 +6,7 @@ PTX calls shared, and bfloat16 values are floats whose low 16 bits are 0 (`hal_o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate, pairwise
 
@@ -75,6 +76,17 @@ def round_tf32(name: str, t: Type) -> str:
     return "\n".join([*lines, f"    return as_{F}({words});", "}"])
 
 
+def exponential(name: str, t: Type) -> str:
+    """exp of float32 by the processor's power of 2: off by 2**-22, and by 2**-24 of the argument, of the result; none is subnormal."""
+    F, lanes = register(t.dtype, t.lanes), range(t.lanes)
+    lines = [f"{F} {name}({F} x) {{", f"    float {', '.join(f'r{n}' for n in lanes)};"]
+    for n in lanes:
+        operand = f"{_lane('x', n, t.lanes)} * {math.log2(math.e).hex()}f"
+        lines.append(f'    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r{n}) : "f"({operand}));')
+    value = "r0" if t.lanes == 1 else f"({F})({', '.join(f'r{n}' for n in lanes)})"
+    return "\n".join([*lines, f"    return {value};", "}"])
+
+
 def extreme(name: str, op: str, t: Type) -> str:
     """max or min of floats, NaN if either is NaN, as one instruction a lane: comparing and selecting takes seven."""
     F, lanes = register(t.dtype, t.lanes), range(t.lanes)
@@ -97,6 +109,12 @@ def round_bfloat(name: str, t: Type) -> str:
         halves += [f"as_float(r{n} << 16)", f"as_float(r{n} & 0xffff0000u)"]
     value = halves[0] if t.lanes == 1 else f"({F})({', '.join(halves[: t.lanes])})"
     return "\n".join([*lines, f"    return {value};", "}"])
+
+
+def bfloat_bits(name: str) -> str:
+    """Two bfloat16 values as memory has them: a word, which need not be put together where they were rounded together."""
+    word = _bfloats("x", 2)[0]
+    return f"ushort2 {name}(float2 x) {{ return as_ushort2({word}); }}"
 
 
 def multiply(name: str, instruction: MatrixInstruction) -> str:

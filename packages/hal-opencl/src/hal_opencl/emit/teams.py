@@ -15,8 +15,6 @@ ATOM = 8 * PANEL_BYTES
 """Bytes of eight rows, after which the swizzle starts anew."""
 COMPLETE = f'asm volatile("{HIDDEN}fence.proxy.async.shared::cta;" ::: "memory");'
 """What a work item has written to local memory is there for the products of others, behind the next barrier."""
-FENCE = f'asm volatile("{HIDDEN}wgmma.fence.sync.aligned;" ::: "memory");'
-"""Before the first product of a batch: the sums are in their registers."""
 
 
 def retargeted(ptx: str) -> str:
@@ -45,6 +43,22 @@ def multiply(name: str, instruction: MatrixInstruction, a_panels: bool, b_panels
     ])  # fmt: skip
 
 
+FENCE = f'asm volatile("{HIDDEN}wgmma.fence.sync.aligned;" ::: "memory");'
+"""Before the first product of a batch: the sums are in their registers."""
+
+
+def fence(name: str, count: int, lanes: int) -> str:
+    """The same, for sums that nothing adds to yet: their values are in registers of their own before it, not behind."""
+    registers = [f"r{n}" for n in range(count * lanes)]
+    return "\n".join([
+        f"void {name}({_pieces(count, lanes)}) {{",
+        *_taken(count, lanes),
+        f'    asm volatile("{HIDDEN}wgmma.fence.sync.aligned;" : {_tied(registers)} :: "memory");',
+        *_given(count, lanes),
+        "}",
+    ])  # fmt: skip
+
+
 def wait(name: str, count: int, lanes: int, pending: int) -> str:
     """Close the batch of products, and wait until at most so many are unfinished; the sums come out of it."""
     registers = [f"r{n}" for n in range(count * lanes)]
@@ -59,10 +73,15 @@ def wait(name: str, count: int, lanes: int, pending: int) -> str:
 
 
 def descriptor(name: str) -> str:
-    """A factor in local memory: rows swizzled in `ATOM`s that follow one another, panels so many bytes apart."""
+    """A factor that begins so many bytes behind the start of an array: rows swizzled in `ATOM`s that follow one another, panels
+    so many bytes apart.
+
+    Added up in units of 16 bytes, since the assembler then adds a constant to what is the same for several products.
+    """
     return (
-        f"ulong {name}(local const void* first, uint apart) {{\n"
-        f"    return 1UL << 62 | {ATOM >> 4}UL << 32 | (ulong)(apart >> 4) << 16 | (ulong)((uint)(size_t)first >> 4);\n}}"
+        f"ulong {name}(local const void* array, uint first, uint apart) {{\n"
+        f"    const uint at = ((uint)(size_t)array >> 4) + (first >> 4);\n"
+        f"    return 1UL << 62 | {ATOM >> 4}UL << 32 | (ulong)(apart >> 4) << 16 | (ulong)at;\n}}"
     )
 
 

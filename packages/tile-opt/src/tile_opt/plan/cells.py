@@ -6,11 +6,12 @@ from tile_ir.dtype import DType
 from tile_ir.frozen import frozen, replace
 from tile_ir.matrix import Operand
 from tile_ir.stripe.affine import Affine, Quasi
-from tile_ir.stripe.nodes import Bind, Direction, Index, Refinement, TensorType
+from tile_ir.stripe.nodes import Bind, Direction, Index, Refinement, Swizzle, TensorType
 
 from tile_opt.kernel.view import Use, as_forms
 from tile_opt.plan.steps.fragments import FRAGMENT, fragment_type
-from tile_opt.plan.tree import REGISTER
+from tile_opt.plan.steps.group_copy import arranged, local_type
+from tile_opt.plan.tree import GROUP_MEMORY, REGISTER
 
 
 @frozen
@@ -23,6 +24,8 @@ class Cells:
     """Sizes of the dimensions that `place` subscripts; of those in front of `operand`'s, if there is one."""
     operand: Operand | None = None
     """How the lanes of a sub-group share a matrix of elements."""
+    panels: Swizzle | None = None
+    """Of rows in local memory, where items leave their elements for others."""
 
     @property
     def one_by_one(self) -> Cells:
@@ -31,9 +34,11 @@ class Cells:
         return replace(self, loops=tuple(loops))
 
     def home(self, name: str, dtype: DType, rank: int = 0) -> Refinement:
-        """A buffer with `rank` dimensions of its own, in registers."""
+        """A buffer with `rank` dimensions of its own, in registers or in the group's memory."""
         sizes = (1,) * rank + self.tiles
-        if self.operand is None:
+        if self.panels is not None:
+            type, loc = arranged(local_type(sizes, range(len(sizes)), dtype, 0), self.panels), GROUP_MEMORY
+        elif self.operand is None:
             type, loc = TensorType.row_major(dtype, sizes, align=16), REGISTER
         else:
             type, loc = fragment_type(dtype, self.operand, sizes), FRAGMENT

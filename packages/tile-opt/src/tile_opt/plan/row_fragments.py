@@ -18,13 +18,24 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from tile_ir.frozen import replace
-from tile_ir.matrix import MATRIX_INSTRUCTIONS, ROLES, Digit, MatrixInstruction, Operand
+from tile_ir.matrix import (
+    CHUNK_BYTES,
+    MATRIX_INSTRUCTIONS,
+    PANEL_BYTES,
+    ROLES,
+    Digit,
+    MatrixInstruction,
+    Operand,
+    instruction_of,
+)
+from tile_ir.semtree.nodes import PRODUCTS
 from tile_ir.stripe.affine import Affine, DivMod, DivModOp
 from tile_ir.stripe.nodes import Bind, Const, Direction, Index, Refinement, Scope, Store, Sync, TensorType, Wait
 
 from tile_opt.kernel.instructions import Match, matches
 from tile_opt.kernel.masks import seen
 from tile_opt.kernel.rows_in_steps import RowsInSteps
+from tile_opt.kernel.unrounded import weights_of
 from tile_opt.kernel.view import KernelView, Stage
 from tile_opt.kernel.work import merged_use
 from tile_opt.plan.cells import Cells
@@ -34,19 +45,23 @@ from tile_opt.plan.row_products import named_apart, with_cell
 from tile_opt.plan.steps.fragments import LANE_INDEXES, Walk, walk
 from tile_opt.plan.steps.group_copy import GroupCopy
 from tile_opt.plan.steps.tensorise import tile_name
-from tile_opt.plan.tensor_tiles import TensorTile, in_tile
+from tile_opt.plan.tensor_tiles import TensorTile, in_tile, panel_swizzle
 from tile_opt.plan.tree import Nest, Node
 
+HALF_BYTES = 2
+"""Of a float that teams of sub-groups take in rows along either of its loops."""
 CELL = "cell"
 """What the indexes over a lane's elements of a matrix start with."""
 
 
 def feeds(instruction: MatrixInstruction) -> bool:
-    """Lanes hold sums where they hold a first factor made of them, some matrices side by side."""
+    """Lanes hold sums where they hold a first factor made of them, some matrices side by side; or weights may lie in any order."""
     a, c = instruction.a, instruction.c
     (rows, columns), (tall, wide) = a.sizes, c.sizes
     points = ((i, j) for i in range(rows) for j in range(columns))
-    fits = instruction.team == 1 and rows == tall and columns % wide == 0
+    if instruction.team > 1:  # weights go through local memory
+        return instruction.a.dtype.bytes == HALF_BYTES
+    fits = rows == tall and columns % wide == 0
     return fits and all(a.place(i, j)[0] == c.place(i, j % wide)[0] for i, j in points)
 
 
@@ -77,11 +92,6 @@ def _alone(view: KernelView, main: Stage, column: str) -> KernelView:
     shared = next(i for i in main.loops if i.name == column)
     main = replace(main, loops=tuple(i for i in main.loops if i is not shared))
     return replace(view, loops=(*view.loops, shared), stages=(main,), allocs=(cell,))
-
-
-def weights_of(kinds: RowsInSteps) -> str:
-    """The buffer of the weights."""
-    return next(u.buffer for u in kinds.view.stages[kinds.values].uses if u.buffer in kinds.wide)
 
 
 def _with_weights(kinds: RowsInSteps) -> KernelView:
@@ -125,7 +135,7 @@ class RowFragments(RowParts):
         """The product that gives rows; its tiles along these are the pieces."""
         view, _ = self._views
         match = self._match(view, self.kinds.row)
-        return TensorTile(view, match, self._plan_of(view, match), self.collective)
+        return TensorTile(view, match, self._plan_of(view, match), self.collective, alone=True)
 
     @cached_property
     def values(self) -> TensorTile:
@@ -133,11 +143,19 @@ class RowFragments(RowParts):
         _, view = self._views
         match = self._match(view, self.kinds.column)
         weights = self._home(weights_of(self.kinds))
-        return TensorTile(view, match, self._plan_of(view, match), self.collective, {match.left: weights})
+        return TensorTile(view, match, self._plan_of(view, match), self.collective, {match.left: weights}, alone=True)
+
+    @property
+    def _team(self) -> bool:
+        """Several sub-groups multiply together, factors from local memory."""
+        return self.instruction.team > 1
 
     def _match(self, view: KernelView, column: str) -> Match:
-        """The product with rows as the instruction's rows."""
-        match = match_on(view, self.instruction, self.row, column)
+        """The product with rows as the instruction's rows, as many columns at once as the plan says."""
+        m, _, k = self.instruction.shape
+        wide = next(c.size for c in self.plan.levels[-1].covers if c.loop == column)
+        instruction = instruction_of((m, wide, k), self.instruction.a.dtype)
+        match = instruction and match_on(view, instruction, self.row, column)
         if match is None:
             raise ValueError(f"{self.instruction.name!r} does not compute a product of {self.view.name!r}")
         return match
@@ -158,6 +176,11 @@ class RowFragments(RowParts):
         return replace(self.plan, levels=levels, stagings=tuple(s for s in self.plan.stagings if s.operand in read))
 
     # --- pieces -----------------------------------------------------------------------------------------
+
+    @property
+    def together(self) -> bool:
+        # The assembler orders the products of teams one by one where the same sums are those of several loops.
+        return self._team
 
     @property
     def loop_name(self) -> str:
@@ -195,14 +218,14 @@ class RowFragments(RowParts):
 
     # --- what items have --------------------------------------------------------------------------------
 
-    def _tiles(self, loop: str, size: int, role: str) -> Index:
-        """The instructions of a sub-group along a loop."""
-        return Index(tile_name(loop), size // self.instruction.sides[role], bind=Bind.UNROLL)
+    def _tiles(self, loop: str, size: int, side: int) -> Index:
+        """The matrices of sums of a sub-group along a loop."""
+        return Index(tile_name(loop), size // self.instruction.c.sizes[side], bind=Bind.UNROLL)
 
     @cached_property
     def _down(self) -> Index:
         """Those along rows."""
-        return self._tiles(self.row, self.scores.warp[self.row], "m")
+        return self._tiles(self.row, self.scores.warp[self.row], 0)
 
     @cached_property
     def _lane(self) -> Walk:
@@ -226,15 +249,27 @@ class RowFragments(RowParts):
 
     @cached_property
     def _scores(self) -> Cells:
-        return self._matrices(self._tiles(self.kinds.row, self.size, "n"))
+        return self._matrices(self._tiles(self.kinds.row, self.size, 1))
 
     @cached_property
     def _results(self) -> Cells:
-        return self._matrices(self._tiles(self.kinds.column, self.values.warp[self.kinds.column], "n"))
+        return self._matrices(self._tiles(self.kinds.column, self.values.warp[self.kinds.column], 1))
 
     @cached_property
     def _weights(self) -> Cells:
-        """Scores where the second product takes them: some matrices of sums are one factor."""
+        """Scores where the second product takes them."""
+        return self._common_weights if self._team else self._own_weights
+
+    @property
+    def _common_weights(self) -> Cells:
+        """In local memory."""
+        within = self._within(self.scores)
+        place = tuple(within[n] for n in (self.row, self.kinds.row))
+        return Cells(self._scores.loops, place, (self.rows, self.size), panels=panel_swizzle(self.instruction))
+
+    @property
+    def _own_weights(self) -> Cells:
+        """In the lanes that have them: some matrices of sums are one factor."""
         cells, wide = self._scores, self.instruction.c.sizes[1]
         _, across, row, column = cells.place
         several = self.instruction.a.sizes[1] // wide
@@ -272,12 +307,16 @@ class RowFragments(RowParts):
 
     def _forms(self, tile: TensorTile) -> dict[str, Affine]:
         """The iterations of shared loops at a lane's elements."""
+        within = self._within(tile)
+        return {n: c + within[n] if n in within else c for n, c in tile.corner().items()}
+
+    def _within(self, tile: TensorTile) -> dict[str, Affine]:
+        """Those inside the group's tile."""
+        sides = zip("mn", self.instruction.c.sizes, (self._lane.row, self._lane.column), strict=True)
         inside = {
-            in_tile(tile.loops[role]): Affine.var(tile_name(tile.loops[role]), self.instruction.sides[role]) + at
-            for role, at in (("m", self._lane.row), ("n", self._lane.column))
+            in_tile(tile.loops[role]): Affine.var(tile_name(tile.loops[role]), size) + at for role, size, at in sides
         }
-        within = tile.within_group()
-        return {n: c + within[n].substitute(inside) if n in within else c for n, c in tile.corner().items()}
+        return {n: form.substitute(inside) for n, form in tile.within_group().items()}
 
     def limits(self, number: int, piece: Piece, names: Set[str]) -> tuple[Affine, ...]:
         at, ranges = self.where(number, piece), self.view.ranges
@@ -301,6 +340,13 @@ class RowFragments(RowParts):
         return first, second, third
 
     @property
+    def lies_in_panels(self) -> bool:
+        """What teams copy lies in local memory as they read it, and goes there in whole chunks."""
+        width = self.instruction.a.dtype.bytes
+        panels = all(c.panels(PANEL_BYTES // width) and c.plan.lanes * width == CHUNK_BYTES for c in self._copies)
+        return panels or not self._team
+
+    @property
     def _step(self) -> str:
         return f"{self.values.loops['k']}_s"
 
@@ -322,9 +368,17 @@ class RowFragments(RowParts):
             body = (self._copied(self._copies[1], piece.number), *self._arrived())
             yield Nest(f"{self.view.name}_first", (), body, guard=(*first, number))
         yield self._copied(self._copies[2], piece.number)
+        yield from self._multiplied(self.scores)
+
+    def _multiplied(self, tile: TensorTile) -> Iterator[Node]:
+        """A product of a piece, complete."""
+        yield tile.multiply(Affine(), 0, tile.slices)
+        if self._team:
+            yield Wait(PRODUCTS)
+
+    def weighing(self, piece: Piece) -> Iterator[Node]:
         if not piece.whole:
             yield self._no_weights()
-        yield self.scores.multiply(Affine(), 0, self.scores.slices)
 
     def valued(self, piece: Piece) -> Iterator[Node]:
         yield from self._arrived()
@@ -333,7 +387,7 @@ class RowFragments(RowParts):
             next = replace(piece, number=piece.number + 1)
             later = self._copied(self._copies[1], next.number)
             yield replace(later, constraints=(*later.constraints, left, *self.wanted(next)))
-        yield self.values.multiply(Affine(), 0, self.values.slices)
+        yield from self._multiplied(self.values)
 
     def _no_weights(self) -> Stage:
         """What is beyond the end of a row weighs nothing."""

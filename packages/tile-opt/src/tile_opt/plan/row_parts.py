@@ -111,6 +111,11 @@ class RowParts(ABC):
         left = self.view.ranges[self.kinds.row] - self.loop.range * self.size
         return Piece(Affine((), self.loop.range), self.size, left) if left else None
 
+    @property
+    def together(self) -> bool:
+        """The rest is one more piece of the loop, so that products stand in the text once."""
+        return False
+
     def wanted(self, piece: Piece) -> tuple[Affine, ...]:
         """What is >= 0 for groups to some row of which the piece means something: others leave it out."""
         del piece
@@ -153,6 +158,11 @@ class RowParts(ABC):
     @abstractmethod
     def scored(self, piece: Piece) -> Iterator[Node]:
         """The scores of a piece."""
+
+    def weighing(self, piece: Piece) -> Iterator[Node]:
+        """Before the scores of a piece are weighed."""
+        del piece
+        yield from ()
 
     @abstractmethod
     def valued(self, piece: Piece) -> Iterator[Node]:

@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 
 from tile_ir.dtype import DType
 from tile_ir.frozen import replace
@@ -113,11 +114,17 @@ class _Tiles:
         end = [self._stage(k) for k in stages if k not in self.kinds.pieces and not self.kinds.before(k)]
         body = (*self.parts.begun(), *begin, *self._start(), *self._pieces(), *self._finish(), *end)
         homes = [self._home(a.into) for a in self.view.allocs]
-        own = (*homes, self.pivot, self.factor, *self.shares.values())
-        return self.parts.around(body, own, tuple(self.exchanged.values()))
+        common = tuple(h for h in homes if h.loc == GROUP_MEMORY)
+        own = (*(h for h in homes if h not in common), self.pivot, self.factor, *self.shares.values())
+        return self.parts.around(body, own, (*common, *self.exchanged.values()))
 
     def _pieces(self) -> Iterator[Node]:
         parts, name = self.parts, self.view.name
+        if parts.together and parts.loop.range and parts.rest is not None:
+            every = replace(parts.loop, range=parts.loop.range + 1)
+            piece = Piece(Affine.var(every.name), parts.size, parts.size)
+            yield Nest(f"{name}_pieces", (every,), tuple(self._either(piece, parts.rest)), parts.wanted(piece))
+            return
         if parts.loop.range > 1:
             yield Nest(f"{name}_pieces", (parts.loop,), tuple(self._piece(parts.whole)), parts.wanted(parts.whole))
         elif parts.loop.range:
@@ -132,14 +139,37 @@ class _Tiles:
     def _piece(self, piece: Piece) -> Iterator[Node]:
         """What is done of one piece."""
         for k in sorted(self.kinds.pieces):
-            if k == self.kinds.scores:
-                yield from self.parts.scored(piece)
-            elif k == self.kinds.values:
-                yield from self.parts.valued(piece)
-            elif self._merges(k) == self.kinds.largest:
-                yield from self._grown(k, piece)
-            else:
-                yield self._stage(k, piece)
+            yield from self._step(k, piece)
+
+    def _either(self, piece: Piece, rest: Piece) -> Iterator[Node]:
+        """What is done of any piece: of all that is no product, what a whole one needs, or the rest."""
+        number = piece.number - rest.number
+        products = self.kinds.scores, self.kinds.values
+        for product, stages in groupby(sorted(self.kinds.pieces), lambda k: k in products):
+            steps = tuple(stages)
+            if product or (steps[-1] < self.kinds.scores and not any(map(self._is_outside, steps))):
+                yield from (node for k in steps for node in self._step(k, piece))
+                continue
+            for name, guard, kind in (("whole", number * -1 - 1, piece), ("rest", number, rest)):
+                first = self.parts.weighing(kind) if self.kinds.scores < steps[0] < self.kinds.values else ()
+                body = (*first, *(node for k in steps for node in self._step(k, kind)))
+                yield Nest(f"{self.view.name}_{name}_{steps[0]}", (), body, guard=(guard,))
+
+    def _step(self, number: int, piece: Piece) -> Iterator[Node]:
+        """What is done of a piece by one of the stages."""
+        if number == self.kinds.scores:
+            yield from self.parts.scored(piece)
+            yield from self.parts.weighing(piece)
+        elif number == self.kinds.values:
+            yield from self.parts.valued(piece)
+        elif self._merges(number) == self.kinds.largest:
+            yield from self._grown(number, piece)
+        else:
+            yield self._stage(number, piece)
+
+    def _is_outside(self, number: int) -> bool:
+        """The stage touches memory."""
+        return any(not self.view.is_local(u.buffer) for u in self.view.stages[number].uses)
 
     def _merges(self, number: int) -> str:
         """The buffer of rows that a stage merges into."""
@@ -269,7 +299,7 @@ class _Tiles:
 
     def _limits(self, stage: Stage, number: int, piece: Piece) -> tuple[Affine, ...]:
         """Rows and columns that are not there touch no memory; scores that are not there are merged into nothing."""
-        outside = any(not self.view.is_local(u.buffer) for u in stage.uses)
+        outside = self._is_outside(number)
         names = {self.parts.row, self.kinds.column} if outside else set[str]()
         names |= {self.kinds.row} if number in self.kinds.pieces else set[str]()
         alike = number not in {*self.kinds.pieces, *self.kinds.columns}

@@ -37,7 +37,7 @@ from tile_opt.plan.steps.fragments import LANE_INDEXES
 from tile_opt.plan.steps.group_copy import GroupCopy, Items, Limit, Ranges, group_copy
 from tile_opt.plan.steps.team_copy import TeamCopy
 from tile_opt.plan.steps.tensorise import accumulators, on_fragments, tensorise
-from tile_opt.plan.tree import Around, Nest, Node, close_tree
+from tile_opt.plan.tree import GROUP_MEMORY, Around, Nest, Node, close_tree
 
 BAND = 8
 """Tiles along the rows that groups go through together."""
@@ -101,7 +101,9 @@ class TensorTile:
     plan: Plan
     collective: bool = False
     held: Mapping[str, Refinement] = field(default_factory=dict[str, Refinement])
-    """Factors that lie in fragments already, by their names in the stage."""
+    """First factors that lie in fragments, or in the group's memory, already, by their names in the stage."""
+    alone: bool = False
+    """A group has all columns of its rows, one tile after the other."""
 
     # --- sizes ------------------------------------------------------------------------------------------
 
@@ -191,7 +193,8 @@ class TensorTile:
     def band(self) -> int:
         """Tiles along the rows that follow one another before the columns go on: what they fetch stays in the cache."""
         rows, columns = (-(-self.view.ranges[self.loops[role]] // self.group[self.loops[role]]) for role in "mn")
-        return max(n for n in range(1, BAND + 1) if rows % n == 0) if self._team and columns > 1 else 1
+        several = self._team and columns > 1 and not self.alone
+        return max(n for n in range(1, BAND + 1) if rows % n == 0) if several else 1
 
     @cached_property
     def warps(self) -> tuple[Index, ...]:
@@ -431,9 +434,12 @@ class TensorTile:
         return tensorise(match, around, collective=self.collective)
 
     def _kept(self, name: str) -> Use:
-        """A factor in fragments: its own dimensions are 1, those of the fragments follow."""
+        """A factor that is there: its own dimensions are 1, those of the fragments, or of the group's tile, follow."""
         use, home = self.match.main.use(name), self.held[name]
-        return replace(use, buffer=home.into, forms=(Affine(),) * (len(home.type.sizes) - FRAGMENT_DIMS))
+        if home.loc != GROUP_MEMORY:
+            return replace(use, buffer=home.into, forms=(Affine(),) * (len(home.type.sizes) - FRAGMENT_DIMS))
+        at = tuple(Affine.var(in_tile(self.loops[role])) for role in ("m", "k"))
+        return replace(use, buffer=home.into, forms=(*(Affine(),) * (len(home.type.sizes) - len(at)), *at))
 
     def _beside(self, stage: Stage) -> Stage:
         """Another stage over the sub-group's tile; groups over the end touch only what exists."""

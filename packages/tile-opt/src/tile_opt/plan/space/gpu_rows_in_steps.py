@@ -16,6 +16,7 @@ from tile_ir.target import Target
 
 from tile_opt.kernel.rows_in_steps import RowsInSteps, rows_in_steps, shared_by
 from tile_opt.kernel.strides import flat_stride
+from tile_opt.kernel.unrounded import unrounded
 from tile_opt.kernel.view import KernelView, Stage, Use
 from tile_opt.model.estimate import estimate
 from tile_opt.plan.plan import Across, Cover, Level, Plan, Reduction, Staging
@@ -70,7 +71,7 @@ def _plans(kinds: RowsInSteps, target: Target) -> Iterator[Plan]:
     row = _row(kinds)
     if row is None:
         return
-    fits = (p for p in tensor_plans(kinds, row, target) if local_bytes(parts_of(kinds, p, target)) <= _room(target))
+    fits = (p for p in tensor_plans(kinds, row, target) if _fits(parts_of(kinds, p, target), target))
     found = next(fits, None)
     if found is not None:
         yield from (found, *fits)
@@ -78,11 +79,16 @@ def _plans(kinds: RowsInSteps, target: Target) -> Iterator[Plan]:
         yield from _item_plans(kinds, row, target)
 
 
+def _fits(parts: RowParts, target: Target) -> bool:
+    lies = not isinstance(parts, RowFragments) or parts.lies_in_panels
+    return lies and local_bytes(parts) <= _room(target)
+
+
 def parts_of(kinds: RowsInSteps, plan: Plan, target: Target) -> RowParts:
     """What a plan says of both products."""
     if plan.instruction is None:
         return RowProducts(kinds, plan)
-    return RowFragments(kinds, plan, collective="MatrixLoad" in target.nodes)
+    return RowFragments(unrounded(kinds), plan, collective="MatrixLoad" in target.nodes)
 
 
 def _item_plans(kinds: RowsInSteps, row: str, target: Target) -> Iterator[Plan]:

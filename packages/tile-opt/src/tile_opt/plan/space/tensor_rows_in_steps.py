@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import product
+from functools import cached_property
+from itertools import product, starmap
 from math import prod
 
 from tile_ir.machine import Machine
-from tile_ir.matrix import LANES, MATRIX_INSTRUCTIONS, MatrixInstruction
+from tile_ir.matrix import LANES, MATRIX_INSTRUCTIONS, PANEL_BYTES, WGMMA, MatrixInstruction
 from tile_ir.stripe.nodes import Bind, Scope
 from tile_ir.target import Target
 
@@ -19,21 +20,26 @@ from tile_opt.kernel.work import op_cost
 from tile_opt.plan.banks import COPY_BYTES
 from tile_opt.plan.plan import Across, Cover, Edge, Instruction, Level, Plan, Reduction, Staging
 from tile_opt.plan.row_fragments import feeds, match_on, product_views
+from tile_opt.plan.tensor_tiles import panel_swizzle
 
 TALL = (2, 1)
-"""Instructions of a sub-group along rows."""
+"""Instructions of a sub-group along rows; one, of teams."""
 WARPS = (4,)
-"""Sub-groups of a group."""
-PIECES = (64, 32)
-"""Scores of a row in one piece."""
-CELLS = 160
+"""Sub-groups of a group: with several teams in it these would wait for one another."""
+PIECES = (128, 64, 32)
+"""Scores of a row in one piece; teams multiply as many at once."""
+CELLS = 224
 """Registers of an item for scores and results: the rest is for factors, addresses, and what belongs to rows."""
 HELD = 1.5
 """Registers for each score: the sum, and half of what is made of it."""
-SHARE = 0.35
-"""Share of the instructions' rate that they are trusted to reach beside loads of factors and waits: not measured."""
-NEAR = 1.5
-"""Instructions on a score for each operation that its stages name, counted in machine code: pairs are taken apart and put together."""
+SHARE = 0.7
+"""Share of the instructions' rate that they reach beside loads of factors and waits (an H200: 64 and 128 elements per head)."""
+WAITS = 16
+"""Scores that could be had while a piece waits, and meets."""
+ALONE = 1.3
+"""Times longer where a core has local memory for one group: nothing hides what it waits for."""
+NEAR = 0.65
+"""Operations on a score for each that its stages cost by themselves: exponentials are the hardware's."""
 STEPS = 3
 """The level whose points bring operands into local memory."""
 
@@ -42,11 +48,13 @@ def plans(kinds: RowsInSteps, row: str, target: Target) -> Iterator[Plan]:
     """Plans on matrix instructions, best first; none where precision is not to be reduced."""
     if not target.options.reduced_precision or target.machine.subgroup != LANES:
         return
+    made: list[tuple[float, _Space, _Warps]] = []
     for name in target.matrix:
         instruction = MATRIX_INSTRUCTIONS[name]
         space = _space(kinds, row, instruction, target) if feeds(instruction) else None
-        if space is not None:
-            yield from map(space.plan, space.ranked(target.settings.threads))
+        made += space.ranked(target.settings.threads) if space is not None else ()
+    for _, space, warps in sorted(made, key=lambda found: found[0]):
+        yield space.plan(warps)
 
 
 def rate(name: str, machine: Machine) -> float:
@@ -56,27 +64,43 @@ def rate(name: str, machine: Machine) -> float:
 
 def seconds(kinds: RowsInSteps, plan: Plan, target: Target) -> float:
     """What a run is expected to take: products, and what becomes of each score, on cores that groups share."""
-    machine, view, instruction = target.machine, kinds.view, plan.instruction
+    machine, instruction = target.machine, plan.instruction
     assert instruction is not None
-    sizes = {c.loop: c.size for c in plan.levels[0].covers}
-    rows = prod(sizes[i.name] for i in view.loops)
-    groups = prod(-(-i.range // sizes[i.name]) for i in view.loops)
-    deep = sum(c.size for c in plan.levels[STEPS].covers) + sizes[kinds.column]
-    work = NEAR * sum(op_cost(view.stages[k]) for k in kinds.pieces if k not in (kinds.scores, kinds.values))
-    each = deep / (rate(instruction.name, machine) * SHARE) + work / (machine.ports.fma * LANES)
-    turns = -(-groups // machine.cores) * rows * view.ranges[kinds.row]
-    return turns * each / (machine.clock_ghz * 1e9) + machine.launch.kernel
+    sizes = {c.loop: c.size for level in plan.levels[:STEPS] for c in level.covers}
+    group = {c.loop: c.size for c in plan.levels[0].covers}
+    (row,) = (c.loop for c in plan.levels[STEPS - 1].covers)
+    tall = sizes[row] // MATRIX_INSTRUCTIONS[instruction.name].sides["m"]
+    warps = _Warps(group[row] // sizes[row], tall, sizes[kinds.row])
+    (deep,) = (c.size for c in plan.levels[STEPS].covers)
+    shape = _Shape(kinds, row, MATRIX_INSTRUCTIONS[instruction.name], deep, group[kinds.column])
+    return shape.cycles(warps, machine) / (machine.clock_ghz * 1e9) + machine.launch.kernel
 
 
 def _space(kinds: RowsInSteps, row: str, instruction: MatrixInstruction, target: Target) -> _Space | None:
     """The plans by one instruction; None where it does not compute both products."""
     first, second = product_views(kinds)
     scores = match_on(first, instruction, row, kinds.row)
-    values = match_on(second, instruction, row, kinds.column)
+    other = _beside(kinds, instruction)
+    values = other and match_on(second, other, row, kinds.column)
     if scores is None or values is None:
         return None
-    space = _Space(kinds, row, scores, values, target.machine.cores)
+    space = _Space(kinds, row, scores, values, target.machine)
     return space if len({u.buffer for u in space.operands}) == len(space.operands) else None
+
+
+def _beside(kinds: RowsInSteps, instruction: MatrixInstruction) -> MatrixInstruction | None:
+    """The instruction of the second product: of teams, the one for the most columns that whole panels are divided into."""
+    if instruction.team == 1:
+        return instruction
+    wide, extent = _whole(kinds, kinds.column, instruction), kinds.view.ranges[kinds.column]
+    alike = (i for i in WGMMA if i.a.dtype is instruction.a.dtype)
+    return next((i for i in alike if wide % i.sides["n"] == 0 and i.sides["n"] <= extent), None)
+
+
+def _whole(kinds: RowsInSteps, loop: str, instruction: MatrixInstruction) -> int:
+    """Iterations of a loop, in whole instructions along either side of a factor, or in whole panels."""
+    side = PANEL_BYTES // instruction.a.dtype.bytes if instruction.team > 1 else instruction.sides["k"]
+    return -(-kinds.view.ranges[loop] // side) * side
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +112,51 @@ class _Warps:
     piece: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """A kernel by an instruction: its depth, and results of a row, in what groups compute of them."""
+
+    kinds: RowsInSteps
+    row: str
+    instruction: MatrixInstruction
+    deep: int
+    wide: int
+
+    def rows(self, warps: _Warps) -> int:
+        """Of a group."""
+        return warps.count * warps.tall * self.instruction.sides["m"]
+
+    def registers(self, warps: _Warps) -> float:
+        """Of an item, for scores and results."""
+        return warps.tall * self.instruction.sides["m"] * (self.wide + HELD * warps.piece) / LANES
+
+    def cycles(self, warps: _Warps, machine: Machine) -> float:
+        """What a run is expected to take: products, and what becomes of each score, on cores that groups share."""
+        kinds, loops, rows = self.kinds, self.kinds.view.loops, self.rows(warps)
+        groups = prod(-(-i.range // (rows if i.name == self.row else 1)) for i in loops)
+        # Teams read their factors where they lie; other sub-groups load those of the second side for each of their rows.
+        loads = 1.0 if self.instruction.team > 1 else 1 + 1 / warps.tall
+        loads *= (1 + WAITS / warps.piece) * (ALONE if self._is_alone(warps, machine) else 1.0)
+        products = (self.deep + self.wide) * loads / (rate(self.instruction.name, machine) * SHARE)
+        stages = (kinds.view.stages[k] for k in kinds.pieces if k not in (kinds.scores, kinds.values))
+        others = NEAR * sum(map(op_cost, stages)) / (machine.ports.fma * LANES)
+        return -(-groups // machine.cores) * rows * kinds.view.ranges[kinds.row] * (products + others)
+
+    def _is_alone(self, warps: _Warps, machine: Machine) -> bool:
+        """A core has no local memory for a second group."""
+        rows = self.rows(warps)
+        elements = rows * self.deep + warps.piece * (self.deep + self.wide)
+        elements += rows * warps.piece if self.instruction.team > 1 else 0
+        return machine.local is not None and 2 * elements * self.instruction.a.dtype.bytes > machine.local.bytes
+
+
 @dataclass(frozen=True)
 class _Space:
     kinds: RowsInSteps
     row: str
     scores: Match
     values: Match
-    cores: int
+    machine: Machine
 
     @property
     def operands(self) -> tuple[Use, ...]:
@@ -102,30 +164,33 @@ class _Space:
         first = (self.scores.main.use(n) for n in (self.scores.left, self.scores.right))
         return (*first, self.values.main.use(self.values.right))
 
-    def ranked(self, threads: int) -> list[_Warps]:
-        """Those whose cells fit registers, best first."""
-        made = (_Warps(*sizes) for sizes in product(WARPS, TALL, PIECES))
-        fit = [w for w in made if self._registers(w) <= CELLS and w.count * LANES <= threads]
-        return sorted(fit, key=self._time)
+    @property
+    def instruction(self) -> MatrixInstruction:
+        return self.scores.instruction
 
-    def _registers(self, warps: _Warps) -> float:
-        rows = warps.tall * self.scores.instruction.sides["m"]
-        return rows * (self._wide(self.kinds.column) + HELD * warps.piece) / LANES
+    @property
+    def _team(self) -> bool:
+        return self.instruction.team > 1
 
-    def _time(self, warps: _Warps) -> float:
-        """In proportion to what a run takes: rounds of groups, and factors loaded for each row."""
-        rows = self._rows(warps)
-        groups = prod(-(-i.range // (rows if i.name == self.row else 1)) for i in self.kinds.view.loops)
-        loads = 1 + 1 / warps.tall
-        return -(-groups // self.cores) * rows * loads * (1 + 16 / warps.piece)
+    def ranked(self, threads: int) -> Iterator[tuple[float, _Space, _Warps]]:
+        """Those whose cells fit registers, and the cycles that they are expected to take."""
+        at_once = [n for n in PIECES if n == self.instruction.sides["n"]]
+        sizes = product(WARPS, (1,), at_once) if self._team else product(WARPS, TALL, PIECES)
+        for warps in starmap(_Warps, sizes):
+            if self.shape.registers(warps) <= CELLS and warps.count * LANES <= threads:
+                yield self.shape.cycles(warps, self.machine), self, warps
+
+    @cached_property
+    def shape(self) -> _Shape:
+        (depth,) = (i.name for i in self.scores.main.loops)
+        deep, wide = (self._wide(loop) for loop in (depth, self.kinds.column))
+        return _Shape(self.kinds, self.row, self.instruction, deep, wide)
 
     def _rows(self, warps: _Warps) -> int:
-        return warps.count * warps.tall * self.scores.instruction.sides["m"]
+        return self.shape.rows(warps)
 
     def _wide(self, loop: str) -> int:
-        """Iterations of a loop, in whole instructions along either side of a factor."""
-        side = self.scores.instruction.sides["k"]
-        return -(-self.kinds.view.ranges[loop] // side) * side
+        return _whole(self.kinds, loop, self.instruction)
 
     def plan(self, warps: _Warps) -> Plan:
         kinds, sides = self.kinds, self.scores.instruction.sides
@@ -133,18 +198,23 @@ class _Space:
         (depth,) = (i.name for i in self.scores.main.loops)
         rows = self._rows(warps)
         grid = (Cover(i.name, rows if i.name == self.row else 1) for i in kinds.view.loops)
-        roles = {self.row: "m", kinds.row: "n", column: "n", depth: "k", along: "k"}
+        deep, at_once = sides["k"], self.values.instruction.sides["n"]
+        units = {self.row: sides["m"], kinds.row: sides["n"], column: at_once, depth: deep, along: deep}
         levels = (
             Level(Bind.GRID, (*grid, Cover(column, self._wide(column)))),
             Level(Bind.NONE, (Cover(kinds.row, warps.piece),), ordered=True),
             Level(Bind.SUBGROUP, (Cover(self.row, warps.tall * sides["m"]),)),
             Level(Bind.NONE, (Cover(depth, self._wide(depth)),), ordered=True),
-            Level(Bind.UNROLL, tuple(Cover(loop, sides[role]) for loop, role in roles.items())),
+            Level(Bind.UNROLL, tuple(starmap(Cover, units.items()))),
         )
         covered = {self.row: rows, kinds.row: warps.piece, column: self._wide(column), depth: self._wide(depth)}
         edges = tuple((n, Edge.PAD) for n, size in covered.items() if kinds.view.ranges[n] % size)
-        pad = COPY_BYTES // self.scores.instruction.a.dtype.bytes
-        stagings = tuple(Staging(u.buffer, STEPS, "LOCAL", self._order(u), Scope.GROUP, pad=pad) for u in self.operands)
+        pad = 0 if self._team else COPY_BYTES // self.instruction.a.dtype.bytes
+        swizzle = panel_swizzle(self.instruction) if self._team else None
+        stagings = tuple(
+            Staging(u.buffer, STEPS, "LOCAL", self._order(u), Scope.GROUP, pad=pad, swizzle=swizzle)
+            for u in self.operands
+        )
         reductions = tuple(Reduction(n, Across.SERIAL) for n in (depth, along))
         instruction = Instruction(self.scores.instruction.name, self.scores.loops)
         return Plan(levels, stagings, reductions, edges, instruction, self._reason(warps))
