@@ -46,16 +46,20 @@ def children(node: Expr | Statement) -> tuple[Expr, ...]:
 def _getter(cls: type) -> Callable[[Any], tuple[Expr, ...]]:
     """The function behind `children`, made once per class: it is what every walk spends its time in."""
     shape = _shape(cls)
-    if shape.many or any(f.name in shape.single and f.type != "Expr" for f in fields(cls)):
+    if any(f.name in shape.single and f.type != "Expr" for f in fields(cls)):
         return lambda node: _gathered(shape, node)
-    match shape.single:
-        case ():
+    match shape.single, shape.many:
+        case (), ():
             return lambda node: ()
-        case (name,):
+        case (), (name,):
+            return attrgetter(name)
+        case (name,), ():
             get_one = attrgetter(name)
             return lambda node: (get_one(node),)
-        case names:
+        case names, ():
             return attrgetter(*names)
+        case _:
+            return lambda node: _gathered(shape, node)
 
 
 def _gathered(shape: _Shape, node: Any) -> tuple[Expr, ...]:

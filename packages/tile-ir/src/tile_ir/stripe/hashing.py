@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from tile_ir.recent import Recent
 from tile_ir.stripe.affine import DivMod, Quasi
@@ -73,12 +74,18 @@ class _Names:
     def form(self, form: Quasi) -> str:
         if isinstance(form, DivMod):
             return f"({self.form(form.num)}){form.op.value}{form.den}*{form.scale}+{self.form(form.plus)}"
+        terms, indexes = form.terms, self.indexes
+        if not terms:
+            return str(form.const)
+        if len(terms) == 1:
+            ((name, c),) = terms
+            return f"{form.const}+{c}i{indexes.setdefault(name, len(indexes))}"
         # Terms are sorted by name, which renaming must not see.
-        terms = sorted((self.indexes.setdefault(n, len(self.indexes)), c) for n, c in form.terms)
-        return "+".join([str(form.const), *(f"{c}i{n}" for n, c in terms)])
+        numbered = sorted([(indexes.setdefault(n, len(indexes)), c) for n, c in terms])
+        return "+".join([str(form.const), *[f"{c}i{n}" for n, c in numbered]])
 
     def forms(self, forms: tuple[Quasi, ...]) -> str:
-        return ",".join(map(self.form, forms))
+        return ",".join([self.form(form) for form in forms])
 
     def at(self, items: tuple[Quasi | str, ...]) -> str:
         return ",".join(self.scalar(a) if isinstance(a, str) else self.form(a) for a in items)
@@ -132,6 +139,10 @@ def _location(location: Location, names: _Names) -> str:
     return f"{location.unit!r}[{names.forms(location.at)}]{location.scope.value}"
 
 
+_TYPES = 1 << 10
+
+
+@lru_cache(_TYPES)
 def _type(type_: TensorType) -> str:
     layout = type_.layout
     return f"{type_.dtype}{type_.sizes}{layout.strides}{layout.align} {layout.swizzle} {_fragment(layout.fragment)} {layout.panel}"

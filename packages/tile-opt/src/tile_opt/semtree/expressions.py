@@ -28,7 +28,7 @@ from tile_ir.semtree.nodes import (
     Var,
 )  # fmt: skip
 
-from tile_opt.semtree.rules import BY_OPERATION, Pattern, Rule
+from tile_opt.semtree.rules import BY_OPERATION, LITERALS, Pattern, Rule
 
 _MAX_STEPS = 16
 """Rule applications at one node; the table cannot loop, this is a belt."""
@@ -80,8 +80,8 @@ def _by_rules(expr: Expr) -> Expr | None:
     found = operation_of(expr)
     assert found is not None
     name, args = found
-    kinds = tuple([type(a) for a in args])
-    if kinds.count(Const) == len(kinds):
+    kinds = tuple([_kind(a) for a in args])
+    if isinstance(args[0], Const) and all(isinstance(a, Const) for a in args):
         return fold(name, args, expr.type)
     for rule in _possible(name, args[-1].type.dtype, kinds):
         bound: dict[str, Expr] = {}
@@ -90,18 +90,28 @@ def _by_rules(expr: Expr) -> Expr | None:
     return None
 
 
+Kind = type | tuple[type, int | float]
+"""A class of nodes; of literals that rules name, their value, too."""
+
+
+def _kind(expr: Expr) -> Kind:
+    return (Const, expr.value) if isinstance(expr, Const) and expr.value in LITERALS else type(expr)
+
+
 @cache
-def _possible(name: str, dtype: DType, kinds: tuple[type, ...]) -> tuple[Rule, ...]:
-    """The rules that an operation on operands of these classes may match."""
+def _possible(name: str, dtype: DType, kinds: tuple[Kind, ...]) -> tuple[Rule, ...]:
+    """The rules that an operation on operands of these kinds may match."""
     rules = (rule for rule in BY_OPERATION.get(name, ()) if dtype in rule.dtypes)
     return tuple(rule for rule in rules if all(map(_may_be, rule.pattern[1:], kinds)))
 
 
-def _may_be(pattern: Pattern, kind: type) -> bool:
-    """A node of that class may match."""
+def _may_be(pattern: Pattern, kind: Kind) -> bool:
+    """A node of that kind may match."""
     if isinstance(pattern, tuple):
         return kind in _OPERATIONS
-    return kind is Const or (isinstance(pattern, str) and not pattern.startswith("#"))
+    if isinstance(pattern, str):
+        return not pattern.startswith("#") or kind is Const or isinstance(kind, tuple)
+    return isinstance(kind, tuple) and kind[1] == pattern
 
 
 def fold(name: str, args: tuple[Expr, ...], type: Type) -> Const | None:

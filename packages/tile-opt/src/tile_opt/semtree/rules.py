@@ -84,3 +84,7 @@ BY_OPERATION: dict[str, tuple[Rule, ...]] = {}
 for _rule in RULES:
     _operation = str(_rule.pattern[0])
     BY_OPERATION[_operation] = (*BY_OPERATION.get(_operation, ()), _rule)
+
+
+LITERALS = frozenset(p for r in RULES for p in r.pattern if not isinstance(p, (str, tuple)))
+"""The literals that rules name as operands."""

@@ -51,19 +51,19 @@ class _Names:
 
     @staticmethod
     def of(function: Function) -> _Names:
-        count: Counter[str] = Counter(p.name for p in function.params)
+        declared = [p.name for p in function.params]
         mutable: set[str] = set()
         for statement in walk_statements(function.body):
             match statement:
                 case Let(name, _, is_mutable):
-                    count[name] += 1
+                    declared.append(name)
                     if is_mutable:
                         mutable.add(name)
                 case Alloc(name) | For(name):
-                    count[name] += 1
+                    declared.append(name)
                 case _:
                     pass
-        return _Names(frozenset(n for n, c in count.items() if c == 1), frozenset(mutable))
+        return _Names(frozenset(n for n, c in Counter(declared).items() if c == 1), frozenset(mutable))
 
 
 class _Simplifier:

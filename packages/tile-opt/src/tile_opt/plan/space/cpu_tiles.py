@@ -62,12 +62,9 @@ class Tile:
         return dict(self.rows).get(loop, 1)
 
 
-def tiles(facts: Facts, slower: float = inf) -> list[Tile]:
-    """Register tiles of the main stage, the fastest first.
-
-    Of those that take more than `slower` times (at least NEARLY) as long as the fastest some may be left out.
-    """
-    found = sorted((t for v in _vector_loops(facts) for t in _Along(facts, v).tiles(slower)), key=lambda t: t.cycles)
+def tiles(facts: Facts) -> list[Tile]:
+    """Register tiles of the main stage, the fastest first."""
+    found = sorted((t for v in _vector_loops(facts) for t in _Along(facts, v).tiles()), key=lambda t: t.cycles)
     if not found or found[0].code <= LARGE:
         return found
     near = [t for t in found if t.cycles <= NEARLY * found[0].cycles]
@@ -100,7 +97,7 @@ def fastest_cycles(view: KernelView, target: Target) -> float | None:
         return None
     facts = Facts(view, target, 1)
     tiled = facts.lanes > 1 and facts.merged is not None and facts.main.loops
-    found = tiles(facts, NEARLY) if tiled else []
+    found = tiles(facts) if tiled else []
     return found[0].cycles if found else None
 
 
@@ -177,14 +174,12 @@ class _Along:
         self.narrow = [o for o in facts.operands if vector not in o.strides]
         self.turned = [o for o in self.wide if o.strides[vector] != 1] if self.own else []
 
-    def tiles(self, slower: float) -> Iterator[Tile]:
-        """All of them, but of those that take more than `slower` times as long as another one only some."""
-        rows, fastest = [self._unrolled(sizes) for sizes in self._rows()], inf
+    def tiles(self) -> Iterator[Tile]:
+        rows = [self._unrolled(sizes) for sizes in self._rows()]
         for vectors in map(self._vectors, self._counts()):
             for unrolled in rows:
-                made = self._weighed(vectors, unrolled, slower * fastest)
+                made = self._weighed(vectors, unrolled)
                 if made is not None:
-                    fastest = min(fastest, made.cycles)
                     yield made
 
     def _unrolled(self, sizes: tuple[tuple[str, int], ...]) -> _Rows:
@@ -225,8 +220,8 @@ class _Along:
                 more = [s for s in range(2, min(6, facts.extents[other]) + 1) if not facts.is_ragged(other, s)]
                 yield from (((name, a), (other, b)) for a in sizes if a <= 6 for b in more)
 
-    def _weighed(self, vectors: _Vectors, rows: _Rows, most: float) -> Tile | None:
-        """The tile with its cycles; None when registers run out, or when it takes more than `most` cycles for sure."""
+    def _weighed(self, vectors: _Vectors, rows: _Rows) -> Tile | None:
+        """The tile with its cycles; None when registers run out."""
         facts, ports = self.facts, self.facts.machine.ports
         count = vectors.count * rows.count
         wide = sum([vectors.count * cpu_operands.repeats(o, rows.sizes) for o in self.wide])
@@ -241,8 +236,6 @@ class _Along:
         step += vectors.masking
         rate = ops / step * vectors.share * rows.share
         steps = facts.points * self.ops / ports.fma / facts.lanes / ops / (rate / (ops / step))
-        if steps * step > most:
-            return None
         packed, fetching, copied = self._turning() if self.own else self._packing(vectors, steps, rows)
         spread, repeating = self._spreading(steps, rows, copied if packed else None)
         cycles = steps * step + fetching + repeating + rows.storing
