@@ -208,7 +208,7 @@ def lower_kernels(
 ) -> KernelList:
     """Scheduled Stripe to the kernel list a backend gets: lowered, legal for the target, simplified."""
     from tile_opt.lowering import lower
-    from tile_opt.semtree import legalise, simplify
+    from tile_opt.semtree import join_stores, legalise, simplify
 
     spent: dict[str, float] = {} if timings is None else timings
     with _timed(spent, "lower"):
@@ -216,7 +216,8 @@ def lower_kernels(
     with _timed(spent, "legalise"):
         kernels = _each_function(kernels, lambda function: legalise(function, target.nodes))
     with _timed(spent, "simplify"):
-        kernels = _each_function(kernels, simplify)
+        register = target.machine.vector.bytes
+        kernels = _each_function(kernels, lambda function: simplify(join_stores(function, register)))
     if verify:
         with _timed(spent, "verify"):
             _verify(kernels)

@@ -252,6 +252,13 @@ class _Counter:
             and access.stride(self.vector.name) == access.dtype.bytes
         )  # fmt: skip
 
+    def _filled(self, access: Access) -> bool:
+        """Neighbouring lanes lie some steps apart, and unrolled code stores all that is between them: whole vectors."""
+        stride = access.stride(self.vector.name) if self.vector is not None else None
+        steps, rest = divmod(stride or 0, access.dtype.bytes)
+        between = (i for i in self.tree.static if i.bind is Bind.UNROLL and i.extent == steps)
+        return not rest and steps > 1 and any(access.stride(i.name) == access.dtype.bytes for i in between)
+
     def _spread(self, access: Access) -> int:
         """Vectors of which shuffles make one, where neighbouring lanes load elements a few steps apart; 0 where they are further."""
         stride = access.stride(self.vector.name) if self.vector is not None else None
@@ -273,7 +280,7 @@ class _Counter:
             self._spend(port, times * parts * whole * 2)  # few begin on a line
             self._compute("shuffle", times * parts, self.lanes * access.dtype.bytes)
             self.work.issue += times * parts
-        elif self.vector is None or not self._side_by_side(access):
+        elif self.vector is None or not (self._side_by_side(access) or (port == "store" and self._filled(access))):
             self._spend(port, times * self.lanes)
             self._compute("shuffle", times * self.lanes, self.lanes * access.dtype.bytes)
             self.work.issue += times * self.lanes
@@ -282,6 +289,8 @@ class _Counter:
             twice = 1 + crossing(access, self.vector, min(bytes_, self.native), self.machine) * self.machine.ports.split
             self._spend(port, times * twice * max(1.0, bytes_ / self.native))
             self.work.issue += times * max(1.0, bytes_ / self.machine.vector.bytes)
+            if not self._side_by_side(access):
+                self._compute("shuffle", times, bytes_)
 
     def _by_sub_groups(self, access: Access, names: frozenset[str], times: int) -> None:
         """On a graphics processor: the turns that the lanes of a sub-group need, one path for loads and stores."""

@@ -19,7 +19,7 @@ from tile_opt.kernel.work import merged_use
 from tile_opt.plan.panels import Panels, read_ahead, with_panels
 from tile_opt.plan.plan import Across, Edge, Plan, Staging
 from tile_opt.plan.segments import segments_of
-from tile_opt.plan.steps.bind import Binding, across, bind, scattered
+from tile_opt.plan.steps.bind import Binding, across, bind, interleaved, scattered
 from tile_opt.plan.steps.distribute import distribute, gathered
 from tile_opt.plan.steps.edges import Tiling, tile
 from tile_opt.plan.steps.reduce import Ways, keep_partials
@@ -282,7 +282,8 @@ class _Build:
         if is_copy(stage) and not any(around.in_registers(u.buffer) for u in stage.uses):
             vector, bindings = _written_along(stage, vector, bindings, around)
         lanes = max((level.lanes for level in self.plan.levels if level.bind is Bind.VECTOR), default=1)
-        if vector is not None and lanes > 1 and is_copy(stage) and scattered(stage, vector, around):
+        apart = vector is not None and scattered(stage, vector, around) and not interleaved(stage, bindings, around)
+        if vector is not None and lanes > 1 and is_copy(stage) and apart:
             made = transposed(stage, vector, lanes, claim(f"{stage.name}_tile", self.taken), around, self.masked)
             if made is not stage:
                 return each_stage(made, lines_filled, around) if isinstance(made, Nest) else made
@@ -298,7 +299,7 @@ def _written_along(
 ) -> tuple[str | None, dict[str, Binding]]:
     """The loop along which a copy from memory to memory writes cell after cell: the plan's for vectors, or else its own."""
     target = next(u for u in stage.uses if u.writes)
-    if vector is not None and around.stride(target, vector) == 1:
+    if vector is not None and (around.stride(target, vector) == 1 or interleaved(stage, bindings, around)):
         return vector, bindings
     row = next((i.name for i in reversed(stage.loops) if around.stride(target, i.name) == 1), None)
     return (row, {}) if vector is None or row is not None else (vector, bindings)

@@ -10,6 +10,7 @@ from tile_opt.kernel.view import KernelView
 from tile_opt.plan.plan import Plan
 from tile_opt.plan.space import cpu_operands
 from tile_opt.plan.space.cpu_facts import Facts
+from tile_opt.plan.space.cpu_interleaved import interleaved_plan
 from tile_opt.plan.space.cpu_short_rows import short_rows_plan
 from tile_opt.plan.space.cpu_slabs import slab_plan
 from tile_opt.plan.space.cpu_streams import row_plan, stream_plan, walking_plan
@@ -36,6 +37,9 @@ def plans(view: KernelView, target: Target, group_ops: int = 1 << 16) -> Iterato
     short = short_rows_plan(facts) if not facts.heavy else None
     if short is not None:
         yield short
+    interleaved = interleaved_plan(facts)
+    if interleaved is not None:
+        yield interleaved
     if stream is not None:
         yield stream
     yield row_plan(facts)

@@ -45,7 +45,7 @@ def across(stage: Stage, bindings: Mapping[str, Binding], around: Around) -> Map
     vectors = [i for i in bound if bindings[i.name].bind is Bind.VECTOR]
     free = [i for i in bound if i.order is not Order.ORDERED and i.range > 1]
     unrolled = [i for i in free if bindings[i.name].bind is Bind.UNROLL]
-    if len(vectors) != 1 or not unrolled:
+    if len(vectors) != 1 or not unrolled or interleaved(stage, bindings, around):
         return bindings
     (vector,) = vectors
     best = min(unrolled, key=lambda i: scattered(stage, i.name, around))
@@ -53,6 +53,18 @@ def across(stage: Stage, bindings: Mapping[str, Binding], around: Around) -> Map
         return bindings
     lanes = bindings[vector.name].lanes
     return {**bindings, best.name: Binding(Bind.VECTOR, lanes), vector.name: Binding(Bind.UNROLL)}
+
+
+def interleaved(stage: Stage, bindings: Mapping[str, Binding], around: Around) -> bool:
+    """Lanes are read as they lie, and an unrolled loop fills the gaps between those that are written."""
+    bound = [(i, bindings[i.name].bind) for i in stage.loops if i.name in bindings]
+    vector = next((i.name for i, how in bound if how is Bind.VECTOR), None)
+    fills = [i for i, how in bound if how is Bind.UNROLL and i.range > 1]
+    if vector is None or len(fills) != 1:
+        return False
+    (short,) = fills
+    strides = [(u, around.stride(u, vector), around.stride(u, short.name)) for u in stage.uses]
+    return all((lane, step) == (short.range, 1) if u.writes else lane in (0, 1) for u, lane, step in strides)
 
 
 def scattered(stage: Stage, loop: str, around: Around) -> int:
