@@ -31,6 +31,11 @@ class Axis:
     """Where the new axis begins and ends in the old one, for tf_crop_and_resize."""
 
     @property
+    def stays(self) -> bool:
+        """It is not resized."""
+        return self.numerator == self.denominator and self.roi == (0.0, 1.0)
+
+    @property
     def width(self) -> float:
         """The new size before it was rounded."""
         return self.old * self.denominator / self.numerator
@@ -127,19 +132,23 @@ class Interpolation:
 def resized(value: Value, axis: int, cells: Integers, weights: Floats) -> Value:
     """`value` with an axis made of weighted old cells, both [new, taps]."""
     if cells.shape[1] == 1:
-        return repeated_cells(value, axis, cells[:, 0])
+        return of_cells(value, axis, cells[:, 0])
     return _few_taps(value, axis, cells, weights) if cells.shape[1] <= 4 else _many_taps(value, axis, cells, weights)
 
 
-def repeated_cells(value: Value, axis: int, cells: Integers) -> Value:
-    """`value` with an axis made of old cells."""
+def _repeats(cells: Integers, size: int) -> int:
+    """How often each of `size` cells stands there, one after the other; 0 where it is not so."""
+    times = len(cells) // max(1, size)
+    return times if times and np.array_equal(cells, np.arange(times * size) // times) else 0
+
+
+def repeated_cells(value: Value, times: Sequence[int]) -> Value:
+    """`value` with each cell of every axis so many times in a row."""
     shape: tuple[int, ...] = value.shape
-    times = len(cells) // max(1, shape[axis])
-    if times and np.array_equal(cells, np.arange(times * shape[axis]) // times):
-        head, size, tail = shape[:axis], shape[axis], shape[axis + 1 :]
-        wide = expanded(reshaped(value, (*head, size, 1, *tail)), (*head, size, times, *tail))
-        return reshaped(wide, (*head, len(cells), *tail))
-    return of_cells(value, axis, cells)
+    pairs = [(size, count) for size, count in zip(shape, times, strict=True)]
+    wide = [n for size, count in pairs for n in ((size, count) if count > 1 else (size,))]
+    thin = [n for size, count in pairs for n in ((size, 1) if count > 1 else (size,))]
+    return reshaped(expanded(reshaped(value, thin), wide), [size * count for size, count in pairs])
 
 
 def _computing(value: Value) -> str:
@@ -186,12 +195,14 @@ def _rounded(expression: str, value: Value) -> str:
 
 def resized_axes(value: Value, how: Interpolation, axes: Sequence[Axis], outside: float = 0.0) -> Value:
     """`value` with every axis resized; `outside` fills what tf_crop_and_resize takes from beyond the old cells."""
-    for k, axis in enumerate(axes):
-        if axis.numerator == axis.denominator and axis.roi == (0.0, 1.0):
-            continue
-        value = resized(value, k, *how.taps(axis))
+    taps = {k: how.taps(axis) for k, axis in enumerate(axes) if not axis.stays}
+    times = {k: _repeats(cells[:, 0], axes[k].old) for k, (cells, _) in taps.items() if cells.shape[1] == 1}
+    value = repeated_cells(value, [times.get(k) or 1 for k in range(len(axes))])
+    for k, (cells, weights) in taps.items():
+        if not times.get(k):
+            value = resized(value, k, cells, weights)
         if how.coordinates == "tf_crop_and_resize":
-            value = _extrapolated(value, k, axis, outside)
+            value = _extrapolated(value, k, axes[k], outside)
     return value
 
 

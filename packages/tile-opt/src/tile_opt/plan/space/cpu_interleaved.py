@@ -40,15 +40,15 @@ def interleaved_plan(facts: Facts) -> Plan | None:
 
 def _loops(facts: Facts) -> tuple[str, str] | None:
     """The short loop, and the one that goes on where it ends."""
-    view, main = facts.view, facts.main
-    plain = len(view.stages) == 1 and not view.allocs and not main.loops and is_elementwise(main)
-    if facts.lanes == 1 or not plain or facts.constrained or any(u.extent or is_indirect(main, u) for u in main.uses):
+    stages = facts.view.stages
+    plain = all(not s.loops and not s.guard and is_elementwise(s) for s in stages) and not facts.constrained
+    if facts.lanes == 1 or not plain or any(u.extent or is_indirect(s, u) for s in stages for u in s.uses):
         return None
-    writes = [u for u in main.uses if u.writes]
+    uses = facts.memory_uses()
+    writes, reads = [u for u in uses if u.writes], [u for u in uses if u.reads]
     short = next((n for n in facts.shared if all(facts.stride(u, n) == 1 for u in writes)), None)
     if short is None or not facts.is_free(short) or facts.extents[short] > SHORT:
         return None
-    reads = [u for u in main.uses if u.reads]
     suits = (n for n in facts.shared if n != short and _suits(facts, n, short, reads, writes))
     vector = next(suits, None)
     return None if vector is None else (short, vector)
