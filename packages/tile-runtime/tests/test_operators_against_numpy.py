@@ -79,7 +79,7 @@ MOVES: dict[str, tuple[Operator, Operator]] = {
         lambda x: einsum.einsum("abc,dc,bd->da", x, drawn((6, 5)), drawn((4, 6))),
         lambda x: np.einsum("abc,dc,bd->da", x, drawn((6, 5)), drawn((4, 6))),
     ),
-    "doubled": (lambda x: resize.repeated_cells(x, 2, np.arange(10) // 2), lambda x: x.repeat(2, 2)),
+    "doubled": (lambda x: resize.repeated_cells(x, (2, 1, 3)), lambda x: x.repeat(2, 0).repeat(3, 2)),
 }
 
 
