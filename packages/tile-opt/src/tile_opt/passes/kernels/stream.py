@@ -18,7 +18,7 @@ class Stream(KernelPass):
     """Give write-only accesses of buffers of at least `share` times the last-level cache the hint "streaming"."""
 
     name: ClassVar[str] = "stream"
-    share: float = 0.5
+    share: float = 0.25
 
     def rewrite(self, kernel: Block, target: Target) -> Block:
         view = open_kernel(kernel)

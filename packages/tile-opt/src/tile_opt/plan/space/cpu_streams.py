@@ -193,7 +193,7 @@ def _close_plan(facts: Facts, vector: str, turned: tuple[str, tuple[Use, ...]]) 
     written = max(nbytes(facts.view.type_of(u.buffer)) for u in facts.main.uses if u.writes)
     far = any(abs(facts.stride(u, vector)) > CLOSE for u in reads) or facts.extents[other] > CLOSE
     lanes = min(facts.lanes, facts.machine.vector.registers // 2)
-    if far or written > facts.settings.l3_bytes // 2 or facts.extents[vector] < lanes:
+    if far or written > facts.settings.l3_bytes // 4 or facts.extents[vector] < lanes:
         return None
     outer = [n for n in facts.shared if n not in (vector, other)]
     wanted = wanted_groups(facts)
@@ -211,7 +211,7 @@ def _may_gather(facts: Facts, vector: str, reads: tuple[Use, ...]) -> bool:
     near, line = facts.cache(2), facts.cache(1).line
     strides = [abs(facts.stride(u, vector)) * facts.view.type_of(u.buffer).dtype.bytes for u in reads]
     crowded = (footprint_sets(BLOCK, stride, line, near, facts.pages()) > 0.5 for stride in strides)
-    return written > facts.settings.l3_bytes // 2 and not any(crowded)
+    return written > facts.settings.l3_bytes // 4 and not any(crowded)
 
 
 def _even(extent: int, side: int, step: int) -> int:
