@@ -17,6 +17,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import date
+from itertools import chain
+from math import inf
 from statistics import median
 
 os.environ["TILE_CACHE"] = "off"  # winners of trials must not be remembered, nor found
@@ -38,14 +40,16 @@ from tile_opt.passes import create
 from tile_opt.passes.scheduling import SchedulingPass
 from tile_runtime import calibration
 from tile_runtime.lowered import Lowered
-from tile_runtime.measure import launches
+from tile_runtime.measure import Launch, launches
 from tile_runtime.tuning import measure
 
 WITHIN = 1.5
 SHARE, CORRELATION = 0.9, 0.8
 LONGEST, ELEMENTS = 0.05, 2e7
 """Seconds, by a rough count, and elements of all inputs beyond which a case is left out: noise grows with them."""
-ROUNDS = 20
+ROUNDS, LATER = 5, 6
+"""Runs of a kernel when its case is drawn, and again with each of so many further cases: what disturbs a machine often lasts longer
+than one kernel. The best run counts."""
 DISTINCT = 1.1
 """Plans whose times all lie this close to each other have no order to predict."""
 SAME_MEASURED, SAME_PREDICTED = 1.05, 1.02
@@ -93,16 +97,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     device = tile.device(options.device)
     if options.calibrate:
         device.target = replace(device.target, machine=calibration.calibrate(device).machine)
-    points: list[Point] = []
+    points, orders = _measured(device, options)
+    return _report(points, orders, options)
+
+
+def _measured(device: Device, options: argparse.Namespace) -> tuple[list[Point], list[Order]]:
+    watched: list[list[_Running]] = []
     orders: list[Order] = []
     end = time.monotonic() + options.budget
     for class_, case, low in _cases(device, options):
-        if len(points) >= options.points or time.monotonic() > end:
+        if sum(map(len, watched)) >= options.points or time.monotonic() > end:
             break
-        points += _points(class_, case, low)
+        watched.append(list(_started(class_, case, low)))
+        for running in chain.from_iterable(watched[-LATER - 1 :]):
+            running.measure()
+        for running in chain.from_iterable(watched[-LATER - 1 : -LATER]):
+            running.launch = None
         if len(orders) < options.orders:
             orders += _orders(case, low, options.plans)
-    return _report(points, orders, options)
+    return [running.point for running in chain.from_iterable(watched)], orders
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -139,8 +152,21 @@ def _lowered(work: Work, device: Device) -> Lowered:
     return tile.Function(work.tile).lower(*inputs, device=device)
 
 
-def _points(class_: str, case: str, low: Lowered) -> Iterator[Point]:
-    """Each kernel by itself, run again and again: what the estimate is of."""
+@dataclass(slots=True)
+class _Running:
+    """A kernel that may be measured again, by itself: what the estimate is of."""
+
+    point: Point
+    launch: Launch | None
+
+    def measure(self) -> None:
+        if self.launch is not None:
+            found = min(self.launch.seconds() for _ in range(ROUNDS))
+            self.point = replace(self.point, measured=min(found, self.point.measured))
+
+
+def _started(class_: str, case: str, low: Lowered) -> Iterator[_Running]:
+    """Each kernel of a case once."""
     kernels = {kernel.stripe.name: kernel.stripe for kernel in low.kernels.kernels}
     seen: set[str] = set()
     for launch in launches(low):
@@ -148,8 +174,7 @@ def _points(class_: str, case: str, low: Lowered) -> Iterator[Point]:
             continue
         seen.add(launch.kernel)
         found = estimate(kernels[launch.kernel], low.target)
-        measured = min(launch.seconds() for _ in range(ROUNDS))
-        yield Point(class_, case, launch.kernel, found.seconds, measured, found.bound)
+        yield _Running(Point(class_, case, launch.kernel, found.seconds, inf, found.bound), launch)
 
 
 def _orders(case: str, low: Lowered, plans: int) -> Iterator[Order]:
