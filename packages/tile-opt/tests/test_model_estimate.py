@@ -232,6 +232,14 @@ def test_rows_that_begin_within_lines_do_not_pass_the_caches_by() -> None:
         assert any(found) == passes
 
 
+def test_rows_that_are_found_by_number_cost_their_addresses() -> None:
+    source, target = "function (T[N, W], I[K]) -> (O) { O = gather(T, as_int(I, 32)); }", TARGETS["xeon"]
+    target = replace(target, machine=replace(target.machine, launch=Launch(0, 0, 0)))
+    seconds = sum(estimate(k, target).seconds for k in kernels(source, target, T=(64, 4), I=(2000,)))
+    machine = target.machine
+    assert seconds > 2000 * 8 / machine.ports.issue / (machine.clock_ghz * 1e9) / machine.cores
+
+
 def test_accesses_that_touch_two_lines_cost_what_the_machine_says() -> None:
     source, target = "function (A[N]) -> (R) { R[i : N - 8] = +(A[i + k]), k < 8; }", TARGETS["zen4"]
     free = replace(target.machine, launch=Launch(0, 0, 0))

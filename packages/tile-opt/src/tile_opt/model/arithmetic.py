@@ -48,6 +48,10 @@ ADDRESS = 4
 """Instructions that a graphics processor spends on the address of an access."""
 MANY_PLACES = 1 << 10
 """Instances of an access in straight-line code from which nobody looks for equal ones."""
+SUBSCRIPT = 8
+"""Scalar instructions that make an address of a subscript which only the run knows: it is widened, kept in range and multiplied."""
+MASKED = 1
+"""Further stores in whose time one is done that leaves lanes out."""
 FORWARD = 5
 """Cycles from a store to a load of the same address, beyond the load's own."""
 
@@ -120,6 +124,7 @@ class _Counter:
         self.wide = self.native if machine.is_gpu else vector.bytes
         self.vector = next((i for i in tree.static if i.bind is Bind.VECTOR and i.lanes > 1), None)
         self.lanes = self.vector.lanes if self.vector else 1
+        self.masked = self.vector is not None and _constrained(tree, self.vector)
         self.inner = next((i for i in reversed(tree.path) if i.bind is Bind.NONE and i.extent > 1), None)
         self.moves: dict[str, frozenset[str]] = {}
         self.ready: dict[str, float] = {}
@@ -200,6 +205,9 @@ class _Counter:
         self._define(dst, names, access.dtype, self._fetch(access))
         if self._again(access, load.at):
             return
+        if not self.machine.is_gpu:
+            known = [a for a in load.at if isinstance(a, str) and not self._is_vector(self.moves[a])]
+            self.work.issue += SUBSCRIPT * len(known) * self._instances(self._subscripts(known))
         if access.buffer.in_registers:
             self._rearrange(access, names)
         else:
@@ -287,7 +295,8 @@ class _Counter:
         else:
             bytes_ = self.lanes * access.dtype.bytes
             twice = 1 + crossing(access, self.vector, min(bytes_, self.native), self.machine) * self.machine.ports.split
-            self._spend(port, times * twice * max(1.0, bytes_ / self.native))
+            left_out = MASKED if self.masked and port == "store" else 0
+            self._spend(port, times * (twice * max(1.0, bytes_ / self.native) + left_out))
             self.work.issue += times * max(1.0, bytes_ / self.machine.vector.bytes)
             if not self._side_by_side(access):
                 self._compute("shuffle", times, bytes_)
@@ -425,6 +434,13 @@ class _Counter:
             s.src for s in body if isinstance(s, Store) and self.tree.accesses[s.dst].agg is Aggregation.SUM
         }  # fmt: skip
         return frozenset(n for n in made & sums if used[n] == 1)
+
+
+def _constrained(tree: Tree, loop: Loop) -> bool:
+    """Conditions that differ between the iterations of `loop`, one of the tree's own."""
+    own = (i.name for i in tree.block.indexes if i.value is None)
+    name = next(n for n, found in zip(own, tree.loops, strict=True) if found is loop)
+    return any(name in form.names for form in tree.block.constraints)
 
 
 def _read_by(statement: object) -> Sequence[str]:
