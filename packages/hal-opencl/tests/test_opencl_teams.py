@@ -99,3 +99,12 @@ def test_products_that_go_on_around_a_loop_are_waited_for_with_all_sums() -> Non
     assert (
         "tile_ready" not in made and "wgmma.fence.sync.aligned" in made and "tile_products_4_0(&c, &d, &e, &f);" in made
     )
+
+
+def test_a_core_has_registers_for_all_groups_of_a_loop_that_waits_for_its_products() -> None:
+    looped = PRODUCT.replace("    team_mma", "    for (i = 0; i < 4; i += 1) {\n    team_mma", 1)
+    made = text(Dialect(ptx=True, teams=True), looped.replace("async_wait(1, 0);", "async_wait(1, 0); }"))
+    assert "tile_ready_4(&c, &d, &e, &f);" in made and 'asm volatile("//# groups 5" ::: "memory");' in made
+    size = ".entry product()\n.reqntid 128, 1, 1\n{\n"
+    assert ptx.retargeted(f"{size}//# groups 5\n") == size.replace("\n{", "\n.minnctapersm 5\n{") + "//# groups 5\n"
+    assert ptx.retargeted(size) == size

@@ -37,7 +37,7 @@ from tile_ir.semtree.nodes import (
 from hal_opencl.emit import helpers, ptx, teams
 from hal_opencl.emit.copies import asynchronous_bytes, copy_groups, each_is_awaited, sums_of_teams
 from hal_opencl.emit.matrix import MatrixExpressions, multiplies
-from hal_opencl.emit.registers import STATED
+from hal_opencl.emit.registers import STATED, groups_of_core
 from hal_opencl.emit.types import MEMORY, bits, comment_text, memory, safe_hint, tag, unsigned
 from hal_opencl.emit.waiting import waiting
 
@@ -92,6 +92,9 @@ class OpenCLPrinter(MatrixExpressions):
                 # OpenCL C wants local arrays at the outermost scope of the kernel.
                 self._locals[id(node)] = text = self.names.fresh(safe_hint(node.name))
                 self.line(self._array(node, text))
+        groups = groups_of_core(function) if self._kernel else 0
+        if groups > 1:
+            self.line(teams.resident(groups))
         self._depth -= 1
         self.body(function.body)
         self._scopes.pop()

@@ -11,8 +11,9 @@ from math import prod
 
 from tile_ir.emit.walker import walk_statements
 from tile_ir.kernels import Kernel
-from tile_ir.semtree.nodes import Barrier, For, Function
+from tile_ir.semtree.nodes import Alloc, Barrier, For, Function, Space, TeamMma
 
+from hal_opencl.emit.copies import each_is_awaited, sums_of_teams
 from hal_opencl.emit.dialect import Dialect
 
 OPERATIONS = 4
@@ -20,6 +21,10 @@ OPERATIONS = 4
 ITEMS = 256
 """Items of a group that can all have `MOST` registers."""
 MOST = 255
+CORE_REGISTERS, BESIDE_SUMS = 65536, 70
+"""Of a core; and those of an item beside the sums of products of teams: scores on their way to weights, rows, addresses."""
+CORE_BYTES, GROUP_BYTES = 228 << 10, 1 << 10
+"""Of a core's local memory, and what the driver takes of it for each group."""
 STATED, HINTED = "reqd_work_group_size", "work_group_size_hint"
 OPTION = f"-cl-nv-maxrregcount={MOST}"
 """For the text of a kernel whose size is `HINTED`."""
@@ -30,6 +35,23 @@ def size_attribute(kernel: Kernel, function: Function, dialect: Dialect) -> str:
     free = dialect.ptx and prod(function.group_size) <= ITEMS and not function.subgroup
     heavy = kernel.flops > OPERATIONS * kernel.bytes > 0
     return HINTED if free and heavy and _is_straight(function) else STATED
+
+
+def groups_of_core(function: Function) -> int:
+    """Groups that a core may have at once of a kernel whose loop waits for each of its products of teams; 0 for other kernels.
+
+    The compiler takes a few registers more than it needs where it is not told, and one group has no place.
+    """
+    loops = (s for s in walk_statements(function.body) if isinstance(s, For))
+    if not any(isinstance(s, TeamMma) for loop in loops for s in walk_statements(loop.body)):
+        return 0
+    if not each_is_awaited(function):
+        return 0
+    sums = sum(v.type.lanes for v in sums_of_teams(function))
+    arrays = (s.type for s in walk_statements(function.body) if isinstance(s, Alloc) and s.type.space is Space.LOCAL)
+    local = sum(t.count * t.lanes * t.dtype.bytes for t in arrays) + GROUP_BYTES
+    items = prod(function.group_size) * (sums + BESIDE_SUMS)
+    return min(CORE_REGISTERS // items, CORE_BYTES // local)
 
 
 def _is_straight(function: Function) -> bool:

@@ -6,6 +6,8 @@ instructions of in what the compiler has made of the program (`hal_opencl.compil
 
 from __future__ import annotations
 
+import re
+
 from tile_ir.matrix import PANEL_BYTES, MatrixInstruction
 
 HIDDEN = "//@ "
@@ -17,9 +19,19 @@ COMPLETE = f'asm volatile("{HIDDEN}fence.proxy.async.shared::cta;" ::: "memory")
 """What a work item has written to local memory is there for the products of others, behind the next barrier."""
 
 
+_GROUPS = re.compile(r"//# groups (\d+)")
+_SIZE = re.compile(r"^\.reqntid .*$", re.MULTILINE)
+
+
+def resident(count: int) -> str:
+    """A core is to have registers for so many groups at once: for `retargeted`, OpenCL C has no words for it."""
+    return f'asm volatile("//# groups {count}" ::: "memory");'
+
+
 def retargeted(ptx: str) -> str:
     """The PTX of a program with its hidden instructions, for the target that has them."""
-    return ptx.replace(HIDDEN, "").replace(*TARGETS)
+    text, groups = ptx.replace(HIDDEN, "").replace(*TARGETS), _GROUPS.search(ptx)
+    return text if groups is None else _SIZE.sub(rf"\g<0>\n.minnctapersm {groups[1]}", text, count=1)
 
 
 def multiply(name: str, instruction: MatrixInstruction, a_panels: bool, b_panels: bool) -> str:

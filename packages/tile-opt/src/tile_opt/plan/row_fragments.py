@@ -1,7 +1,7 @@
 """Both products of a kernel over rows (`kernel.rows_in_steps`) on matrix instructions: `plan.tensor_tiles` for one piece of a row.
 
 Each sub-group has rows of its own, and all scores and results of these. What the first product gives lies in the lanes
-as the second one takes it, so that weights never leave registers:
+as the second one takes it, so that weights never leave registers; teams of sub-groups take them from local memory:
 
     copy the first factors of all rows, and keys of the first piece
     pieces {
