@@ -7,8 +7,8 @@ from math import prod
 
 import numpy as np
 from tile_runtime.ops.convolution import grouped, with_bias
-from tile_runtime.ops.sampling import Sampled, grid_sampled, samples
-from tile_runtime.ops.text import at, contraction, function, listed, names
+from tile_runtime.ops.sampling import Sampled, grid_sampled, sampled, samples
+from tile_runtime.ops.text import at, contraction, function, listed, names, reshaped
 from tile_runtime.ops.values import Array, Value, apply
 from tile_runtime.ops.windows import Window
 
@@ -57,44 +57,44 @@ def deform_conv(node: Node) -> Value:
     image, weights, moved = node.shape(0), node.shape(1), node.attribute("offset_group", 1)
     groups = groups_of(node, image, weights)
     window = sliding(node, image[2:], weights[2:])
-    rank, channels = len(window.kernel), image[1] // moved
-    around = (*window.kernel, *window.sizes)
-    sizes, points = (image[0], moved, channels, *around), (image[0], moved, 1, *around)
+    rank, channels, count = len(window.kernel), image[1] // moved, prod(window.sizes)
+    sizes, points = (image[0], moved, channels, *window.kernel, count), (image[0], moved, 1, *window.kernel, count)
     index = names(len(sizes))
-    offsets = (image[0], moved, *window.kernel, rank, *window.sizes)
-    axes = [Sampled(f"P{k}", points, size) for k, size in enumerate(image[2:])]
+    axes = sampled(names(rank, "P"), points, image[2:])
     statements = [
-        f"Z = reshape(X, {listed((image[0], moved, channels, *image[2:]))});",
-        f"O = reshape(Off, {listed(offsets)});",
+        f"Z = {reshaped('X', (image[0], moved, channels, prod(image[2:])))};",
+        f"O = {reshaped('Off', (image[0], moved, *window.kernel, rank, count))};",
     ]
     for k, axis in enumerate(axes):
-        own = (*index[:2], *index[3 : 3 + rank], k, *index[3 + rank :])
+        own = (*index[:2], *index[3 : 3 + rank], k, index[-1])
         statements += [
             contraction(f"D{k}", points, (*index[:2], "0", *index[3:]), "=", at("O", own)),
             f"P{k} = D{k} + S{k};",
             *axis.taps("linear", "zeros", True),
         ]
     gathered, terms = samples("V", f"Z[{listed(index[:3])}, {{}}]", sizes, axes, "linear", "zeros")
-    mask = f" * reshape(M, {listed(points)})" if node.has(4) else ""
-    value = f"V = reshape(({' + '.join(terms)}){mask}, {listed((*image[:2], *around))});"
+    mask = f" * {reshaped('M', points)}" if node.has(4) else ""
+    value = f"V = reshape(({' + '.join(terms)}){mask}, {listed((*image[:2], *window.kernel, count))});"
     o, c, more = grouped(weights[0] // groups, weights[1], groups)
-    body = f"{at('V', ('n', c, *window.cells, *window.places))} * {at('W', (o, 'c', *window.cells))}"
+    body = f"{at('V', ('n', c, *window.cells, 'p'))} * {at('W', (o, 'c', *window.cells))}"
     shape = (image[0], weights[0], *window.sizes)
     given = {"X": node.value(0), "W": node.value(1), "Off": node.value(2)}
     given |= {f"S{k}": base for k, base in enumerate(_bases(node, window))} | ({"M": node.value(4)} if mask else {})
-    total = contraction("P", shape, ("n", o, *window.places), "+", body, *more)
-    return with_bias(node.value(3), given, shape, *statements, *gathered, value, total)
+    total = contraction("T", (image[0], weights[0], count), ("n", o, "p"), "+", body, *more)
+    return with_bias(node.value(3), given, shape, *statements, *gathered, value, total, f"P = {reshaped('T', shape)};")
 
 
 def _bases(node: Node, window: Window) -> list[Array]:
-    """Where the cells of a window that is not deformed lie on each axis, to be broadcast to [N, G, C, *kernel, *places]."""
+    """Where the cells of a window that is not deformed lie on each axis, to be broadcast to [N, G, C, *kernel, places]."""
     rank = len(window.kernel)
     found: list[Array] = []
-    for k in range(rank):
-        shape = [1] * (3 + 2 * rank)
-        shape[3 + k], shape[3 + rank + k] = window.kernel[k], window.sizes[k]
-        cell, place = np.arange(window.kernel[k]) * window.dilations[k], np.arange(window.sizes[k]) * window.strides[k]
-        found.append((np.add.outer(cell, place) - window.before[k]).reshape(shape).astype(node.dtype(0).numpy))
+    for k, size in enumerate(window.sizes):
+        cell, place = np.arange(window.kernel[k]) * window.dilations[k], np.arange(size) * window.strides[k]
+        lines = np.broadcast_to(place.reshape(-1, *(1,) * (rank - 1 - k)), window.sizes).reshape(-1)
+        shape = [window.kernel[k] if j == k else 1 for j in range(rank)]
+        found.append(
+            (np.add.outer(cell, lines) - window.before[k]).reshape(1, 1, 1, *shape, -1).astype(node.dtype(0).numpy)
+        )
     return found
 
 
@@ -109,7 +109,7 @@ def roi_align(node: Node) -> Value:
     bins = (node.attribute("output_height", 1), node.attribute("output_width", 1))
     sizes = (regions, image[1], *bins, count, count)
     axes: list[Sampled] = []
-    statements: list[str] = []
+    statements = [f"Z = {reshaped('X', (*image[:2], prod(image[2:])))};"]
     for k, (size, parts) in enumerate(zip(image[2:], bins, strict=True)):
         shape = (
             regions,
@@ -117,10 +117,10 @@ def roi_align(node: Node) -> Value:
             *(b if k == j else 1 for j, b in enumerate(bins)),
             *(count if k == j else 1 for j in (0, 1)),
         )
-        axes.append(Sampled(f"P{k}", shape, size))
+        axes.append(Sampled(f"P{k}", shape, size, prod(image[3 + k :])))
         statements += [*_bin_places(node, k, parts, shape), *axes[k].taps("linear", "border", True)]
     index = names(len(sizes))
-    gathered, terms = samples("V", f"X[B[{index[0]}], {index[1]}, {{}}]", sizes, axes, "linear")
+    gathered, terms = samples("V", f"Z[B[{index[0]}], {index[1]}, {{}}]", sizes, axes, "linear")
     ends = _averaged(terms, sizes) if node.attribute("mode", "avg") == "avg" else _largest(terms, sizes)
     return apply(function("XRB", "Y", *statements, *gathered, *ends), *(node.value(k) for k in range(3)))
 

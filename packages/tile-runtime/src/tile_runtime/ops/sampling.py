@@ -1,7 +1,8 @@
 """Reading tensors between their cells, at places that data gives.
 
 A place has one coordinate for each axis that is sampled. Coordinates lie in float tensors with as many dimensions as
-the result, broadcast to it: so the weights of two axes are computed apart, once for all channels.
+the result, broadcast to it: so the weights of two axes are computed apart, once for all channels. The axes themselves are
+one, in row-major order: where a place's cell lies in it is computed once for all channels, too.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
+from math import prod
 
-from tile_runtime.ops.text import aligned, at, contraction, function, listed, names
+from tile_runtime.ops.text import aligned, at, contraction, function, names, reshaped
 from tile_runtime.ops.values import Value, apply
 
 _LINEAR = {0: "1 - {f}", 1: "{f}"}
@@ -31,16 +33,18 @@ class Sampled:
     place: str
     shape: tuple[int, ...]
     size: int
+    step: int
+    """Elements from one cell to the next."""
 
     def taps(self, kernel: str, padding: str, aligned_corners: bool) -> list[str]:
-        """Statements for tap k: the cell ``placeIk``, its weight ``placeWk``, whether it is inside ``placeMk``."""
+        """Statements for tap k: where its cell lies ``placeIk``, its weight ``placeWk``, whether it is inside ``placeMk``."""
         p = self.place
         statements = [f"{p}B = floor({p});", f"{p}F = {p} - {p}B;"]
         for k, (offset, weight) in enumerate(KERNELS[kernel].items()):
             cell = f"{p}B + ({offset})"
             inside = reflected(cell, self.size, aligned_corners) if padding == "reflection" else cell
             statements += [
-                f"{p}I{k} = as_int({inside}, 32);",
+                f"{p}I{k} = as_int(min(max({inside}, 0), {self.size - 1}), 32) * {self.step};",
                 f"{p}W{k} = {weight.format(f=f'{p}F')};",
                 f"{p}M{k} = ({cell} >= 0) & ({cell} <= {self.size - 1});",
             ]
@@ -56,21 +60,30 @@ def reflected(place: str, size: int, aligned_corners: bool) -> str:
     return f"({low + span} - abs({turn} - {span}))"
 
 
+def sampled(names: Sequence[str], shape: tuple[int, ...], sizes: Sequence[int]) -> list[Sampled]:
+    """The axes of an image of such `sizes`, with coordinates of one shape."""
+    return [
+        Sampled(name, shape, size, prod(sizes[k + 1 :]))
+        for k, (name, size) in enumerate(zip(names, sizes, strict=True))
+    ]
+
+
 def samples(
     target: str, image: str, sizes: Sequence[int], axes: Sequence[Sampled], kernel: str, padding: str = "border"
 ) -> tuple[list[str], list[str]]:
     """Statements for all taps of all axes, and the weighted values that they give, to be added up.
 
-    `image` has a hole ``{}`` for the subscripts of the axes, such as ``X[i0, i1, {}]``.
+    `image` has a hole ``{}`` for the subscript of all axes as one, such as ``X[i0, i1, {}]``.
     """
     index = names(len(sizes))
+    shape = tuple(map(max, zip(*(a.shape for a in axes), strict=True)))
     statements: list[str] = []
     terms: list[str] = []
     for taps in product(range(len(KERNELS[kernel])), repeat=len(axes)):
         pairs = [(axis, k) for axis, k in zip(axes, taps, strict=True)]
-        name = f"{target}V{''.join(map(str, taps))}"
-        cells = listed(at(f"{a.place}I{k}", aligned(a.shape, index)) for a, k in pairs)
-        statements.append(contraction(name, sizes, index, "=", image.format(cells)))
+        name, cell = (f"{target}{letter}{''.join(map(str, taps))}" for letter in "VJ")
+        statements.append(f"{cell} = {' + '.join(f'{a.place}I{k}' for a, k in pairs)};")
+        statements.append(contraction(name, sizes, index, "=", image.format(at(cell, aligned(shape, index)))))
         weighted = f"{name} * ({' * '.join(f'{a.place}W{k}' for a, k in pairs)})"
         inside = " & ".join(f"{a.place}M{k}" for a, k in pairs)
         terms.append(f"({inside} ? {weighted} : 0)" if padding == "zeros" else weighted)
@@ -89,9 +102,9 @@ def grid_sampled(
     rank = len(image.shape) - 2
     sizes, points = (*image.shape[:2], *grid.shape[1:-1]), (grid.shape[0], 1, *grid.shape[1:-1])
     index = names(len(sizes))
-    axes = [Sampled(f"P{k}", points, size) for k, size in enumerate(image.shape[2:])]
+    axes = sampled(names(rank, "P"), points, image.shape[2:])
     beyond = padding if moved else "zeros"
-    statements: list[str] = []
+    statements = [f"Z = {reshaped('X', (*image.shape[:2], prod(image.shape[2:])))};"]
     for k, axis in enumerate(axes):
         # The grid's coordinates begin with the last axis.
         normal = at("G", (index[0], *index[2:], rank - 1 - k))
@@ -101,7 +114,7 @@ def grid_sampled(
             f"P{k} = {_kept_inside(f'R{k}', axis.size, aligned_corners, beyond)};",
             *axis.taps(kernel, padding, aligned_corners),
         ]
-    gathered, terms = samples("Y", f"X[{index[0]}, {index[1]}, {{}}]", sizes, axes, kernel, padding)
+    gathered, terms = samples("Y", f"Z[{index[0]}, {index[1]}, {{}}]", sizes, axes, kernel, padding)
     text = function("XG", "Y", *statements, *gathered, f"Y = {' + '.join(terms)};")
     return apply(text, image, grid)
 
