@@ -16,7 +16,7 @@ from tile_opt.lowering.body import LoweringError, View
 from tile_opt.lowering.builder import Builder
 from tile_opt.lowering.forms import Env, linear, resolve
 from tile_opt.lowering.fragments import fragment_map
-from tile_opt.lowering.memory import Home, Lanes, Root
+from tile_opt.lowering.places import Home, Lanes, Root
 
 ARRAY_ALIGN = 64
 

@@ -29,7 +29,8 @@ from tile_opt.lowering.forms import (
     resolve_divmod,
     resolve_quasi,
 )  # fmt: skip
-from tile_opt.lowering.memory import SCALAR, Lanes, Memory, Position, Product, Root
+from tile_opt.lowering.memory import Memory, Product
+from tile_opt.lowering.places import SCALAR, Lanes, Position, Root
 from tile_opt.lowering.scalars import clamped, operation
 
 

@@ -9,7 +9,7 @@ from tile_ir.stripe.affine import Affine, Quasi
 
 from tile_opt.lowering.body import View
 from tile_opt.lowering.forms import Scaled
-from tile_opt.lowering.memory import SCALAR, Lanes
+from tile_opt.lowering.places import SCALAR, Lanes
 
 Env = dict[str, Affine]
 Condition = tuple[Affine, tuple[Scaled, ...]]

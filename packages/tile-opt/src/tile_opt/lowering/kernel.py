@@ -17,8 +17,8 @@ from tile_opt.lowering.allocate import Allocator
 from tile_opt.lowering.body import LoweringError, View
 from tile_opt.lowering.builder import BOOL, Builder
 from tile_opt.lowering.context import Context
-from tile_opt.lowering.memory import Home, Root
 from tile_opt.lowering.nest import Nest
+from tile_opt.lowering.places import Home, Root
 from tile_opt.lowering.work_items import THREADS
 
 INT32_ELEMENTS = 1 << 30

@@ -21,7 +21,7 @@ from tile_opt.lowering.forms import Scaled, at_lane, resolve, resolve_quasi, sig
 from tile_opt.lowering.group_reduce import combine_threads
 from tile_opt.lowering.loops import LoopBounds, loop_bounds
 from tile_opt.lowering.matrix import rounding
-from tile_opt.lowering.memory import SCALAR, Home, Lanes
+from tile_opt.lowering.places import SCALAR, Home, Lanes
 from tile_opt.lowering.tiles import emit_instruction, is_instruction
 from tile_opt.lowering.transfer import copies_ahead, start_copy
 from tile_opt.lowering.work_items import THREADS, WorkItems, bound_to_items

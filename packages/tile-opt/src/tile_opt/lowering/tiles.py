@@ -10,7 +10,7 @@ from tile_ir.stripe.affine import Affine
 from tile_opt.lowering.body import LoweringError, View
 from tile_opt.lowering.builder import Builder
 from tile_opt.lowering.matrix import Digit, Views, emit_collective, is_collective
-from tile_opt.lowering.memory import Home
+from tile_opt.lowering.places import Home
 
 
 def is_instruction(instr: stripe.Instr | None) -> bool:
