@@ -45,6 +45,11 @@ class Tiled:
     boxes: tuple[Refinement, ...]
     views: tuple[KernelView, ...]
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the boxes."""
+        return sum(nbytes(box.type) for box in self.boxes)
+
     def pipeline(self) -> Pipeline:
         """One kernel of them all."""
         first, last = self.views[0].name, self.views[-1].name

@@ -18,6 +18,11 @@ def points(stage: Stage, ranges: dict[str, int]) -> int:
     return prod(ranges[n] for n in stage.names() | set(stage.loop_names))
 
 
+def repeats(stage: Stage, view: KernelView) -> int:
+    """How often tiles run a stage of the view again that does not name the loops over them."""
+    return prod(i.range for i in view.loops if i.bind is Bind.GRID and i.name not in stage.names())
+
+
 def elements(whole: TensorType) -> int:
     return prod(whole.sizes)
 
@@ -50,7 +55,11 @@ def is_heavy(view: KernelView, stage: Stage) -> bool:
     shared = {i.name for i in view.loops if i.bind is not Bind.GRID}
     out_names = {n for f in out.forms for n in f.names} | shared
     reads = [u for u in stage.uses if u.reads and not u.writes]
-    missing = [u for u in reads if out_names - {n for f in u.forms for n in f.names}]
+    # What is the kernel's own is another in every iteration of the shared loops.
+    moved = (
+        ({n for f in u.forms for n in f.names} | (shared if view.is_local(u.buffer) else set[str]())) for u in reads
+    )
+    missing = [names for names in moved if out_names - names]
     return len(reads) >= 2 and len(missing) == len(reads)
 
 

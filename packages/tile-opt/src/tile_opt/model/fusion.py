@@ -20,7 +20,7 @@ from tile_opt.kernel.segments import fills_vectors
 from tile_opt.kernel.strides import flat_stride, scalar_bytes
 from tile_opt.kernel.unify import shared_loops
 from tile_opt.kernel.view import KernelView, Stage, Use
-from tile_opt.kernel.work import carries, is_heavy, merged_use, nbytes, op_cost, points
+from tile_opt.kernel.work import carries, is_heavy, merged_use, nbytes, op_cost, points, repeats
 
 SECTORS = 8
 """Transactions of a sub-group whose items read far apart, for one where they read side by side."""
@@ -117,13 +117,12 @@ def _cycles(view: KernelView, machine: Machine) -> Iterator[float]:
     """Cycles of one core for all iterations of each stage."""
     width = _width(view, machine)
     shared = _shared_lanes(view, width)
-    ranges = view.ranges
     walks = any(s.loops for s in view.stages)
     for stage in view.stages:
         lane = shared or next((i for i in reversed(stage.loops) if _row_lanes(view, stage, i, width)), None)
         each = _iteration_cycles(view, stage, lane, width, machine)
         hidden = HIDDEN if lane is None and walks and not stage.loops else 1
-        yield points(stage, ranges) / (width if lane is not None else 1) * each * hidden
+        yield points(stage, view.ranges) * repeats(stage, view) / (width if lane is not None else 1) * each * hidden
 
 
 def _iteration_cycles(view: KernelView, stage: Stage, lane: Index | None, width: int, machine: Machine) -> float:

@@ -31,6 +31,8 @@ from tile_opt.passes.choosing import Choice, Choices, ChoosingPass, Chosen, resu
 from tile_opt.plan.space.cpu_matrix import is_on_tiles
 from tile_opt.plan.space.cpu_tiles import fastest_cycles
 
+ALIKE = 1.01
+"""Times the shortest that tiles may be expected to take: of those the smallest leave most of a cache to what they read."""
 MARGIN = 0.95
 """One kernel must be expected to take less than this share of what its parts take one after the other."""
 ROOMY = 1.02
@@ -222,7 +224,8 @@ class Chains:
         kept = {k: self._kept(member, members) for k, member in enumerate(members[:-1])}
         boxes = {b: k for k, view in enumerate(views[:-1]) for b in view.writes() - kept[k]}
         made = [self.timed(tiled(views, boxes, cuts)) for cuts in dict.fromkeys(self.cuts(views, boxes, kept))]
-        return min(made, key=lambda m: m.seconds, default=None)
+        limit = ALIKE * min((m.seconds for m in made), default=0.0)
+        return min((m for m in made if m.seconds <= limit), key=lambda m: m.kernels.nbytes, default=None)
 
     def cuts(
         self, views: Sequence[KernelView], boxes: Mapping[str, int], kept: Mapping[int, Collection[str]]

@@ -13,7 +13,7 @@ from tile_ir.target import Target
 from tile_opt.kernel.segments import Segment, cover, interior, short_vector, split_edges
 from tile_opt.kernel.strides import flat_stride, scalar_bytes
 from tile_opt.kernel.view import KernelView, Stage, Use
-from tile_opt.kernel.work import is_heavy, merged_use, op_cost, points
+from tile_opt.kernel.work import is_heavy, merged_use, op_cost, points, repeats
 from tile_opt.plan.plan import Edge
 from tile_opt.plan.segments import constraints_on
 
@@ -60,13 +60,15 @@ class Facts:
         self.heavy = is_heavy(view, self.main)
         self.reads = [u for u in self.main.uses if u.reads and not u.writes]
         self.operands = tuple(self._operand(u) for u in self.reads)
-        self.points = points(self.main, self.extents)
+        self.points = points(self.main, self.extents) * repeats(self.main, view)
         self.cells = prod(i.range for i in view.loops)
         limits = (*view.constraints, *(c for s in view.stages for c in s.constraints))
         self.constrained = {n for c in limits for n in c.names}
         self._of_memory = self._memory(view.stages)
         self._caches = {level: _cache(self.machine, level) for level in (1, 2, 3)}
-        self.work = sum(points(s, self.extents) * max(1, op_cost(s) + len(s.uses)) for s in view.stages)
+        self.work = sum(
+            points(s, self.extents) * repeats(s, view) * max(1, op_cost(s) + len(s.uses)) for s in view.stages
+        )
 
     def _operand(self, use: Use) -> Operand:
         strides = {n: self.stride(use, n) for n in self.names(use)}
@@ -118,7 +120,7 @@ class Facts:
         """Accesses to buffers of main, but those of stages that take at least `seldom` times fewer steps than the main one."""
         if not seldom:
             return self._of_memory
-        often = (s for s in self.view.stages if points(s, self.extents) > self.points // seldom)
+        often = (s for s in self.view.stages if points(s, self.extents) * repeats(s, self.view) > self.points // seldom)
         return self._memory(often)
 
     def _memory(self, stages: Iterable[Stage]) -> list[Use]:
