@@ -28,6 +28,8 @@ BODIES = {
     "normalised last": f"{SCORES} {SOFTMAX.format(x='P')} {VALUES.format(y='E').replace('O[', 'W[')} O = W / Z;",
     "biased": f"{SCORES} X = P + B; {SOFTMAX.format(x='X')} Y = E / Z; {VALUES.format(y='Y')}",
     "capped": f"{SCORES} X = tanh(P / 3.0) * 3.0; {SOFTMAX.format(x='X')} Y = E / Z * 0.5; {VALUES.format(y='Y')}",
+    "rows of which nothing may be left": f"""{SCORES} X = B > 0.9 ? P : -inf;
+        {SOFTMAX.format(x="X").replace("X - M", "X - (M == -inf ? 0 : M)")} Y = E / (Z == 0 ? 1 : Z); {VALUES.format(y="Y")}""",
     "masked": f"{SCORES} X = B > 0.5 ? P : -1e30; {SOFTMAX.format(x='X')} Y = E / Z; {VALUES.format(y='Y')}",
 }
 
@@ -69,11 +71,14 @@ def test_results_are_those_of_whole_rows(name: str, h: int, s: int, t: int, d: i
     assert "E" not in names(after), "the whole matrix of weights"
 
 
-def test_rows_of_which_nothing_is_left_and_infinities_give_what_whole_rows_give() -> None:
+@pytest.mark.parametrize("pivot", ["M", "(M == -inf ? 0 : M)", "(M == -inf ? -3e38 : M)"])
+def test_rows_of_which_nothing_is_left_and_infinities_give_what_whole_rows_give(pivot: str) -> None:
     inputs = arrays(1, 16, 12, 2)
     inputs["B"][0], inputs["B"][1, 3], inputs["B"][2, :6] = -np.inf, np.inf, -np.inf
+    inputs["V"][0, 5, 0] = np.inf
     with np.errstate(all="ignore"):
-        cut(source(BODIES["biased"]), inputs, kept=4)
+        after = cut(source(BODIES["biased"].replace("X - M", f"X - {pivot}")), inputs, kept=4)
+    assert "M_partial" in names(after)
 
 
 LEFT = {
@@ -81,6 +86,8 @@ LEFT = {
     "scores that somebody wants": (BODIES["scaled"], 0),
     "a maximum of something else": (BODIES["scaled"].replace(">(X", ">(P"), 6),
     "a weight that is no exponential": (BODIES["scaled"].replace("exp(X - M)", "X - M"), 6),
+    "a number in the place of another": (BODIES["scaled"].replace("X - M", "X - (M == 1 ? 0 : M)"), 6),
+    "an infinity in the place of another": (BODIES["scaled"].replace("X - M", "X - (M == -inf ? inf : M)"), 6),
     "squares of weights": (BODIES["scaled"].replace("Y = E / Z", "Y = E * E / Z"), 6),
     "a divisor that moves with the sum": (BODIES["scaled"].replace("Y = E / Z", "Y = E / P"), 6),
     "the largest element outside the exponential": (BODIES["scaled"].replace("Y = E / Z", "Y = E * M"), 6),

@@ -39,6 +39,7 @@ SOFTMAX = """M[h, s, z : H, S, 1] = >({x}[h, s, t]), z < 1; E = exp({x} - M);
     Z[h, s, z : H, S, 1] = +(E[h, s, t]), z < 1;"""
 VALUES = "O[h, s, d : H, S, D] = +({y}[h, s, t] * V[h, t, d]);"
 PLAIN = f"{SCORES} X = P * 0.3; {SOFTMAX.format(x='X')} Y = E / Z; {VALUES.format(y='Y')}"
+EMPTY = SOFTMAX.format(x="X").replace("X - M", "X - (M == -inf ? 0 : M)") + " Y = E / (Z == 0 ? 1 : Z);"
 CAUSAL = "X = index(P, 2) <= index(P, 1) ? P : -1e30;"
 BODIES = {
     "scaled": (PLAIN, "O"),
@@ -46,6 +47,7 @@ BODIES = {
     "biased": (f"{SCORES} X = P + B; {SOFTMAX.format(x='X')} Y = E / Z; {VALUES.format(y='Y')}", "O"),
     "capped": (f"{SCORES} X = tanh(P) * 3.0; {SOFTMAX.format(x='X')} Y = E / Z * 0.5; {VALUES.format(y='Y')}", "O"),
     "causal": (f"{SCORES} {CAUSAL} {SOFTMAX.format(x='X')} Y = E / Z; {VALUES.format(y='Y')}", "O"),
+    "rows of which nothing may be left": (f"{SCORES} X = B > 0.9 ? P : -inf; {EMPTY} {VALUES.format(y='Y')}", "O"),
     "with its statistics": (PLAIN, "O, M, Z"),
     "with the logarithm of its sums": (PLAIN + " L = M + log(Z);", "O, L"),
 }
@@ -78,7 +80,7 @@ def arrays(h: int, s: int, t: int, d: int, dtype: DType = DType.FLOAT32) -> dict
 
 
 def scheduled(given: Program, target: Target = ON) -> Scheduled:
-    small = rewrite(given, (ShareCommon(), DropDead(), NormaliseLast(kept=4)))
+    small = rewrite(given, (ShareCommon(), DropDead(), NormaliseLast(kept=4), DropDead()))
     return schedule(to_stripe(small, target), target, verify=True)
 
 
@@ -102,12 +104,16 @@ def test_pieces_give_what_whole_rows_give(name: str) -> None:
         np.testing.assert_allclose(got[n], want[n], 2e-5, 2e-5)
 
 
-def test_rows_of_which_nothing_is_left_and_infinities_give_what_whole_rows_give() -> None:
+@pytest.mark.parametrize("pivot", ["M", "(M == -inf ? 0 : M)", "(M == -inf ? -3e38 : M)"])
+def test_rows_of_which_nothing_is_left_and_infinities_give_what_whole_rows_give(pivot: str) -> None:
     inputs = arrays(1, 16, 20, 3)
     inputs["B"][0], inputs["B"][1, 3], inputs["B"][2, :10], inputs["B"][3, 10:] = -np.inf, np.inf, -np.inf, -np.inf
-    given = program(*BODIES["biased"], inputs)
+    body, out = BODIES["biased"]
+    given = program(body.replace("X - M", f"X - {pivot}"), out, inputs)
     with np.errstate(all="ignore"):
-        got, want = run(scheduled(given).program, dict(inputs))["O"], evaluate(given, dict(inputs))["O"]
+        made = scheduled(given).program
+        got, want = run(made, dict(inputs))["O"], evaluate(given, dict(inputs))["O"]
+    assert kernels(made) == 1, "one kernel"
     np.testing.assert_allclose(got, want, 2e-5, 2e-5, equal_nan=True)
 
 
@@ -168,11 +174,13 @@ def test_nobody_races_for_what_is_exchanged(name: str, monkeypatch: pytest.Monke
     assert not prove(before, made).of(Verdict.REFUTED)
 
 
-def test_infinities_and_rows_of_which_nothing_is_left_on_matrix_instructions() -> None:
+@pytest.mark.parametrize("pivot", ["M", "(M == -inf ? 0 : M)"])
+def test_infinities_and_rows_of_which_nothing_is_left_on_matrix_instructions(pivot: str) -> None:
     inputs = arrays(1, 32, 40, 16, DType.BFLOAT16)
     inputs["B"][0], inputs["B"][1, 3], inputs["B"][2, :20], inputs["B"][3, 20:] = -np.inf, np.inf, -np.inf, -np.inf
     inputs["K"][0, 39], inputs["B"][4:8, 39] = np.nan, -np.inf
-    given = program(*BODIES["biased"], inputs)
+    body, out = BODIES["biased"]
+    given = program(body.replace("X - M", f"X - {pivot}"), out, inputs)
     with np.errstate(all="ignore"):
         got, want = run(scheduled(given, MATRIX).program, dict(inputs))["O"], evaluate(given, dict(inputs))["O"]
     np.testing.assert_allclose(got.astype(float), want.astype(float), 0.02, 0.02, equal_nan=True)
@@ -260,7 +268,9 @@ def test_rows_that_are_needed_whole_are_left_to_other_passes(name: str) -> None:
 
 def test_few_rows_stay_apart_and_the_choice_says_what_was_expected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    small = rewrite(program(*BODIES["scaled"], arrays(1, 16, 4096, 64)), (ShareCommon(), NormaliseLast(kept=4)))
+    small = rewrite(
+        program(*BODIES["scaled"], arrays(1, 16, 4096, 64)), (ShareCommon(), NormaliseLast(kept=4), DropDead())
+    )
     made = schedule(to_stripe(small, replace(ON, machine=replace(ON.machine, cores=132))), ON)
     choice = next(c for c in made.choices if c.producer == "P" and "O" in c.consumer.split(", "))
     assert choice.chosen is Chosen.APART
@@ -274,6 +284,6 @@ def test_the_plan_reads_back_and_a_given_one_is_built() -> None:
     made = scheduled(given)
     plans = {name: decision.plan for name, decision in made.decisions.items()}
     assert dict(parse_plans(print_plans(plans))) == plans
-    small = rewrite(given, (ShareCommon(), DropDead(), NormaliseLast(kept=4)))
+    small = rewrite(given, (ShareCommon(), DropDead(), NormaliseLast(kept=4), DropDead()))
     again = schedule(to_stripe(small, ON), ON, plans=plans)
     assert again.program == made.program

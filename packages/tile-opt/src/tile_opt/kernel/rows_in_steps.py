@@ -10,7 +10,8 @@ of a row. `rows_in_steps` finds that a kernel in normal form is of this kind fro
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from math import inf, isfinite
 
 from tile_ir.ops import Aggregation
 from tile_ir.stripe.affine import Affine
@@ -47,6 +48,8 @@ class RowsInSteps:
     """The buffer of the largest element so far."""
     sums: tuple[str, ...]
     """What else stages merge into, piece by piece."""
+    instead: float | None = None
+    """Below what the sums are where the largest element is -inf, if not below that."""
 
     @property
     def row(self) -> str:
@@ -111,7 +114,7 @@ class _Finder:
         kinds = RowsInSteps(
             self.view, self.scores, self.values, self.pieces, columns, across, self.wide, result[0], largest[0], sums
         )
-        return kinds if _is_proved(kinds) else None
+        return _proved(kinds)
 
     def _cell(self, number: int) -> tuple[str, int] | None:
         """The own buffer that a product merges into, and its one dimension that moves."""
@@ -161,22 +164,27 @@ class _Finder:
 # --- what proves it -----------------------------------------------------------------------------------
 
 
-def _is_proved(kinds: RowsInSteps) -> bool:
+def _proved(kinds: RowsInSteps) -> RowsInSteps | None:
     """Every sum is linear in exponentials below the largest element, and nothing else within a piece asks for either."""
     carried, sums = {kinds.largest, *kinds.sums}, set(kinds.sums)
     weights: set[str] = set()
+    instead: set[float | None] = set()
     for k in kinds.pieces:
         stage = kinds.view.stages[k]
         reads = {u.buffer for u in stage.uses if u.reads and not u.writes}
         written = {u.buffer for u in stage.uses if u.writes}
         if reads & carried:
             known = reads & carried == {kinds.largest} and not reads & weights and not written & carried
-            if not (known and len(written) == 1 and _is_exponential(kinds, k)):
-                return False
+            pivot = _pivot(kinds, k) if known and len(written) == 1 else None
+            if pivot is None:
+                return None
             weights |= written
+            instead.add(pivot.instead)
         elif (reads & weights or written & sums) and not _adds(stage, written & sums, weights):
-            return False
-    return bool(weights) and _starts_empty(kinds) and _is_in_order(kinds) and _rest_apart(kinds)
+            return None
+    if len(instead) != 1 or not (_starts_empty(kinds) and _is_in_order(kinds) and _rest_apart(kinds)):
+        return None
+    return replace(kinds, instead=instead.pop())
 
 
 def _adds(stage: Stage, sums: Set[str], weights: Set[str]) -> bool:
@@ -219,17 +227,41 @@ def _rest_apart(kinds: RowsInSteps) -> bool:
     return not any(u.writes and u.buffer in read for k in ends for u in kinds.view.stages[k].uses)
 
 
-def _is_exponential(kinds: RowsInSteps, number: int) -> bool:
-    """What a stage stores is ``exp(x - largest)``, of the x that the largest is taken of: no piece makes more than 1 of it."""
+@dataclass(frozen=True, slots=True)
+class _Pivot:
+    """What is subtracted in front of an exponential: an element, or another number where that is -inf."""
+
+    element: Load
+    instead: float | None = None
+
+
+def _pivot(kinds: RowsInSteps, number: int) -> _Pivot | None:
+    """The p of a stage that stores ``exp(x - p)``, of the x that the largest is taken of: no piece makes more than 1 of it."""
     body = Scalars(kinds, number)
     exp = body.made.get(body.stored)
     below = body.made.get(body.plain(exp.args[0])) if isinstance(exp, Op) and exp.name == "exp" else None
     if not (isinstance(below, Op) and below.name == "sub"):
-        return False
-    pivot = body.made.get(body.plain(below.args[1]))
+        return None
+    pivot = _element_or_number(body, below.args[1])
     taken = (Scalars(kinds, k) for k in kinds.pieces if merges_into(kinds.view.stages[k], kinds.largest))
     alike = all(other.value(other.stored) == body.value(below.args[0]) for other in taken)
-    return alike and isinstance(pivot, Load) and body.stage.use(pivot.src).buffer == kinds.largest
+    return pivot if alike and pivot and body.stage.use(pivot.element.src).buffer == kinds.largest else None
+
+
+def _element_or_number(body: Scalars, name: str) -> _Pivot | None:
+    """``m``, or ``m == -inf ? number : m``."""
+    match body.node(name):
+        case Load() as element:
+            return _Pivot(element)
+        case Op(name="cond", args=(condition, number, kept)):
+            test, other, element = body.node(condition), body.node(number), body.node(kept)
+        case _:
+            return None
+    if not (isinstance(test, Op) and test.name == "cmp_eq" and isinstance(other, Const) and isinstance(element, Load)):
+        return None
+    tested, bound = map(body.node, test.args)
+    lowest = isinstance(bound, Const) and bound.value == -inf and tested == element
+    return _Pivot(element, float(other.value)) if lowest and isfinite(other.value) else None
 
 
 def merges_into(stage: Stage, buffer: str) -> bool:
@@ -254,6 +286,10 @@ class Scalars:
     def plain(self, name: str) -> str:
         """The scalar that conversions to wider floats start from."""
         return _unwidened(self.made, name)
+
+    def node(self, name: str) -> Scalar | None:
+        """What makes it, conversions to wider floats left out."""
+        return self.made.get(self.plain(name))
 
     def value(self, name: str) -> Value:
         """What it is, in terms that do not depend on names."""

@@ -24,6 +24,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
+from math import inf
 
 from tile_ir.dtype import DType
 from tile_ir.frozen import replace
@@ -222,11 +223,10 @@ class _Tiles:
 
     def _turned(self, *, bounded: bool) -> Stage:
         """The new pivot, and ``exp(old - new)``; `bounded`, it is a number that something can be subtracted from."""
-        near, dtype = self.pivot.type.dtype, self.dtype
-        bound = (Const("$low", LOWEST[near], near), Op("$new", "max", ("$m", "$low"), near))
+        dtype = self.dtype
         body = (
             Load("$m", "largest"),
-            *(bound if bounded else (Op("$new", "ident", ("$m",), near),)),
+            *(self._bounded() if bounded else self._final()),
             Load("$old", "pivot"),
             Op("$a", "cast", ("$old",), dtype),
             Op("$b", "cast", ("$new",), dtype),
@@ -241,6 +241,23 @@ class _Tiles:
             self._use("factor", self.factor, Direction.OUT),
         )
         return self._over_rows("turn", uses, body)
+
+    def _bounded(self) -> tuple[Const | Op, ...]:
+        """The largest element, or the lowest number."""
+        near = self.pivot.type.dtype
+        return Const("$low", LOWEST[near], near), Op("$new", "max", ("$m", "$low"), near)
+
+    def _final(self) -> tuple[Const | Op, ...]:
+        """The largest element, or what the kernel has in the place of -inf."""
+        near = self.pivot.type.dtype
+        if self.kinds.instead is None:
+            return (Op("$new", "ident", ("$m",), near),)
+        return (
+            Const("$none", -inf, near),
+            Const("$other", self.kinds.instead, near),
+            Op("$empty", "cmp_eq", ("$m", "$none"), DType.BOOL),
+            Op("$new", "cond", ("$empty", "$other", "$m"), near),
+        )
 
     def _scaled(self) -> Iterator[Stage]:
         """All sums times the factor."""

@@ -20,21 +20,23 @@ from tile_opt.program.permutations import ComposePermutations as ComposePermutat
 from tile_opt.program.prepack import Prepack as Prepack
 from tile_opt.program.separate import SeparateWindows as SeparateWindows
 from tile_opt.program.share import ShareCommon as ShareCommon
+from tile_opt.program.split_batches import SplitBatches as SplitBatches
 from tile_opt.program.split_reduction import SplitReduction as SplitReduction
 from tile_opt.program.subsample import Subsample as Subsample
 
-ROWS = 24
-"""Rows of a tile that register tiles can share."""
+ROWS = 8
+"""Rows of a tile that a register tile has: with fewer, each vector that it loads is multiplied too seldom."""
+NEVER = 1 << 62
+"""Uses of each element of a narrow operand from which a copy is worth it where instructions take narrow ones."""
 STEPPED = 128
 """Elements of a row from which on a kernel may walk it piece by piece."""
 APART_USES, APART = 192, 1 << 26
 """Uses of each element, and of all, from which items of a graphics processor rather read copies of what lies apart."""
 TILE = 16
 """Elements of a row that tiles of a graphics processor divide evenly."""
-STANDARD: tuple[Rewrite, ...] = (
-    ComposePermutations(),
-    ShareCommon(),
-    DropDead(),
+CLEAN: tuple[Rewrite, ...] = (SplitBatches(), ComposePermutations(), ShareCommon(), DropDead())
+"""What leaves nothing that need not be computed, so that others find what they look for."""
+FASTER: tuple[Rewrite, ...] = (
     Factorise(),
     SeparateWindows(),
     Subsample(),
@@ -42,6 +44,7 @@ STANDARD: tuple[Rewrite, ...] = (
     SplitReduction(),
     ConvertOnce(),
 )
+STANDARD: tuple[Rewrite, ...] = (*CLEAN, *FASTER)
 """What a compilation for a CPU applies, in order."""
 
 
@@ -51,11 +54,11 @@ def rewrites_for(target: Target) -> tuple[Rewrite, ...]:
     fold: tuple[Rewrite, ...] = (FoldScales(),) if options.fold_scales or options.fast_math else ()
     fold += _scatters(target)
     if target.settings.threads == 1:
-        return (*fold, DotProducts(target=target), Cascade(kept=_row_kept(target)), *STANDARD)
+        return (*fold, DotProducts(target=target), *CLEAN, Cascade(kept=_row_kept(target)), DropDead(), *FASTER)
     steps = any(entry.name == "join_rows" for entry in target.passes)
     apart = Subsample(uses=APART_USES, least=APART, tile=TILE)
-    last = (NormaliseLast(kept=STEPPED if steps else 0), Online(units=units), SplitReduction(units=units))
-    return (*fold, ComposePermutations(), ShareCommon(), DropDead(), Factorise(), apart, Prepack(), *last)
+    rows = (NormaliseLast(kept=STEPPED if steps else 0), DropDead(), Online(units=units), SplitReduction(units=units))
+    return (*fold, *CLEAN, Factorise(), apart, Prepack(), ConvertOnce(uses=NEVER, alike=True), *rows)
 
 
 def _row_kept(target: Target) -> int:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from math import prod
+from math import inf, isfinite, prod
 from typing import ClassVar
 
 from tile_ir.names import claim
@@ -67,6 +67,8 @@ class Weighted:
     """A sum of ``exp(inner - row) * inside * outside``: `inside` moves with the sum, `outside` does not."""
 
     pair: Pair
+    pivot: Tree
+    """What the exponential is taken below: the row's largest element, or a number where that is -inf."""
     weight: Tree
     """The exponential."""
     inside: tuple[Tree, ...]
@@ -78,6 +80,11 @@ class Weighted:
     def index(self) -> str:
         """The index of the sum."""
         return next(iter(reduced(self.pair.domain)))
+
+    @property
+    def instead(self) -> Literal | None:
+        """What the pivot is where the largest element is -inf; None for that itself."""
+        return instead(self.pivot)
 
 
 class Groups:
@@ -115,26 +122,29 @@ class Groups:
         if any(moves[id(f)] for f in under):
             return None
         for number, factor in enumerate(over):
-            pair = self._pair(op, domain, factor)
-            if pair is not None and _has_whole_rows(pair):
+            below = self._below(factor)
+            pair = below and self._pair(op, domain, *below)
+            if below and pair and _has_whole_rows(pair):
                 rest = [f for k, f in enumerate(over) if k != number]
                 if any(leaf == pair.row for f in (*rest, *under) for leaf in leaves(f)):
                     return None
                 inside = tuple(f for f in rest if moves[id(f)])
                 outside = tuple(f for f in rest if not moves[id(f)])
-                return Weighted(pair, unwidened(factor), inside, outside, tuple(under))
+                return Weighted(pair, below[1], unwidened(factor), inside, outside, tuple(under))
         return None
 
-    def _pair(self, op: Contraction, domain: FlatDomain, factor: Tree) -> Pair | None:
+    def _below(self, factor: Tree) -> tuple[Tree, Tree] | None:
+        """Of ``exp(inner - pivot)`` both."""
         match unwidened((shortened(factor) if self.rounded else None) or factor):
             case Call("exp", (shifted,)):
                 centred = unwidened(shifted)
             case _:
                 return None
-        if not (isinstance(centred, Call) and centred.fn == "sub"):
-            return None
-        inner, row = centred.args[0], unwidened(centred.args[1])
-        if not isinstance(row, Leaf) or _moves(row, domain):
+        return centred.args if isinstance(centred, Call) and centred.fn == "sub" else None
+
+    def _pair(self, op: Contraction, domain: FlatDomain, inner: Tree, pivot: Tree) -> Pair | None:
+        row = largest(pivot)
+        if row is None or _moves(row, domain):
             return None
         return self.pairs.with_first(op, domain, row, inner, Aggregation.MAX)
 
@@ -142,7 +152,7 @@ class Groups:
         """Rows are results of products that nobody else wants, and many of them are multiplied with the same."""
         inner = {leaf.tensor for leaf in leaves(members[0].pair.inner)}
         wanted = {source for _, source in self.program.outputs}
-        alike = len({w.pair.op.acc for w in members}) == 1
+        alike = len({w.pair.op.acc for w in members}) == len({w.instead for w in members}) == 1
         many = any(w.inside and _shared_rows(w) >= MANY for w in members)
         return alike and many and bool(inner & self.products - wanted)
 
@@ -233,7 +243,7 @@ class _Chunks:
             self.pivot.name, (*chunks, *(f.substitute(cells) for f in member.pair.row.forms)), self.pivot.type.dtype
         )
         found = Leaf(sums.name, (*chunks, *(f.substitute(cells) for f in member.pair.domain.output)), acc)
-        apart = call("sub", (as_dtype(here, acc), as_dtype(substituted(member.pair.row, cells), acc)), acc)
+        apart = call("sub", (as_dtype(here, acc), as_dtype(substituted(member.pivot, cells), acc)), acc)
         outside = (as_dtype(substituted(f, cells), acc) for f in member.outside)
         term = product_of([call("exp", (apart,), acc), found, *outside])
         for divisor in member.divisors:
@@ -242,6 +252,31 @@ class _Chunks:
         result = body.add(term)
         made = combine(op, sums.name, (self.count,))
         return replace(made, loads=tuple(body.loads), body=tuple(body.statements), result=result)
+
+
+def largest(pivot: Tree) -> Leaf | None:
+    """The element that a pivot is, as it stands or with a number in the place of -inf: ``m == -inf ? 0 : m``.
+
+    Below a number there is a difference to take the exponential of: what is -inf weighs nothing then.
+    """
+    match unwidened(pivot):
+        case Leaf() as row:
+            return row
+        case Call("cond", (Call("cmp_eq", (tested, Literal(value=bound))), Literal(value=other), row)):
+            found = unwidened(row)
+            same = isinstance(found, Leaf) and unwidened(tested) == found
+            return found if same and bound == -inf and isfinite(other) else None
+        case _:
+            return None
+
+
+def instead(pivot: Tree) -> Literal | None:
+    """The number in the place of -inf; None for a pivot that is the largest element itself."""
+    match unwidened(pivot):
+        case Call("cond", (_, Literal() as other, _)):
+            return other
+        case _:
+            return None
 
 
 def with_replaced(program: Program, made: Mapping[str, tuple[Op, ...]]) -> Program:

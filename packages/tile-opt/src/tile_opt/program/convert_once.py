@@ -28,12 +28,14 @@ from tile_opt.program.fixed import fixed_values
 class ConvertOnce(Rewrite):
     """Give contractions that convert each element of every narrow operand `uses` times and more converted copies of these.
 
-    Only where `least` terms are met. Others convert what they load, unless it is converted before a run.
+    Only where `least` terms are met. Others convert what they load, unless it is converted before a run. With `alike` that
+    is left as it is unless all operands are of one dtype: instructions that take such may add up their products.
     """
 
     name: ClassVar[str] = "convert_once"
     uses: int = 32
     least: int = 1 << 14
+    alike: bool = False
 
     def apply(self, program: Program) -> Program:
         types = program.types()
@@ -70,7 +72,7 @@ class _Copies:
     def _contraction(self, op: Contraction) -> list[Op]:
         inner = self._taken_in(op)
         wide = {load.dst: dtype for load in inner.loads if (dtype := self._converted(inner, load)) is not None}
-        if not wide:
+        if not wide or (self.options.alike and len({self.types[str(x.tensor)].dtype for x in inner.loads}) > 1):
             return [op]
         if not self._is_worth(inner, [load for load in inner.loads if load.dst in wide]):
             return [inner]

@@ -16,12 +16,15 @@ from tile_ir.target import Target
 from tile_opt.blocks.buffers import drop_unused_temporaries, fixed_kernels, temporaries
 from tile_opt.blocks.tree import main_of, with_kernels
 from tile_opt.kernel.regroup import fresh_all
+from tile_opt.kernel.strides import flat_stride
 from tile_opt.kernel.unify import plain_loop
 from tile_opt.kernel.view import KernelView, Stage, Use, close_kernel, open_kernel
 from tile_opt.kernel.work import elements, is_elementwise, is_heavy, op_cost, points
 from tile_opt.model.fusion import forecast_flat
 from tile_opt.passes.choosing import Choice, Choices, ChoosingPass, Chosen, results
 
+ROW = 64
+"""Bytes that lie together, of which a device reads as fast as of more."""
 _PLAIN = (Load, Const, Op, LoadIndex, Store)
 
 
@@ -44,7 +47,10 @@ class Inline(ChoosingPass):
     """Operations; compilers of machine code take long for longer bodies."""
     costly: int = 8
     copies: bool = False
-    """Copies in another order move into contractions, too: their plans copy operands by tiles, where that is worth it."""
+    """Copies in another order move into contractions, too: their plans copy operands by tiles, where that is worth it.
+
+    Without it, those that leave rows together.
+    """
 
     def choose(self, program: Program, target: Target) -> Choices:
         work = _Work.of(program)
@@ -73,7 +79,8 @@ class Inline(ChoosingPass):
         loads = [(r, s) for r in readers.values() for s in r.stages for u in s.uses if u.buffer == producer.buffer]
         often = sum(points(stage, reader.ranges) for reader, stage in loads) / max(1, size)
         names = producer.buffer, results(readers.values())
-        if self.copies and not op_cost(view.stages[0]) and all(_is_operand(r, s, producer.buffer) for r, s in loads):
+        moved = not op_cost(view.stages[0]) and (self.copies or _keeps_rows(view, producer))
+        if moved and all(_is_operand(r, s, producer.buffer) for r, s in loads):
             return Choice(Chosen.INLINED, *names, reason="what reads it reads each of its parts again and again")
         if often > self.max_recompute:
             cheap = op_cost(view.stages[0]) <= self.trivial_cost and sum(u.reads for u in view.stages[0].uses) <= 1
@@ -84,6 +91,14 @@ class Inline(ChoosingPass):
             return Choice(Chosen.INLINED, *names, reason="each element is wanted once")
         together, apart = _seconds(view, producer, readers, machine)
         return Choice(Chosen.STORED if together > apart else Chosen.INLINED, *names, together, apart)
+
+
+def _keeps_rows(view: KernelView, producer: Use) -> bool:
+    """A copy of rows in another order, each of at least `ROW` bytes that lie together where they are read and written."""
+    stage, last = view.stages[0], producer.forms[-1].names if producer.forms else ()
+    if len(last) != 1 or view.ranges[last[0]] * view.type_of(producer.buffer).dtype.bytes < ROW:
+        return False
+    return all(flat_stride(view, use, last[0]) == 1 for use in stage.uses)
 
 
 def _is_operand(view: KernelView, stage: Stage, buffer: str) -> bool:
