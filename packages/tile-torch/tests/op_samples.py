@@ -21,11 +21,11 @@ from typing import Any
 import torch
 from functorch.compile import aot_function, make_boxed_func
 from tile_runtime.evaluator import Evaluator
-from tile_torch.backend import boxed
+from tile_torch.backend import ATTENTION, boxed
 from tile_torch.decompositions import decompositions
 from tile_torch.executable import Executable
 from torch._functorch.partitioners import min_cut_rematerialization_partition
-from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.attention import sdpa_kernel
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 DTYPES = (
@@ -214,7 +214,7 @@ def _compiled(sample: Sample, found: Outcome, device: str) -> Callable[..., Any]
     )
 
     def call(*tensors: torch.Tensor) -> Any:
-        with sdpa_kernel(SDPBackend.MATH):
+        with sdpa_kernel(ATTENTION):
             return function(*tensors)
 
     return call

@@ -28,6 +28,9 @@ from tile_torch.sharing import share
 
 math_attention = cast("Callable[..., Any]", attention)
 
+ATTENTION = [SDPBackend.FLASH_ATTENTION, SDPBackend.MATH]
+"""As one operator, of which Tile derives a kernel and gradients that keep no matrix of weights; else by its definition."""
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -87,7 +90,7 @@ def tile(
         partition_fn=divided,
     )
     dense(module)
-    with sdpa_kernel(SDPBackend.MATH):  # attention by its definition: Tile derives a kernel of its own
+    with sdpa_kernel(ATTENTION):
         return compiler(module, inputs)
 
 

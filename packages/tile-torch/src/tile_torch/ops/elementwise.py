@@ -82,6 +82,9 @@ def test(call: Call, x: Value) -> Value:
 def comparison(call: Call, x: Value, other: Value) -> Value:
     """Two operands in the dtype to which both are promoted."""
     symbol = COMPARISONS[call.name]
+    truth = number(other) if dtype_of(x) is DType.BOOL and number(x) is None else None
+    if truth in (0, 1) and call.name in ("eq", "ne"):  # masks, as models write them: a truth value, or its opposite
+        return call.elementwise("{0}" if (truth == 1) is (call.name == "eq") else "~{0}", x)
     dtype = call.promoted(x, other)
     if dtype is DType.BOOL:
         dtype = DType.INT8
