@@ -100,7 +100,7 @@ def run(device: Device, target: Target, source: str, inputs: Mapping[str, Array]
 # --- the schedules, everywhere -----------------------------------------------------------------------
 
 
-@pytest.mark.diagonal(2)
+@pytest.mark.diagonal(3)
 @pytest.mark.parametrize("layout", MATMUL)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_the_schedule_on_a_device(device: Device, dtype: DType, layout: str) -> None:
