@@ -52,8 +52,11 @@ class Nest:
         if context.lanes.symbol and self._depends_on_lanes(block, context):
             self._each_lane(block, context)
             return
-        point = Point({}, block.guard, context.lanes, context.axes)
-        self.check(replace(point, env=dict(context.env)), lambda _: self._unguarded(block, context))
+        if not block.guard:
+            self._unguarded(block, context)
+            return
+        point = Point(dict(context.env), block.guard, context.lanes, context.axes)
+        self.check(point, lambda _: self._unguarded(block, context))
 
     def _unguarded(self, block: stripe.Block, context: Context) -> None:
         if is_instruction(block.instr):
@@ -144,7 +147,7 @@ class Nest:
                     masks.append((affine, quasi))
                 case None:
                     conditions.append((affine, quasi))
-        rest = replace(point, pending=tuple(waiting), masks=tuple(masks))
+        rest = Point(point.env, tuple(waiting), point.lanes, point.axes, tuple(masks))
         if not conditions:
             then(rest)
             return

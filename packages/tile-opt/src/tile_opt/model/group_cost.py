@@ -9,10 +9,10 @@ latency, which other groups of the multiprocessor hide, and the traffic of the c
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import ceil, gcd, log2, prod
 
-from tile_ir.frozen import replace
+from tile_ir.frozen import frozen, replace
 from tile_ir.machine import LocalMemory, Machine, Occupancy
 
 from tile_opt.kernel.strides import flat_offset, flat_stride
@@ -87,7 +87,7 @@ def beside(parts: Iterable[float]) -> float:
     return sum(p**BESIDE for p in parts) ** (1 / BESIDE)
 
 
-@dataclass(frozen=True)
+@frozen
 class Tile:
     """A group's tile: items and iterations of each for the shared loops, and how the reduction goes in steps."""
 
@@ -130,7 +130,7 @@ class Tile:
         return self.items.get(loop, 1) * self.each.get(loop, 1)
 
 
-@dataclass(frozen=True)
+@frozen
 class Cost:
     """Seconds of a tile, and what they come from."""
 
@@ -145,7 +145,7 @@ class Cost:
     parts: dict[str, float] = field(default_factory=dict[str, float])
 
 
-@dataclass(frozen=True)
+@frozen
 class Step:
     """One step of a tile's reduction on a multiprocessor; the whole reduction where nothing is staged."""
 
