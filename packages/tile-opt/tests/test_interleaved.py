@@ -17,24 +17,41 @@ from tile_opt.pipeline import schedule
 from tile_opt.translate import to_stripe
 
 PASSES = tuple(map(PassConfig, ("inline", "fuse", "merge", "stream", "schedule_kernels")))
-SMALL = Target("small", HardwareSettings(registers=32, vector_bytes=16, cores=2), nodes=NODES, passes=PASSES)
+SMALL, WIDER = (
+    Target("small", HardwareSettings(registers=32, vector_bytes=n, cores=2), nodes=NODES, passes=PASSES)
+    for n in (16, 32)
+)
 TEXTS = {
     "repeated": "function (A[R, N]) -> (O) {{ O[r, n, i : R, N, {0}] = =(A[r, n]); }}",
     "repeated twice": "function (A[R, N]) -> (O) {{ O[r, j, n, i : R, 2, N, {0}] = =(A[r, n]); }}",
+    "columns": "function (A[R, N, M], B[M]) -> (O) {{ O = A * B; }}",
     "scaled": "function (A[R, N], B[M]) -> (O) {{ P[r, n, i : R, N, {0}] = =(A[r, n]); O = 2 * P; }}",
 }
 
 
 def bound(text: str, rows: int, columns: int, short: int) -> Program:
-    types = {"A": TensorType(DType.FLOAT32, (rows, columns)), "B": TensorType(DType.FLOAT32, (short,))}
+    shape = (rows, columns, short) if text == "columns" else (rows, columns)
+    types = {"A": TensorType(DType.FLOAT32, shape), "B": TensorType(DType.FLOAT32, (short,))}
     syntax = tile_lang.parse(Source(TEXTS[text].format(short), "text.tile"))
     return to_stripe(tile_lang.bind(syntax, {p.name.id: types[p.name.id] for p in syntax.inputs}))
 
 
 @settings(max_examples=15, deadline=None)
-@given(st.sampled_from(sorted(TEXTS)), st.integers(1, 5), st.integers(4, 40), st.integers(2, 9))
-def test_results_stay_the_same(text: str, rows: int, columns: int, short: int) -> None:
-    agree(bound(text, rows, columns, short), SMALL)
+@given(
+    st.sampled_from(sorted(TEXTS)),
+    st.integers(1, 5),
+    st.integers(4, 40),
+    st.integers(2, 9),
+    st.sampled_from([SMALL, WIDER]),
+)
+def test_results_stay_the_same(text: str, rows: int, columns: int, short: int, target: Target) -> None:
+    agree(bound(text, rows, columns, short), target)
+
+
+@pytest.mark.parametrize(("short", "chosen"), [(2, True), (3, True), (4, False)])
+def test_few_columns_are_read_with_gaps(short: int, chosen: bool) -> None:
+    (decision,) = schedule(bound("columns", 5, 33, short), WIDER).decisions.values()
+    assert (decision.plan.reason == "interleaved") is chosen
 
 
 @pytest.mark.parametrize(("columns", "short", "chosen"), [(33, 2, True), (33, 3, True), (3, 2, False), (33, 16, False)])

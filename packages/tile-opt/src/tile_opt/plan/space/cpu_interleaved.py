@@ -13,6 +13,7 @@ from tile_ir.stripe.nodes import Bind
 from tile_opt.kernel.unify import is_indirect
 from tile_opt.kernel.view import Use
 from tile_opt.kernel.work import is_elementwise
+from tile_opt.lowering.memory import SPREAD, WIDE
 from tile_opt.plan.plan import Cover, Edge, Level, Plan
 from tile_opt.plan.space.cpu_facts import Facts
 from tile_opt.plan.space.cpu_groups import cut, group_levels, wanted_groups
@@ -55,8 +56,9 @@ def _loops(facts: Facts) -> tuple[str, str] | None:
 
 
 def _suits(facts: Facts, loop: str, short: str, reads: Sequence[Use], writes: Sequence[Use]) -> bool:
-    """Vectors along a loop are read as they lie, and leave gaps that the short one fills."""
+    """Vectors along a loop are read as they lie, or a few steps apart, and leave gaps that the short one fills."""
     count = facts.extents[short]
     moving = count if any(facts.stride(u, short) for u in reads) else 1
     dense = all(facts.stride(u, loop) == count for u in writes) and facts.extents[loop] >= facts.lanes
-    return dense and facts.is_free(loop) and moving <= SOURCES and all(facts.stride(u, loop) in (0, 1) for u in reads)
+    near = (0, 1, count) if count < SPREAD and facts.lanes >= WIDE else (0, 1)  # four elements are a vector already
+    return dense and facts.is_free(loop) and moving <= SOURCES and all(facts.stride(u, loop) in near for u in reads)

@@ -56,7 +56,7 @@ def across(stage: Stage, bindings: Mapping[str, Binding], around: Around) -> Map
 
 
 def interleaved(stage: Stage, bindings: Mapping[str, Binding], around: Around) -> bool:
-    """Lanes are read as they lie, and an unrolled loop fills the gaps between those that are written."""
+    """An unrolled loop fills the gaps between lanes that are written; they are read as they lie, or with the same gaps."""
     bound = [(i, bindings[i.name].bind) for i in stage.loops if i.name in bindings]
     vector = next((i.name for i, how in bound if how is Bind.VECTOR), None)
     fills = [i for i, how in bound if how is Bind.UNROLL and i.range > 1]
@@ -64,7 +64,9 @@ def interleaved(stage: Stage, bindings: Mapping[str, Binding], around: Around) -
         return False
     (short,) = fills
     strides = [(u, around.stride(u, vector), around.stride(u, short.name)) for u in stage.uses]
-    return all((lane, step) == (short.range, 1) if u.writes else lane in (0, 1) for u, lane, step in strides)
+    return all(
+        (lane, step) == (short.range, 1) if u.writes else lane in (0, 1, short.range) for u, lane, step in strides
+    )
 
 
 def scattered(stage: Stage, loop: str, around: Around) -> int:
