@@ -140,7 +140,10 @@ class Groups:
                 centred = unwidened(shifted)
             case _:
                 return None
-        return centred.args if isinstance(centred, Call) and centred.fn == "sub" else None
+        if not (isinstance(centred, Call) and centred.fn == "sub"):
+            return None
+        inner, pivot = centred.args
+        return inner, pivot
 
     def _pair(self, op: Contraction, domain: FlatDomain, inner: Tree, pivot: Tree) -> Pair | None:
         row = largest(pivot)
@@ -264,8 +267,8 @@ def largest(pivot: Tree) -> Leaf | None:
             return row
         case Call("cond", (Call("cmp_eq", (tested, Literal(value=bound))), Literal(value=other), row)):
             found = unwidened(row)
-            same = isinstance(found, Leaf) and unwidened(tested) == found
-            return found if same and bound == -inf and isfinite(other) else None
+            lowest = bound == -inf and isfinite(other) and unwidened(tested) == found
+            return found if isinstance(found, Leaf) and lowest else None
         case _:
             return None
 
