@@ -12,6 +12,7 @@ import pytest
 from explain_support import GPU
 from lowering_support import execute
 from tensor_support import TENSOR, instructions
+from tile_ir.diagnostics import TilePlanError
 from tile_ir.dtype import DType
 from tile_ir.program.nodes import Program, TensorType
 from tile_ir.stripe.affine import Affine
@@ -167,6 +168,7 @@ IN_GROUPS = {"lanes": (MATRIX, (1, 32, 32, 16), "mma"), "teams": (TEAMS, (1, 64,
 def test_nobody_races_for_what_is_exchanged(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     target, sizes, products = IN_GROUPS[name]
     monkeypatch.setattr(tensor_space, "PIECES", (64, 16))
+    monkeypatch.setattr(tensor_space, "WARPS", (4, 2))
     given = program(*BODIES["scaled"], arrays(*sizes, DType.FLOAT16))
     before = to_stripe(rewrite(given, (ShareCommon(), DropDead(), NormaliseLast(kept=4))), target)
     made = schedule(before, target).program
@@ -276,6 +278,17 @@ def test_few_rows_stay_apart_and_the_choice_says_what_was_expected(monkeypatch: 
     assert choice.chosen is Chosen.APART
     assert choice.together is not None and choice.apart is not None and choice.together > choice.apart
     assert kernels(made.program) > 1
+
+
+def test_given_plans_by_which_teams_would_misread_their_factors_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tensor_space, "PIECES", (64,))
+    monkeypatch.setattr(tensor_space, "WARPS", (4,))
+    given = program(*BODIES["scaled"], arrays(1, 64, 133, 64, DType.FLOAT16))
+    before = to_stripe(rewrite(given, (ShareCommon(), DropDead(), NormaliseLast(kept=4))), TEAMS)
+    for name, decision in schedule(before, TEAMS).decisions.items():
+        plain = replace(decision.plan, stagings=tuple(replace(s, swizzle=None) for s in decision.plan.stagings))
+        with pytest.raises(TilePlanError, match="whole panels"):
+            schedule(before, TEAMS, plans={name: plain})
 
 
 def test_the_plan_reads_back_and_a_given_one_is_built() -> None:

@@ -340,11 +340,16 @@ class RowFragments(RowParts):
         return first, second, third
 
     @property
-    def lies_in_panels(self) -> bool:
-        """What teams copy lies in local memory as they read it, and goes there in whole chunks."""
-        width = self.instruction.a.dtype.bytes
+    def suits_teams(self) -> bool:
+        """Teams have whole tiles of rows, and what is copied lies in local memory as they read it, and goes there in whole chunks."""
+        (m, _, _), width, team = self.instruction.shape, self.instruction.a.dtype.bytes, self.instruction.team
+        if team == 1:
+            return True
+        swizzle = panel_swizzle(self.instruction)
+        whole = self.scores.warp[self.row] == m and self.rows % (team * m) == 0
+        turned = all(s.swizzle == swizzle and not s.pad for s in self.plan.stagings)
         panels = all(c.panels(PANEL_BYTES // width) and c.plan.lanes * width == CHUNK_BYTES for c in self._copies)
-        return panels or not self._team
+        return whole and turned and panels
 
     @property
     def _step(self) -> str:
@@ -359,6 +364,10 @@ class RowFragments(RowParts):
         yield from (Wait(), Sync())
 
     def begun(self) -> Iterator[Node]:
+        if not self.suits_teams:
+            raise ValueError(
+                f"{self.instruction.name!r} takes whole panels of local memory, and a sub-group rows of one product"
+            )
         yield from (self._copied(copy, Affine()) for copy in self._copies[:2])
 
     def scored(self, piece: Piece) -> Iterator[Node]:

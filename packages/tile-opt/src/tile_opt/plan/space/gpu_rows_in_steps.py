@@ -80,8 +80,8 @@ def _plans(kinds: RowsInSteps, target: Target) -> Iterator[Plan]:
 
 
 def _fits(parts: RowParts, target: Target) -> bool:
-    lies = not isinstance(parts, RowFragments) or parts.lies_in_panels
-    return lies and local_bytes(parts) <= _room(target)
+    suits = not isinstance(parts, RowFragments) or parts.suits_teams
+    return suits and local_bytes(parts) <= _room(target)
 
 
 def parts_of(kinds: RowsInSteps, plan: Plan, target: Target) -> RowParts:
