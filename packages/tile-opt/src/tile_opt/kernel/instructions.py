@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import permutations, product
 from math import prod
@@ -46,9 +46,28 @@ def matches(view: KernelView, instruction: MatrixInstruction) -> list[Match]:
     if len(looping) != 1 or not _is_meant(view, looping[0], instruction):
         return []
     (main,) = looping
-    pairs = (pair for pair in permutations(_factors(main)) if _is_in_order(main, instruction, *pair))
-    found = [m for pair in pairs for m in _assigned(view, main, instruction, *pair)]
-    return sorted(found, key=lambda m: _volume(view, m))
+    pairs = [pair for pair in permutations(_factors(main)) if _is_in_order(main, instruction, *pair)]
+    assigned = (
+        [m for p in pairs for m in _assigned(view, main, instruction, least, *p)] for least in _least(instruction)
+    )
+    return sorted(next(filter(None, assigned), list[Match]()), key=lambda m: _volume(view, m))
+
+
+def _least(instruction: MatrixInstruction) -> Iterator[dict[str, int]]:
+    """Iterations that the loops of each role have at least; then those that do where no loops have so many.
+
+    For a sub-group no side is shorter than the instruction's, or half its depth. Of a team's rows and columns, which are
+    many, more than half are there, else half of the columns and more than a quarter of the rows. One lane takes what was
+    filled up for it.
+    """
+    sides = instruction.sides
+    if instruction.lanes == 1:
+        yield dict.fromkeys(sides, 1)
+    elif instruction.team == 1:
+        yield {**sides, "k": sides["k"] // 2}
+    else:
+        yield {role: size // 2 + (role != "k") for role, size in sides.items()}
+        yield {"m": sides["m"] // 4 + 1, "n": sides["n"] // 2, "k": sides["k"] // 4}
 
 
 def match_of(view: KernelView, instruction: MatrixInstruction, loops: dict[str, str]) -> Match | None:
@@ -99,12 +118,10 @@ def _is_in_order(main: Stage, instruction: MatrixInstruction, left: Use, right: 
     return [sources.get(a) for a in product.args[:2]] == [left.name, right.name]
 
 
-def _assigned(view: KernelView, main: Stage, instruction: MatrixInstruction, left: Use, right: Use) -> Iterator[Match]:
-    """The loops that the roles may have with these factors.
-
-    For a sub-group no side is shorter than the instruction's, or half its depth; one lane takes what was filled up for it.
-    Columns of a team may be fewer, of which it then has more than half.
-    """
+def _assigned(
+    view: KernelView, main: Stage, instruction: MatrixInstruction, least: Mapping[str, int], left: Use, right: Use
+) -> Iterator[Match]:
+    """The loops that the roles may have with these factors."""
     bounds = _bounds(view, main, (left, right))
     if bounds is None:
         return
@@ -115,10 +132,7 @@ def _assigned(view: KernelView, main: Stage, instruction: MatrixInstruction, lef
     depth = [n for n in own if n in mine and n in others]
     for chosen in product(rows, columns, depth):
         loops: dict[str, str] = dict(zip(ROLES, chosen, strict=True))
-        shorter = {role: size // (2 if role == "k" else 1) for role, size in instruction.sides.items()}
-        if instruction.team > 1:
-            shorter["n"] = shorter["n"] // 2 + 1
-        long = instruction.lanes == 1 or all(view.ranges[loops[role]] >= size for role, size in shorter.items())
+        long = all(view.ranges[loops[role]] >= size for role, size in least.items())
         if long and all(is_box(u, set(chosen)) for u in (left, right)):
             yield Match(instruction, main, tuple(loops.items()), left.name, right.name, bounds)
 

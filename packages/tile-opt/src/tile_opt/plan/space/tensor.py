@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tile_ir.matrix import LANES, MATRIX_INSTRUCTIONS
+from tile_ir.powers import power_of_two
 from tile_ir.target import Target
 
 from tile_opt.kernel.instructions import Match, matches
@@ -16,9 +17,12 @@ from tile_opt.plan.space.tensor_shares import Shared, shared
 from tile_opt.plan.space.tensor_tile import Tile, tiles_of
 from tile_opt.plan.tensor_tiles import takes_copies
 
+LIKELY = 1.3
+"""Times the best prediction up to which a tile may be the best one after all."""
+
 
 def plans(view: KernelView, target: Target, *, faster: bool = False) -> Iterator[Plan]:
-    """Plans by teams of sub-groups; by single ones or by teams on copies, too, where factors go through registers; best first.
+    """Plans by teams of sub-groups; by single ones or by teams on copies, too, if a good one takes factors through registers.
 
     None where precision is not to be reduced. With `faster` only those that are predicted to take less than the best plan
     of `gpu_tiles`.
@@ -26,7 +30,8 @@ def plans(view: KernelView, target: Target, *, faster: bool = False) -> Iterator
     if not target.options.reduced_precision or target.machine.subgroup != LANES:
         return
     teams = list(_tiles(view, target, team=True))
-    direct = teams and not any(t.through for t in teams)
+    near = LIKELY * min((tile.seconds for tile in teams), default=0.0)
+    direct = teams and not any(tile.through for tile in teams if tile.seconds <= near)
     others = () if direct else (*_tiles(view, target, team=False), *_copied(view, target))
     found = [*teams, *others]
     exact = forecast(view, target) if faster and found else None
@@ -36,7 +41,14 @@ def plans(view: KernelView, target: Target, *, faster: bool = False) -> Iterator
 
 def _matches(view: KernelView, target: Target, *, team: bool) -> Iterator[Match]:
     named = [MATRIX_INSTRUCTIONS[name] for name in target.matrix]
-    return (m for i in named if (i.team > 1) is team for m in matches(view, i))
+    return (m for i in named if (i.team > 1) is team for m in matches(view, i) if _suits(view, m))
+
+
+def _suits(view: KernelView, match: Match) -> bool:
+    """Columns of no power of two leave fewer behind the end than twice the next lower one, or as many as half of it, do."""
+    columns, extent = match.instruction.sides["n"], view.ranges[dict(match.loops)["n"]]
+    near = power_of_two(columns)
+    return columns == near or -extent % columns < min(-extent % near, -extent % (near // 2))
 
 
 def _tiles(view: KernelView, target: Target, *, team: bool) -> Iterator[Tile | Shared]:

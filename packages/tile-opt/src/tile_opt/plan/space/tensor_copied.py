@@ -88,7 +88,7 @@ def _in_pieces(view: KernelView, match: Match, form: Affine, unit: int) -> bool:
     Columns do where those of an instruction make whole panels; rows are those of a team at least, and do.
     """
     sides, line = dict(match.loops), PANEL_BYTES // match.instruction.a.dtype.bytes
-    columns = match.instruction.sides["n"] % line == 0
+    columns = match.instruction.sides["n"] in (line << n for n in range(8))
     lengths = {"m": True, "n": columns, "k": view.ranges[sides["k"]] % unit == 0}
     whole = {n for role, n in sides.items() if lengths[role]}
     return form.const % unit == 0 and all(c % unit == 0 or (c == 1 and n in whole) for n, c in form.terms)
