@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 
 import numpy as np
 import pytest
@@ -30,6 +31,10 @@ TEAMS = replace(
     matrix=tuple(MATRIX_INSTRUCTIONS),
     machine=replace(MULTIPROCESSOR, local=replace(MULTIPROCESSOR.local or LocalMemory(), bytes=64 << 10)),
 )
+
+LARGE = replace(TEAMS.machine, local=replace(TEAMS.machine.local or LocalMemory(), bytes=228 << 10))
+BUSY_TEAMS = replace(TEAMS, machine=LARGE).resolved(cores=132)
+"""Many cores, each with local memory for several steps of large tiles."""
 
 
 def plan_for(sample: Sample) -> Plan:
@@ -97,7 +102,7 @@ def test_factors_lie_in_swizzled_panels_and_the_last_step_waits_for_its_products
         ("swizzle bits=3 base=3 shift=6", "swizzle bits=2 base=3 shift=6", "with swizzle"),
         ("serial k:64", "serial k:32", "whole panels of 64"),
         ("serial k:64", "serial k:128", "at most 64 deep"),
-        ("subgroup i:16", "subgroup i:32", "of them are a team"),
+        ("subgroup j:16", "subgroup j:32", "of them are a team"),
     ],
 )
 def test_plans_that_no_team_can_share_are_refused(old: str, new: str, says: str) -> None:
@@ -162,3 +167,31 @@ def _unswizzled(flat: np.ndarray) -> np.ndarray:  # pyright: ignore[reportMissin
     """Rows of 64 elements of 16 bits, eight of which stay together."""
     at = np.arange(flat.size)
     return flat[at ^ (at // 64 % 8 * 8)].reshape(-1, 64)
+
+
+@pytest.mark.parametrize(("columns", "taken"), [(96, 96), (94, 96), (128, 128), (384, 256)])
+def test_instructions_of_other_widths_leave_fewer_columns_empty(columns: int, taken: int) -> None:
+    """Where those of a power of two would leave more of them: 384 are three times 128 as well."""
+    view, widths = view_of(matmul("nt", BF16, 4096, columns, 512), BUSY_TEAMS), set[int]()
+    for plan in TensorTile().candidates(view, BUSY_TEAMS):
+        assert plan.instruction is not None
+        widths.add(MATRIX_INSTRUCTIONS[plan.instruction.name].sides["n"])
+    assert taken in widths and (96 in widths) is (taken == 96)
+
+
+def test_rows_of_images_leave_few_behind_their_ends() -> None:
+    """88 rows and columns: 16 or 32 of one, and the others of a group's along the other."""
+    source = """function (D[N, X, Y, C], K[O, C, I, J]) -> (R) {
+        R[n, x, y, o : N, X, Y, O] = +(D[n, x + i - 1, y + j - 1, c] * K[o, c, i, j]); }"""
+    sample = Sample(bound(source, BF16, D=(8, 88, 88, 64), K=(128, 64, 3, 3)), lambda x: (x["D"], x["K"]))
+    view = view_of(sample, BUSY_TEAMS)
+    plan = next(TensorTile().candidates(view, BUSY_TEAMS))
+    tile = {n: plan.tile(n, 0, view.ranges[n]) for n in view.ranges}
+    places = prod(-(-view.ranges[n] // tile[n]) * tile[n] for n in ("n", "x", "y"))
+    assert places <= 1.1 * 8 * 88 * 88
+
+
+def test_a_core_has_two_groups_where_each_has_a_step_less_under_way() -> None:
+    view = view_of(matmul("nt", BF16, 4096, 4096, 4096), BUSY_TEAMS)
+    found = [p for p in TensorTile().candidates(view, BUSY_TEAMS) if p.tile("i", 0, 0) == p.tile("j", 0, 0) == 128]
+    assert {s.versions for p in found for s in p.stagings} == {3, 4}

@@ -59,13 +59,22 @@ class Shared:
 def shared(view: KernelView, found: Sequence[Tile]) -> Iterator[Shared]:
     """Ways to give all cores work where the tile that is best alone, and the best of the largest, have too few groups.
 
-    Of a large tile that has few groups alone, its share of the instruction's rate while they run says which is best.
+    Of a large tile that has few groups alone, its share of the instruction's rate while they run says which is best. The
+    smallest is one, too, where no loop has steps enough for all cores.
     """
     alone = min(found, key=lambda t: t.seconds)
     largest = max(found, key=lambda t: (prod(t.group.values()), t.share / t.groups))
-    yield from _spread(view, alone)
-    if largest is not alone:
-        yield from _spread(view, largest)
+    smallest = max(found, key=lambda t: (t.groups, t.share))
+    chosen = [alone, largest, *(() if any(map(_is_enough, (alone, largest))) else (smallest,))]
+    for tile in {id(t): t for t in chosen}.values():
+        yield from _spread(view, tile)
+
+
+def _is_enough(tile: Tile) -> bool:
+    """Some loop has steps for groups on all cores."""
+    depth, cores = tile.loops["k"], tile.target.settings.cores
+    steps = (-(-i.range // (tile.deep if i.name == depth else 1)) for i in tile.match.main.loops)
+    return tile.groups * max(steps) >= cores
 
 
 def _spread(view: KernelView, best: Tile) -> Iterator[Shared]:

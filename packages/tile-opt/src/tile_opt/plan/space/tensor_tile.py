@@ -17,15 +17,15 @@ from tile_ir.stripe.nodes import Bind, Scope
 from tile_ir.target import Target
 
 from tile_opt.kernel.instructions import Match, is_box
-from tile_opt.kernel.strides import flat_stride
 from tile_opt.kernel.view import KernelView, Use
-from tile_opt.model.contraction import SECTOR, Contraction, contraction
+from tile_opt.model.contraction import contraction
 from tile_opt.model.group_cost import GroupCost, beside
 from tile_opt.model.group_cost import Tile as Traffic
 from tile_opt.model.multiprocessor import OWN_REGISTERS
 from tile_opt.plan.banks import BANK_BYTES, COPY_BYTES, bank_conflicts, padding
 from tile_opt.plan.local import team_local_bytes
 from tile_opt.plan.plan import Across, Cover, Edge, Instruction, Level, Plan, Reduction, Staging
+from tile_opt.plan.space.tensor_stores import store_seconds
 from tile_opt.plan.steps.group_copy import GroupCopy, local_type, order_of
 from tile_opt.plan.tensor_checks import problems
 from tile_opt.plan.tensor_tiles import TensorTile, panel_swizzle, takes_copies
@@ -40,12 +40,12 @@ PUT = 0.3
 """Share of the time of putting factors into local memory that is not beside products."""
 FETCHED, KEPT = 12, 6
 """Instructions of an access and of an element on their way through registers: addresses, limits, places in panels (an H200)."""
-PARTIAL = 2
-"""Sectors' worth of time that a store of one element takes (an H200: 4.2 MB of float32, one at a time, 15 µs)."""
 AHEAD = 0.5
 """Share of the time that loads take from the last cache which copies ahead take, 16 bytes at once and past the first one."""
 TEAM_WAITS = 150
 """Cycles of a step, about, in which a group alone on its core multiplies nothing: it waits, meets and starts anew."""
+STEP_DEPTH = 24
+"""The same in iterations of a sum, about, where a core has several groups."""
 WARPS = (2, 2)
 """Sub-groups along rows and columns of a group's tile."""
 TILES = ((4, 8), (4, 4), (2, 4), (1, 2))
@@ -87,15 +87,15 @@ def _team_tiles(view: KernelView, match: Match, target: Target, through: bool) -
             fits = tile.fits and tile.versions >= 2 and prod(warps) * LANES <= target.settings.threads
             if fits and not next(problems(view, match, tile.plan()), None):
                 yield tile
+                yield from tile.with_more_beside()
 
 
 def _depths(view: KernelView, match: Match) -> Iterator[int]:
-    """Iterations of a team's steps: of a whole panel, and the most of those with the least of them behind the end."""
+    """Iterations of a team's steps: of a whole panel, and those that take least with what every step waits."""
     extent, line = view.ranges[dict(match.loops)["k"]], PANEL_BYTES // match.instruction.a.dtype.bytes
     yield line
-    fitting = min(
-        range(match.instruction.sides["k"], line + 1, match.instruction.sides["k"]), key=lambda n: (-extent % n, -n)
-    )
+    side = match.instruction.sides["k"]
+    fitting = min(range(side, line + 1, side), key=lambda n: (-(-extent // n) * (n + STEP_DEPTH), -n))
     if fitting < line:
         yield fitting
 
@@ -129,6 +129,8 @@ class Tile:
     """Sub-groups along rows and columns."""
     through: bool = False
     """Factors go through registers into local memory, which round and turn them."""
+    most: int = TEAM_VERSIONS
+    """Steps under way, at most: with fewer a core may have more groups."""
 
     @property
     def instruction(self) -> MatrixInstruction:
@@ -145,17 +147,29 @@ class Tile:
         loop, side = self.loops["m"], self.instruction.sides["m"]
         if self.beside is None:
             return {loop: (units, sub_groups)}
-        along = min(units, power_of_two(-(-self.view.ranges[loop] // side)))
+        along = max(
+            self._shares, key=lambda n: (self._covered(loop, n * side) * self._covered(self.beside, units // n), n)
+        )
         shared = min(sub_groups, units // along)
         return {self.beside: (units // along, shared), loop: (along, sub_groups // shared)}
 
     @property
+    def _shares(self) -> list[int]:
+        """Instructions along the rows' own loop, where a second one has the others."""
+        units, side = self.warps[0] * self.tall, self.instruction.sides["m"]
+        most = power_of_two(-(-self.view.ranges[self.loops["m"]] // side))
+        others = power_of_two(self.view.ranges[self.beside]) if self.beside else 1
+        return [n for n in (1 << bit for bit in range(units.bit_length() - 1)) if n <= most and units // n <= others]
+
+    def _covered(self, loop: str | None, size: int) -> float:
+        """The share of groups of so many iterations of a loop that is not behind its end."""
+        extent = self.view.ranges[loop] if loop else 1
+        return extent / (-(-extent // size) * size)
+
+    @property
     def fits(self) -> bool:
-        """Rows follow a second loop where, and only where, the first one has not enough for all of them."""
-        if self.beside is None:
-            return True
-        count, _ = self._rows[self.beside]
-        return 1 < count <= power_of_two(self.view.ranges[self.beside])
+        """Rows follow a second loop where that has some of them."""
+        return self.beside is None or bool(self._shares)
 
     def _iterations(self, shared: bool) -> dict[str, int]:
         side, n = self.instruction.sides, self.loops["n"]
@@ -183,7 +197,7 @@ class Tile:
         sizes = (max(n * (self.deep + unit), self.deep * (n + 2 * unit)) for n in self._area)
         steps = -(-self.view.ranges[self.loops["k"]] // self.deep) * self._rounds
         if self.instruction.team > 1:
-            most = THROUGH_VERSIONS if self.through else TEAM_VERSIONS
+            most = THROUGH_VERSIONS if self.through else self.most
             return min(most, self.local // (width * self.deep * sum(self._area)), steps + 1)
         return min(MOST_VERSIONS, self.local // (width * sum(sizes)), steps + 1)
 
@@ -205,6 +219,13 @@ class Tile:
             return team_local_bytes(self.target) or self.target.settings.max_mem
         return self.target.settings.static_local_bytes or self.target.settings.max_mem
 
+    def with_more_beside(self) -> Iterator[Tile]:
+        """The tile with a step less under way, where a core may then have another one of its many groups."""
+        fewer = replace(self, most=self.versions - 1)
+        many = self.groups > max(1, self.target.settings.cores) * self.resident
+        if many and fewer.versions > 2 and fewer.resident > self.resident:
+            yield fewer
+
     # --- what it is worth -------------------------------------------------------------------------------
 
     @cached_property
@@ -221,24 +242,10 @@ class Tile:
         tile = Traffic(own | self.group, {}, "", 1, depth, self.deep)
         traffic = GroupCost(work, machine, self.local).traffic(tile)
         cache = traffic["cache"] * (AHEAD if self.instruction.team > 1 else 1)
-        stored = max(traffic["results"], self._stored(work))
+        stored = store_seconds(work, self.loops["m"], self.loops["n"], machine) / (2 if self.resident > 1 else 1)
+        stored = max(traffic["results"], stored)
         seconds = beside((matrix, cache, traffic["memory"])) + stored + machine.launch.kernel
         return seconds * (THROUGH if self.through else 1.0)
-
-    def _stored(self, work: Contraction) -> float:
-        """Seconds of the sectors that stores touch: of eight lanes along rows, of four along columns, or of each element.
-
-        Lanes have pairs along columns, which are stored at once where none is cut by the end of a row.
-        """
-        near = work.contiguous
-        lanes = {self.loops["m"]: LINES, self.loops["n"]: LINES if self._pairs(work) else LINES // 2}
-        sectors = prod(work.shared.values()) * (1 / lanes[near] if near in lanes else PARTIAL)
-        return sectors * SECTOR / (self.target.machine.memory.all_cores.write * 1e9)
-
-    def _pairs(self, work: Contraction) -> bool:
-        """Neighbours along columns begin at even places in all results."""
-        steps = (flat_stride(self.view, use, n) for use in work.results for n in work.shared)
-        return all(step == 1 or step % 2 == 0 for step in steps)
 
     @property
     def _per_cycle(self) -> float:
