@@ -3,6 +3,7 @@
     python integration/bench/gpu.py                          a sample of every class, and the fixed rows
     python integration/bench/gpu.py --classes memory --per-class 20 --budget 200
     python integration/bench/gpu.py --case NAME              one case again, by its name in the table
+    python integration/bench/gpu.py --classes attention --case NAME    as its class allows it: here with matrix units
     python integration/bench/gpu.py --only "matmul 4096"     fixed rows alone
     python integration/bench/gpu.py --continuity matmul      no cliffs from size to size and layout to layout
 

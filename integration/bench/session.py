@@ -102,13 +102,17 @@ def _installed(peers: list[str]) -> list[str]:
 def _cases(
     classes: Mapping[str, Class], peers: list[str], options: argparse.Namespace
 ) -> Iterator[tuple[str, Class, Case]]:
-    """Classes take turns: one after another would leave the last ones out when the budget ends."""
-    if options.case:
-        chosen = Class(0.0, None, (), next(iter(classes.values())).limits, peers)
-        yield from (("chosen", chosen, named(text)) for text in options.case)
-        return
+    """Classes take turns: one after another would leave the last ones out when the budget ends.
+
+    Cases that are given by name are measured as those of the first chosen class.
+    """
     wanted = (options.classes or "").split(",")
     chosen = {name: c for name, c in classes.items() if any(w in name for w in wanted)}
+    if options.case:
+        plain = Class(0.0, None, (), next(iter(classes.values())).limits)
+        class_ = replace(next(iter(chosen.values())) if options.classes else plain, peers=peers)
+        yield from (("chosen", class_, named(text)) for text in options.case)
+        return
     samples = {name: c.sample(name, options.seed, options.per_class) for name, c in chosen.items()}
     for turn in range(options.per_class):
         for name, class_ in chosen.items():
