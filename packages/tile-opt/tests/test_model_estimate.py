@@ -262,6 +262,14 @@ def test_the_larger_of_a_value_and_a_constant_takes_one_instruction() -> None:
     assert constant < 0.6 * values
 
 
+def test_a_maximum_waits_as_long_as_the_machine_says() -> None:
+    target = TARGETS["zen4"]
+    slow = replace(target.machine, ports=replace(target.machine.ports, minmax_latency=12))
+    (block,) = kernels("function (X[N]) -> (R) { R[] = >(X[i]); }", replace(target, passes=()), X=(4096,))
+    found = [estimate(block, replace(target, machine=m)).seconds for m in (target.machine, slow)]
+    assert found[1] - found[0] == pytest.approx(4096 * (12 - 4.5) / (slow.clock_ghz * 1e9), rel=0.1)
+
+
 def test_another_candidate_is_chosen_where_it_is_clearly_faster() -> None:
     target = TARGETS["zen4"]
     slow, fast = (kernel(MATMUL, t, A=(200, 200), B=(200, 200)) for t in (replace(target, passes=()), target))

@@ -75,6 +75,8 @@ class Ports:
     """Instructions of all kinds, scalar ones (addresses, loop control) included."""
     fma_latency: float = 4
     add_latency: float = 4
+    minmax_latency: float = 0
+    """Cycles until the larger or smaller of two floats is there; 0 = half of `Functions.minmax` instructions beside one addition's."""
     exposed: float = 0.26
     """What the shorter of two equal demands, such as arithmetic and a cache's traffic, adds although they overlap."""
     window: int = 320

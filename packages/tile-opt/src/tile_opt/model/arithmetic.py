@@ -379,14 +379,19 @@ class _Counter:
         if not access.buffer.in_registers:
             self._move("load", access, target)
             self._move("store", access, target)
-        ports = self.machine.ports
-        latency = ports.fma_latency if multiply else ports.add_latency * (1 + each) / 2
+        latency = self.machine.ports.fma_latency if multiply else self._merged_after(access, each)
         self._chain(access, latency * times / self._instances(target), latency * 2 * across)
 
     def _merging(self, access: Access) -> float:
         """Instructions that merge two values; a maximum takes several where NaN must pass through."""
         extreme = access.agg in (Aggregation.MAX, Aggregation.MIN) and access.dtype.is_float
         return self.machine.functions.minmax if extreme else 1.0
+
+    def _merged_after(self, access: Access, each: float) -> float:
+        """Cycles until two values are merged that are not multiplied."""
+        ports = self.machine.ports
+        extreme = each > 1 and access.agg in (Aggregation.MAX, Aggregation.MIN)
+        return ports.minmax_latency if extreme and ports.minmax_latency else ports.add_latency * (1 + each) / 2
 
     def _chain(self, access: Access, updates: float, across: float) -> None:
         """Cycles of the updates that a cell gets in one pass; the next pass goes on with it, or has cells of its own."""
