@@ -42,12 +42,17 @@ VALUES = "O[h, s, d : H, S, D] = +({y}[h, s, t] * V[h, t, d]);"
 PLAIN = f"{SCORES} X = P * 0.3; {SOFTMAX.format(x='X')} Y = E / Z; {VALUES.format(y='Y')}"
 EMPTY = SOFTMAX.format(x="X").replace("X - M", "X - (M == -inf ? 0 : M)") + " Y = E / (Z == 0 ? 1 : Z);"
 CAUSAL = "X = index(P, 2) <= index(P, 1) ? P : -1e30;"
+COPIED = f"""{SCORES} M[h, s : H, S] = >(P[h, s, t]); M1 = max(-inf, M); M2[h, s, z : H, S, 1] = =(M1[h, s]), z < 1;
+    MB[h, s, t : H, S, T] = =(M2[h, s, 0]); E = exp(P - MB); Z[h, s : H, S] = +(E[h, s, t]);
+    ZB[h, s, t : H, S, T] = =(Z[h, s]); Y = E / ZB; {VALUES.format(y="Y")}"""
+"""As a front end writes it that has no broadcasting."""
 BODIES = {
     "scaled": (PLAIN, "O"),
     "normalised last": (f"{SCORES} {SOFTMAX.format(x='P')} {VALUES.format(y='E').replace('O[', 'W[')} O = W / Z;", "O"),
     "biased": (f"{SCORES} X = P + B; {SOFTMAX.format(x='X')} Y = E / Z; {VALUES.format(y='Y')}", "O"),
     "capped": (f"{SCORES} X = tanh(P) * 3.0; {SOFTMAX.format(x='X')} Y = E / Z * 0.5; {VALUES.format(y='Y')}", "O"),
     "causal": (f"{SCORES} {CAUSAL} {SOFTMAX.format(x='X')} Y = E / Z; {VALUES.format(y='Y')}", "O"),
+    "with copies between": (COPIED, "O"),
     "rows of which nothing may be left": (f"{SCORES} X = B > 0.9 ? P : -inf; {EMPTY} {VALUES.format(y='Y')}", "O"),
     "with its statistics": (PLAIN, "O, M, Z"),
     "with the logarithm of its sums": (PLAIN + " L = M + log(Z);", "O, L"),

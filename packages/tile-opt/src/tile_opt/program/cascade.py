@@ -93,7 +93,7 @@ class Groups:
     def __init__(self, program: Program, kept: int, *, rounded: bool = False) -> None:
         """With `rounded` a quotient that is rounded to a shorter float may be that of a rounded dividend."""
         self.program, self.kept, self.rounded = program, kept, rounded
-        self.pairs = Pairs(program)
+        self.pairs = Pairs(program, copies=True)
         self.products = {op.name for op in program.ops if isinstance(op, Contraction) and len(op.loads) > 1}
 
     def chunks(self) -> list[_Chunks]:

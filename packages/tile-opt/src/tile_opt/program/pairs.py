@@ -15,11 +15,12 @@ from tile_opt.program.trees import Leaf, Tree, Trees, matched, unwidened
 class Pairs:
     """What a program's contractions aggregate, as expressions."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, *, copies: bool = False) -> None:
+        """With `copies` what is aggregated is read where it was copied from."""
         self.sets = Sets()
         self.types = program.types()
         self.taken = set(self.types)
-        self.trees = Trees(program.ops, self.types)
+        self.trees = Trees(program.ops, self.types, copies=copies)
         self.contractions = {op.name: op for op in program.ops if isinstance(op, Contraction)}
 
     def plain(self, op: Contraction) -> FlatDomain | None:

@@ -1,13 +1,15 @@
-"""What a value is, as an expression of other values' elements: elementwise operations unfolded down to what they load."""
+"""What a value is, as an expression of other values' elements: elementwise operations, and copies, unfolded down to what they load."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 
 from tile_ir.dtype import DType
-from tile_ir.ops import OPS
+from tile_ir.ops import OPS, Aggregation
 from tile_ir.program.nodes import (
+    Constraint,
     Contraction,
     Elementwise,
     Literal,
@@ -52,8 +54,15 @@ Tree = Leaf | Call | Literal
 class Trees:
     """The expressions of one program's values."""
 
-    def __init__(self, ops: Iterable[Op], types: Mapping[str, TensorType]) -> None:
-        self.made = {op.name: op for op in ops if isinstance(op, Elementwise)}
+    def __init__(self, ops: Iterable[Op], types: Mapping[str, TensorType], *, copies: bool = False) -> None:
+        """With `copies` an element of a copy is one of what is copied."""
+        self.made: dict[str, Elementwise] = {}
+        self.copies: dict[str, Contraction] = {}
+        for op in ops:
+            if isinstance(op, Elementwise):
+                self.made[op.name] = op
+            elif copies and isinstance(op, Contraction) and _is_copy(op, types):
+                self.copies[op.name] = op
         self.types = types
         self.known: dict[tuple[str, tuple[Affine, ...]], Tree] = {}
 
@@ -78,19 +87,60 @@ class Trees:
         return scalars[op.result] if isinstance(op.result, str) else op.result
 
     def _unfolded(self, tensor: str, forms: tuple[Affine, ...]) -> Tree:
+        if tensor in self.copies:
+            return self._copied(self.copies[tensor], forms)
         type, op = self.types[tensor], self.made.get(tensor)
         leaf = Leaf(tensor, forms, type.dtype)
         if op is None or op.fn not in OPS or op.params:
             return leaf
         args = (a if isinstance(a, Literal) else self.element(a, self._stretched(a, forms)) for a in op.args)
-        found = call(op.fn, args, type.dtype)
-        return found if found.size <= LARGEST else leaf
+        found = plain(call(op.fn, args, type.dtype))
+        return found if not isinstance(found, Call) or found.size <= LARGEST else leaf
+
+    def _copied(self, op: Contraction, forms: tuple[Affine, ...]) -> Tree:
+        """What a copy's element is an element of."""
+        (load,) = op.loads
+        at = {name: form for f, form in zip(op.output, forms, strict=True) if (name := f.index) is not None}
+        read = (Affine.of([(n, int(c)) for n, c in f.terms], int(f.const)).substitute(at) for f in load.formulas)
+        return self.element(str(load.tensor), tuple(read))
 
     def _stretched(self, operand: str, forms: tuple[Affine, ...]) -> tuple[Affine, ...]:
         """Subscripts of an operand, by NumPy's rule of broadcasting."""
         shape = self.types[operand].shape
         mine = forms[len(forms) - len(shape) :]
         return tuple(Affine() if size == 1 else f for f, size in zip(mine, shape, strict=True))
+
+
+def _is_copy(op: Contraction, types: Mapping[str, TensorType]) -> bool:
+    """Every cell of it is an element of its one operand: dimensions in another order, more of them, or repeated ones."""
+    if op.agg is not Aggregation.ASSIGN or len(op.loads) != 1 or op.body or op.default is not None:
+        return False
+    (load,) = op.loads
+    if op.result != load.dst or not isinstance(load.tensor, str) or types[load.tensor].dtype is not op.type.dtype:
+        return False
+    cells = list(zip(op.output, op.type.shape, strict=True))
+    sizes = {name: size for form, size in cells if (name := form.index) is not None}
+    whole = all(form.index is not None or (size == 1 and form == Poly()) for form, size in cells)
+    own = len(sizes) == sum(form.index is not None for form, _ in cells) and sizes.keys() >= {*op.indexes}
+    read = all(c.denominator == 1 for form in load.formulas for _, c in form.terms)
+    return whole and own and read and all(_always(c, sizes) for c in op.constraints)
+
+
+def _always(constraint: Constraint, sizes: Mapping[str, int]) -> bool:
+    """It holds for all values of an index below its size, or of none."""
+    form = constraint.formula
+    if not form.terms:
+        return 0 <= form.const < constraint.size
+    return form.index in sizes and sizes[form.index] <= constraint.size
+
+
+def plain(tree: Call) -> Tree:
+    """The expression without a comparison that it always wins: nothing is less than -inf."""
+    match tree:
+        case Call("max", (Literal(value=bound), other) | (other, Literal(value=bound))) if bound == -inf:
+            return other
+        case _:
+            return tree
 
 
 def call(fn: str, args: Iterable[Tree], dtype: DType) -> Call:
