@@ -131,7 +131,8 @@ def _always(constraint: Constraint, sizes: Mapping[str, int]) -> bool:
     form = constraint.formula
     if not form.terms:
         return 0 <= form.const < constraint.size
-    return form.index in sizes and sizes[form.index] <= constraint.size
+    name = form.index
+    return name is not None and name in sizes and sizes[name] <= constraint.size
 
 
 def plain(tree: Call) -> Tree:
