@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tile_ir.emit.walker import walk_statements
 from tile_ir.semtree.interpret import launch
@@ -54,6 +54,14 @@ LANE = st.tuples(st.integers(0, REGISTERS - 1), st.integers(0, LANES - 1))
 @given(st.permutations(range(12)), st.lists(LANE, min_size=12, max_size=12), st.sets(st.integers(0, 11)))
 def test_any_order_and_any_gaps(order: list[int], lanes: list[tuple[int, int]], gaps: set[int]) -> None:
     checked([one(n, *lanes[n]) for n in order if n not in gaps])
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 8), LANE, st.booleans()), min_size=4, max_size=16))
+@example([*((n, (0, n % LANES), False) for n in range(1, 5)), (0, (1, 0), True)])
+def test_cells_that_are_written_twice_keep_the_last_value(written: list[tuple[int, tuple[int, int], bool]]) -> None:
+    pairs = {True: "B[{0}i64] = splat(extract(x{1}, {2}), 2);", False: "B[{0}i64] = extract(x{1}, {2});"}
+    checked([pairs[pair].format(offset, *lane) for offset, lane, pair in written])
 
 
 def test_two_registers_in_turn_are_whole_vectors() -> None:

@@ -46,7 +46,8 @@ def join_stores(function: Function, register: int) -> Function:
     shared = frozenset(name for pair in pairs for name in pair)
 
     def joined(block: Block) -> Block:
-        return _Straight(register, shared).block(block)
+        several = sum(isinstance(s, Store) and _is_narrow(s, register) for s in block.body) > 1
+        return _Straight(register, shared).block(block) if several else block
 
     def statement(old: Statement) -> Sequence[Statement]:
         match old:
@@ -97,6 +98,8 @@ class _Straight:
     done: list[Statement | None] = field(default_factory=list["Statement | None"])
     waiting: dict[int, tuple[int, Store]] = field(default_factory=dict[int, tuple[int, Store]])
     """Stores with their places in `done`, by offset."""
+    cells: set[int] = field(default_factory=set[int])
+    """What they write, each cell once: their order does not matter."""
     place: _Place | None = None
     """Of one of those that wait."""
 
@@ -114,10 +117,12 @@ class _Straight:
                     self._settle()
                 self.known[name] = value
             case Store() if (place := self._narrow(statement)) is not None:
-                if self.place is None or not place.beside(self.place) or place.offset in self.waiting:
+                cells = range(place.offset, place.offset + statement.value.type.lanes)
+                if self.place is None or not place.beside(self.place) or not self.cells.isdisjoint(cells):
                     self._settle()
                 self.place = place
                 self.waiting[place.offset] = len(self.done), statement
+                self.cells.update(cells)
             case Comment():
                 pass
             case _:
@@ -138,9 +143,7 @@ class _Straight:
 
     def _narrow(self, store: Store) -> _Place | None:
         """The place of a store that leaves out no lane, and has half of a register's at most."""
-        type = store.value.type
-        narrow = 2 * type.lanes * type.dtype.bytes <= self.register and store.mask is None and not store.hint
-        return _Place.of(store) if narrow and not isinstance(store.value, Const) else None
+        return _Place.of(store) if _is_narrow(store, self.register) else None
 
     # what waits
 
@@ -154,6 +157,7 @@ class _Straight:
                 self._join(run)
                 run = []
         self.waiting.clear()
+        self.cells.clear()
         self.place = None
 
     def _join(self, run: Sequence[int]) -> None:
@@ -187,6 +191,12 @@ class _Straight:
             self.done[self.waiting[offset][0]] = None
         align = stores[0].align or stores[0].value.type.dtype.bytes
         self.done.append(replace(stores[0], value=_gathered(found, sources, width), align=align))
+
+
+def _is_narrow(store: Store, register: int) -> bool:
+    type = store.value.type
+    plain = store.mask is None and not store.hint and not isinstance(store.value, Const)
+    return plain and 2 * type.lanes * type.dtype.bytes <= register
 
 
 def _lanes(value: Expr, known: Mapping[str, Expr]) -> list[Lane | None]:
