@@ -36,7 +36,8 @@ CPU = (
     "scan", "inline", "in_place", "fuse", "tile_pipelines", "merge", "ungroup", "accumulate", "stream", "schedule_kernels"
 )  # fmt: skip
 GPU = (
-    "scan", "inline", "in_place", "fuse", "merge", "ungroup", "accumulate", "item_chains", "stream", "group_tile", "gpu_tile"
+    "scan", "inline", "in_place", "fuse", "merge", "ungroup", "accumulate", "item_chains", "stream", "group_tile", "repeat_small",
+    "gpu_tile",
 )  # fmt: skip
 ROWS = tuple(name for name in GPU if name != "group_tile")
 

@@ -47,6 +47,7 @@ PASSES: dict[str, str] = {
     "tensor_tile": "tile_opt.passes.kernels.tensor_tile:TensorTile",
     "group_tile": "tile_opt.passes.kernels.group_tile:GroupTile",
     "gpu_tile": "tile_opt.passes.kernels.gpu_tile:GpuTile",
+    "repeat_small": "tile_opt.passes.kernels.repeat_small:RepeatSmall",
     "join_rows": "tile_opt.passes.kernels.join_rows:JoinRows",
     "step_rows": "tile_opt.passes.kernels.step_rows:StepRows",
 }
