@@ -94,10 +94,12 @@ def test_chunks_hold_no_more_than_a_group_keeps(length: int) -> None:
 
 
 def test_rows_that_groups_keep_are_left_alone() -> None:
-    program = bound(source("softmax", ROWS), 64, 1 << 16)
-    assert Online(units=132).apply(program) is program
+    for lines, shape in ((ROWS, (64, 56 << 10)), (COLUMNS, (5000, 64)), (COLUMNS, (2500, 65))):
+        program = bound(source("softmax", lines), *shape)
+        assert Online(units=132).apply(program) is program
     assert Online().apply(bound(source("softmax", ROWS), 64, 1 << 20)) == bound(source("softmax", ROWS), 64, 1 << 20)
-    assert partials(Online(units=132).apply(bound(source("softmax", ROWS), 64, 65537)))
+    for lines, shape in ((ROWS, (64, (56 << 10) + 1)), (COLUMNS, (5100, 64)), (COLUMNS, (2550, 65))):
+        assert partials(Online(units=132).apply(bound(source("softmax", lines), *shape)))
 
 
 @pytest.mark.parametrize("special", [-np.inf, np.inf, np.nan], ids=str)

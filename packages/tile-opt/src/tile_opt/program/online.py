@@ -44,6 +44,10 @@ from tile_opt.program.trees import (
     unwidened,
 )
 
+ALIGNED, BESIDE = 8, 16
+"""Neighbouring columns that a group keeps at least, where rows begin with whole pieces of memory and where they do not."""
+COLUMNS, SEVERAL = 0.7, 0.45
+"""Share of the elements of a row that a group keeps of columns, and where items share several loops: these do not come out even."""
 LEAST = 4
 """Part of a chunk that is worth a group of its own, where groups are few."""
 
@@ -52,14 +56,14 @@ LEAST = 4
 class Online(Rewrite):
     """Take such pairs of statistics chunk by chunk, of rows with more elements (of four bytes) than `kept`.
 
-    For columns, of which a group takes several side by side, the same with twice as many. Chunks have about `chunk`
+    For columns, of which a group takes several side by side, the same. Chunks have about `chunk`
     elements for each group, fewer where the device's `units` would get too few of them; without units nothing changes.
     A group of its own puts chunks together, in two steps where those of its cells are more than `gathered`.
     """
 
     name: ClassVar[str] = "online"
     units: int = 0
-    kept: int = 1 << 16
+    kept: int = 56 << 10
     chunk: int = 1 << 13
     gathered: int = 1 << 14
 
@@ -130,17 +134,20 @@ class _Work(Pairs):
     def _sizes(self, pair: Pair) -> dict[str, int]:
         """Iterations per chunk of each index of the sum that is cut; nothing where a group can keep a row."""
         op, domain = _read(pair.op, pair.domain, pair.inner)
-        length, cells = prod(reduced(domain).values()), pair.op.type.size
+        own = reduced(domain)
+        length, cells = prod(own.values()), pair.op.type.size
         words = max((self.types[leaf.tensor].dtype.bytes // 4 for leaf in leaves(pair.inner)), default=1) or 1
         along = reduces_along_memory(op, domain, self.types)
         beside = 1 if along else min(STRETCH, cells)
-        if length * words * beside <= self.options.kept * (1 if along else 2):
+        least = ALIGNED if cells % ALIGNED == 0 else BESIDE
+        share = 1.0 if along else COLUMNS if len(own) == 1 else SEVERAL
+        if length * words * (1 if along else min(least, cells)) <= self.options.kept * share:
             return {}
         chunk, groups = max(1, self.options.chunk // (beside * words)), -(-cells // beside)
         wanted = max(-(-length // chunk), min(GROUPS_EACH * self.options.units // groups, length * LEAST // chunk))
         order = reductions(op, domain, self.types, 1) if wanted > 1 else []
         sizes = chunk_sizes(domain, order, wanted, more=True)
-        return {n: size for n, size in sizes.items() if size < reduced(domain)[n]}
+        return {n: size for n, size in sizes.items() if size < own[n]}
 
 
 def _read(op: Contraction, domain: FlatDomain, tree: Tree) -> tuple[Contraction, FlatDomain]:

@@ -25,10 +25,10 @@ GROUPS_EACH = 4
 """Groups per compute unit."""
 GROUP_POINTS = 1 << 13
 """Points that are worth a group of their own, and a kernel that combines what groups found."""
-WORTH = 1 << 18
-"""Points in all for which one group after the other would take longer than another kernel."""
-STRETCH = 32
-"""Neighbouring cells that a group takes together where it reduces columns."""
+WORTH, PRODUCT_WORTH = 3 << 16, 1 << 18
+"""Points of a group above which they take longer than another kernel that combines what several groups found; of a product in all."""
+STRETCH, LEAST_STRETCH = 32, 16
+"""Neighbouring cells that a group takes together where it reduces columns, and where there are few of them."""
 PARTIAL_SHARE = 16
 """Elements of operands that a product reads for each partial result: writing it and reading it again then hardly shows."""
 REGISTER_TILE = (8, 64)
@@ -109,7 +109,8 @@ class SplitReduction(Rewrite):
     def _for_groups(self, op: Contraction, each: int, rows: bool) -> int:
         """Chunks that give each unit a few groups, where half of the units had none."""
         groups = op.type.size if rows else -(-op.type.size // STRETCH)
-        if op.type.size * each < WORTH:
+        beside = 1 if rows else min(LEAST_STRETCH, op.type.size)
+        if beside * each <= WORTH if len(op.loads) == 1 else op.type.size * each < PRODUCT_WORTH:
             return 0
         if (len(op.loads) > 1 and op.type.size > self.max_outputs) or 2 * groups >= self.units:
             return 0

@@ -35,6 +35,8 @@ from tile_opt.kernel.widen import narrow, widen, writes_each_point
 from tile_opt.kernel.work import is_heavy, merged_use, nbytes, op_cost, points, view_carries, view_is_heavy
 from tile_opt.model.fusion import forecast, tile_bytes
 from tile_opt.passes.choosing import Choice, Choices, ChoosingPass, Chosen, results
+from tile_opt.plan.space.facts import Facts
+from tile_opt.plan.steps.alike import alike
 
 SPLIT_GAIN = 4
 """Times more parallel iterations that make separate kernels, and another pass over the output, worth it."""
@@ -355,8 +357,8 @@ class _Groups:
         return (reduces and not _reduces_nothing(early)) or (moves and work[0] * SLIGHT < work[1] and not crowded)
 
     def _wanted(self, needed: list[int], fused: KernelView) -> int:
-        """Shared iterations that fusing must keep: rows also run in parallel along themselves, columns do not."""
-        if _walks_rows(fused):
+        """Shared iterations that fusing must keep: rows also run in parallel along themselves, and columns that items share."""
+        if _walks_rows(fused) or (self.machine.occupancy is not None and _shares_columns(fused)):
             return min(self.options.min_shared, min(needed, default=0))
         return min(self.options.min_parallel, max(needed, default=0))
 
@@ -429,6 +431,13 @@ def _walks_rows(view: KernelView) -> bool:
     stage = max(view.stages, key=lambda s: points(s, ranges))
     reads = [u for u in stage.uses if u.reads and not view.is_local(u.buffer)]
     return any(flat_stride(view, u, i.name) == 1 for i in stage.loops for u in reads)
+
+
+def _shares_columns(view: KernelView) -> bool:
+    """Items of a group may divide the loops of all stages between them: they are the same ones."""
+    facts = Facts(alike(view))
+    own = frozenset(facts.main.loop_names)
+    return all({*s.loop_names} in (own, set()) for s in facts.view.stages) and facts.may_share(own)
 
 
 def _total_points(view: KernelView) -> int:

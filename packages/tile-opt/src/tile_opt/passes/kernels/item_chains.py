@@ -26,8 +26,9 @@ from tile_opt.kernel.work import nbytes, op_cost, view_is_heavy
 from tile_opt.model.fusion import Forecast, forecast
 from tile_opt.passes.kernels.tile_pipelines import Chains, TilePipelines, Timed, all_once
 
-RUNS = (16, 32, 8, 4)
-"""Cells of an item along the loop on which windows slide; the first of those that memory bounds alike is taken."""
+RUNS = (8, 16, 32, 4)
+"""Cells of an item along the loop on which windows slide; the first of those that take about as long is taken: short runs
+are many, and items that wait for memory have others beside them."""
 KEPT = 512
 """Bytes of what an item has of temporaries, and for each cell of its tile."""
 BODY = 1400
@@ -51,6 +52,12 @@ class ItemChains(TilePipelines):
 
 class _ItemChains(Chains):
     """Chains on a machine with many items."""
+
+    alike: ClassVar[float] = 1.05
+
+    def preferred(self, alike: Sequence[Timed]) -> Timed:
+        """The first of `RUNS`."""
+        return alike[0]
 
     def closed(self, made: Tiled) -> Block:
         return close_kernel(item_chain(made))

@@ -83,6 +83,8 @@ class Timed:
 class Chains:
     """The kernels of a program, and who writes and reads each buffer."""
 
+    alike: ClassVar[float] = ALIKE
+
     def __init__(self, options: TilePipelines, target: Target, program: Program) -> None:
         self.options = options
         self.target = target
@@ -224,8 +226,13 @@ class Chains:
         kept = {k: self._kept(member, members) for k, member in enumerate(members[:-1])}
         boxes = {b: k for k, view in enumerate(views[:-1]) for b in view.writes() - kept[k]}
         made = [self.timed(tiled(views, boxes, cuts)) for cuts in dict.fromkeys(self.cuts(views, boxes, kept))]
-        limit = ALIKE * min((m.seconds for m in made), default=0.0)
-        return min((m for m in made if m.seconds <= limit), key=lambda m: m.kernels.nbytes, default=None)
+        limit = self.alike * min((m.seconds for m in made), default=0.0)
+        alike = [m for m in made if m.seconds <= limit]
+        return self.preferred(alike) if alike else None
+
+    def preferred(self, alike: Sequence[Timed]) -> Timed:
+        """Of tiles that are expected to take as long: the smallest."""
+        return min(alike, key=lambda m: m.kernels.nbytes)
 
     def cuts(
         self, views: Sequence[KernelView], boxes: Mapping[str, int], kept: Mapping[int, Collection[str]]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
+from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Bind, Index, Order
 
 from tile_opt.kernel.strides import flat_offset, flat_stride
@@ -15,6 +16,9 @@ from tile_opt.kernel.view import KernelView, Stage, Use
 from tile_opt.kernel.work import merged_use, points
 from tile_opt.plan.steps.digits import lanes_agree
 from tile_opt.plan.steps.homes import is_plain, keeps_apart
+
+NEAR = 4
+"""Iterations apart at which accesses are for neighbours."""
 
 
 def has_all_cells(use: Use, sizes: Sequence[int], ranges: Mapping[str, int]) -> bool:
@@ -165,15 +169,27 @@ class Facts:
         stages = (s for s in self.view.stages if loop in s.loop_names)
         return any(u.writes and is_indirect(s, u) and self.view.is_local(u.buffer) for s in stages for u in s.uses)
 
-    def overlapped(self, along: str | None) -> str | None:
-        """A shared loop, not `along`, whose neighbouring iterations read some of the same elements: windows overlap."""
-        for stage, use in self.accesses:
-            for form in use.forms if use.reads else ():
-                own = [(n, c) for n, c in form.terms if n in stage.loop_names]
-                shared = [(n, c) for n, c in form.terms if n in self.shared and n != along]
-                if len(shared) == 1 and any(abs(shared[0][1]) < (self.extent(n)) * abs(c) for n, c in own):
-                    return shared[0][0]
-        return None
+    def slid(self, along: str | None) -> tuple[str, ...]:
+        """Shared loops, not `along`, whose neighbouring iterations read some of the same elements: windows overlap."""
+        return tuple(dict.fromkeys(n for stage, use in self.accesses for n in self._slid(stage, use, along)))
+
+    def _slid(self, stage: Stage, use: Use, along: str | None) -> Iterator[str]:
+        for form in use.forms if use.reads else ():
+            own = [(n, c) for n, c in form.terms if n in stage.loop_names]
+            shared = [(n, c) for n, c in form.terms if n in self.shared and n != along]
+            if len(shared) == 1 and any(abs(shared[0][1]) < (self.extent(n)) * abs(c) for n, c in own):
+                yield shared[0][0]
+
+    def shifted(self, along: str | None) -> tuple[str, ...]:
+        """Shared loops, not `along`, a few of whose iterations apart accesses read the same elements."""
+        return tuple(n for n in self.shared if n != along and self._is_shifted(n))
+
+    def _is_shifted(self, loop: str) -> bool:
+        met: dict[tuple[str, Affine], set[int]] = {}
+        for form, buffer in ((f, u.buffer) for _, u in self.accesses if u.reads for f in u.forms):
+            if form.names == (loop,) and abs(form.coefficient(loop)) == 1:
+                met.setdefault((buffer, form - form.const), set()).add(form.const)
+        return any(len(at) > 1 and max(at) - min(at) <= NEAR for at in met.values())
 
     def reduces(self, loop: str) -> bool:
         """Some stage adds up the iterations of this own loop."""

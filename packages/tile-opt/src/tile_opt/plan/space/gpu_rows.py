@@ -9,7 +9,6 @@ items divide between them. A short row leaves room for several rows in a group.
 from __future__ import annotations
 
 from collections.abc import Iterator, Set
-from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
@@ -23,17 +22,19 @@ from tile_opt.kernel.view import KernelView, Stage, Use
 from tile_opt.kernel.widen import widen
 from tile_opt.kernel.work import merged_use, op_cost
 from tile_opt.model.contraction import SECTOR
-from tile_opt.plan.plan import Across, Cover, Level, Plan, Reduction, Staging
+from tile_opt.plan.plan import Cover, Level, Plan, Staging
 from tile_opt.plan.space.facts import Facts
+from tile_opt.plan.space.gpu_shares import Share, meet, partial_results, reduction
 from tile_opt.plan.steps.alike import alike
 from tile_opt.plan.steps.cells import write_once
-from tile_opt.plan.steps.homes import is_plain
 from tile_opt.plan.steps.keep import keep, recompute, shared_row
 from tile_opt.plan.steps.pieces import row_operands
 from tile_opt.plan.steps.spread import MOST_CELLS
 
 KEPT = 64
 """Elements of four bytes of each row that an item keeps in registers."""
+MANY = 56
+"""The same of an item of more than `KEEPING`: a softmax of rows of 53000 takes 0.7 of the time of two kernels."""
 KEEPING = 512
 """Items of a group that may each have so many registers."""
 FEW_STEPS = 8
@@ -58,23 +59,10 @@ BUSY = 1024
 SMALL_GROUP = 64
 EXCHANGED = 4
 """Elements of an item of rows that items exchange where data says: others work while some wait for one another."""
+ACROSS = 64
+"""Items of a group along memory that leave enough for neighbours along other loops."""
 ROUNDS = 32
 """Rounds of groups beside which the last one does not matter."""
-
-
-@dataclass(frozen=True, slots=True)
-class Share:
-    """How a group divides one loop: `items` of them, `lanes` wide, each with `steps` such accesses."""
-
-    loop: str
-    items: int = 1
-    lanes: int = 1
-    steps: int = 1
-
-    @property
-    def span(self) -> int:
-        """Iterations of the group."""
-        return self.items * self.lanes * self.steps
 
 
 def prepared(view: KernelView) -> KernelView:
@@ -87,37 +75,11 @@ def plans(view: KernelView, target: Target, staged: bool = False) -> Iterator[Pl
     facts = Facts(prepared(view))
     best = _Chooser(facts, target, staged).plan()
     plain = _Chooser(facts, target, staged).element_plan()
-    fits = _partial_results(facts, best) <= MOST_CELLS and not _meet(facts, best)
+    fits = partial_results(facts, best) <= MOST_CELLS and not meet(facts, best)
     if fits:
         yield best
     if plain != best or not fits:
         yield plain
-
-
-def _partial_results(facts: Facts, plan: Plan) -> int:
-    """What an item keeps, at most, of sums that items share: one for each of its cells."""
-    covers = {c.loop: c.size for level in plan.bound(Bind.GROUP) for c in level.covers}
-    each = prod(covers.get(n, 1) for n in facts.shared)
-    kept = [1]
-    for stage in facts.view.stages:
-        merged = merged_use(stage)
-        moved = set[str]() if merged is None else {n for f in merged.forms for n in f.names}
-        if any(n in covers and n not in moved for n in stage.loop_names):
-            kept.append(prod(covers.get(n, facts.extent(n)) for n in stage.loop_names if n in moved))
-    return each * max(kept)
-
-
-def _meet(facts: Facts, plan: Plan) -> bool:
-    """Items would merge what they share of a sum into a cell that is not each item's own."""
-    dealt = {c.loop for level in plan.bound(Bind.GROUP) for c in level.covers} - {*facts.shared}
-    for stage in facts.view.stages:
-        merged = merged_use(stage)
-        if merged is None or dealt & {*stage.loop_names} <= {n for f in merged.forms for n in f.names}:
-            continue
-        users = [u for s in facts.view.stages for u in s.uses if u.buffer == merged.buffer]
-        if any(dealt & {*f.names} for u in users for f in u.forms) and not is_plain(users):
-            return True
-    return False
 
 
 def rewritten(view: KernelView, plan: Plan) -> KernelView:
@@ -297,16 +259,14 @@ class _Chooser:
         while across * piece > STRETCH // (4 if self.wide > 1 else 2) and columns < self.settings.cores * across:
             across //= 2
         most = threads * min(self._narrow, max(1, self.most_items // threads))
+        if columns < self.settings.cores * across and length * across > 2 * FEW_STEPS * threads:
+            most = max(most, self.most_items)
         ways = min(power_of_two(-(-self.busy // max(1, columns))), most // across, power_of_two(length) // 4)
         if rows:
             ways = max(ways, min(power_of_two(-(-length * self.wide // (KEPT // 2))), threads // (SUB_GROUP // 4)))
         if ways < 2:
             return self.element_plan()
-        shares: list[Share] = []
-        left = ways
-        for loop in sorted(own, key=self.facts.extent, reverse=True):
-            shares.append(self._steps(loop, self._items(loop, 1, left), 1))
-            left //= shares[-1].items
+        shares = self._dealt(own, ways)
         used = prod(s.items for s in shares)
         across = min(max(1, most // used), max(across, SUB_GROUP), beside)
         columns = [Share(along, across, self.wide), *(Share(n) for n in reversed(self.facts.shared) if n != along)]
@@ -316,19 +276,35 @@ class _Chooser:
     def _kept_columns(self, own: tuple[str, ...], along: str) -> Plan | None:
         """As many items as a group may have, for as few columns as memory hands out: they keep what is read several times."""
         most = min(self.most_items, power_of_two(self.facts.extent(along)))
-        least = min(most, max(1, SECTOR // self._narrowest()))
-        wide = [n for n in (4 * least, 2 * least, least) if n <= min(most, self.facts.iterations())]
-        found = [(n, self._steps(own[0], self.most_items // n, 1)) for n in wide]
-        held = [(n, s) for n, s in found if s.steps * self._words() <= (KEPT // 2 if n > least else KEPT)]
+        sector = min(most, max(1, SECTOR // self._narrowest()))
+        # Rows that begin anywhere have their sectors torn apart by groups of so few columns.
+        least = sector if self.facts.extent(along) % sector == 0 else 2 * sector
+        wide = [n for n in (4 * sector, 2 * sector, least) if n <= min(most, self.facts.iterations())]
+        found = [(n, self._dealt(own, self.most_items // n)) for n in wide]
+        room = KEPT if self.most_items <= KEEPING else MANY
+        held = [(n, s) for n, s in found if self._held(s) <= (KEPT // 2 if n > 2 * sector else room)]
         enough = ((n, s) for n, s in held if self.facts.iterations() >= n * self.settings.cores)
-        across, share = next(enough, (0, Share(own[0])))
-        if len(own) > 1 or not across:
+        # Groups that read all of it again take longer than few groups.
+        across, shares = next(enough, held[-1] if held else (0, []))
+        if not across:
             return None
         columns = [Share(along, across), *(Share(n) for n in reversed(self.facts.shared) if n != along)]
-        plan = self._assembled([share], columns, f"{share.items} items keep a column", KEPT)
+        plan = self._assembled(shares, columns, f"{prod(s.items for s in shares)} items keep a column", KEPT)
         # What is made of an operand is made again: there are no registers for both.
         operands = tuple(s for s in plan.stagings if not self.facts.view.is_local(s.operand))
         return replace(plan, stagings=operands) if len(operands) == 1 else None
+
+    def _dealt(self, own: tuple[str, ...], items: int) -> list[Share]:
+        """So many items for the iterations of own loops, the longest one first."""
+        shares: list[Share] = []
+        for loop in sorted(own, key=self.facts.extent, reverse=True):
+            shares.append(self._steps(loop, self._items(loop, 1, items), 1))
+            items //= shares[-1].items
+        return shares
+
+    def _held(self, shares: list[Share]) -> int:
+        """Registers in which an item keeps its part of a column."""
+        return prod(s.steps for s in shares) * self._words()
 
     # --- single elements ------------------------------------------------------------------------------
 
@@ -345,15 +321,31 @@ class _Chooser:
         steps = max(1, min(FEW_STEPS // 2, most // (wide * self._widest()))) if along else 1
         steps = self._even(along, wide, steps) if along and total >= 4 * steps * wide * busy else 1
         threads = settings.threads if total >= busy else min(settings.threads, SMALL_GROUP)
-        overlapped = facts.overlapped(along) if total >= 4 * FEW_STEPS * wide * busy else None
-        count = {overlapped: FEW_STEPS // 2} if overlapped else {along: steps}
+        met = self._met_again(along, wide) if total >= 4 * FEW_STEPS * wide * busy else {}
+        count = met or {along: steps}
+        # Elements that neighbours of two loops read are near to those of a square of items.
+        most = ACROSS if len(met) > 1 else threads
         shares: list[Share] = []
         for loop in [*([along] if along else []), *(n for n in reversed(facts.shared) if n != along)]:
             lanes, each = wide if loop == along else 1, count.get(loop, 1)
-            items = min(threads, power_of_two(-(-facts.extent(loop) // (lanes * each))))
+            items = min(most if loop == along else threads, power_of_two(-(-facts.extent(loop) // (lanes * each))))
             shares.append(Share(loop, items, lanes, each))
             threads //= items
         return self._assembled([], shares, "an item per element")
+
+    def _met_again(self, along: str | None, wide: int) -> dict[str, int]:
+        """Steps of an item along a loop whose neighbours read some of the same elements; one along others of these.
+
+        Shifts along several loops are for groups of whole rows of memory: others meet too few elements again.
+        """
+        facts = self.facts
+        slid, shifted = facts.slid(along), facts.shifted(along)
+        if slid:
+            return {slid[0]: FEW_STEPS // 2}
+        if len(shifted) == 1:
+            return {shifted[0]: FEW_STEPS}
+        whole = along is not None and facts.extent(along) % (ACROSS * wide) == 0
+        return dict.fromkeys(shifted, 1) | {shifted[0]: FEW_STEPS // 2} if shifted and whole else {}
 
     def _even(self, loop: str, lanes: int, steps: int) -> int:
         """About so many steps of an item: as many as leave the fewest items without any, where a few groups have the loop."""
@@ -410,7 +402,7 @@ class _Chooser:
         """Accesses that are under way together where each takes so small a part of what it may."""
         return max(1, self.most // (self.wide * self._widest()))
 
-    def _assembled(self, own: list[Share], shared: list[Share], reason: str, keep: int = KEPT // 4) -> Plan:
+    def _assembled(self, own: list[Share], shared: list[Share], reason: str, keep: int = MANY) -> Plan:
         """The plan of all shares; `shared` and `own` each start with the loop whose items are neighbours.
 
         Items of large groups keep at most `keep` elements of four bytes.
@@ -427,7 +419,7 @@ class _Chooser:
         inner = self._inner(own, shared, bool(kept) and fits)
         vector = [Level(Bind.VECTOR, (Cover(s.loop, 1),), lanes=s.lanes) for s in (*own, *shared) if s.lanes > 1]
         stagings = tuple(Staging(b, 1, "REG", scope=Scope.THREAD) for b in kept) if fits else ()
-        reductions = tuple(_reduction(s) for s in own if s.items * s.lanes > 1 and self.facts.reduces(s.loop))
+        reductions = tuple(reduction(s) for s in own if s.items * s.lanes > 1 and self.facts.reduces(s.loop))
         return Plan((grid, group_level, *inner, *vector), stagings, reductions, reason=reason)
 
     def _reach(self, loop: str) -> int:
@@ -473,13 +465,6 @@ class _Chooser:
             n for n, i in self.facts.loops.items() if n not in named and i.bind is Bind.NONE and i.order.value == "free"
         ]
         return list(reversed(free))
-
-
-def _reduction(share: Share) -> Reduction:
-    """Each item combines its lanes; items combine what they have."""
-    if share.items > 1:
-        return Reduction(share.loop, Across.ITEMS, share.items)
-    return Reduction(share.loop, Across.LANES, share.lanes)
 
 
 def _moves(facts: Facts, buffer: str, loops: frozenset[str]) -> bool:
