@@ -25,13 +25,15 @@ def frozen(cls: type[T]) -> type[T]:
 
     TypeError for fields that are no positional parameters.
     """
+    # A dataclass would look for the signature that it has not got yet, which takes longer than all else that it does.
+    cls.__doc__ = cls.__doc__ or f"{cls.__name__}({', '.join(vars(cls).get('__annotations__', ()))})"
     made: Any = dataclass(slots=True, init=False, repr=False, eq=False)(cls)
     entries: tuple[Field[Any], ...] = fields(made)
     odd = [f.name for f in entries if f.kw_only or not f.init]
     if odd:
         raise TypeError(f"{cls.__name__}: the fields {', '.join(odd)} must be positional parameters")
     given = {n for n in ("__eq__", "__hash__", "__repr__") if vars(cls).get(n) is not None}
-    for name, function in _methods(made, entries).items():
+    for name, function in (_methods(made, entries) | _of_state(made, entries)).items():
         if name not in given:
             setattr(made, name, function)
     made.__setattr__, made.__delattr__ = _refuse_to_assign, _refuse_to_delete
@@ -86,17 +88,28 @@ def __hash__(self):
  return hash({_tuple("self", hashed)})
 def __repr__(self):
  return self.__class__.__qualname__ + f"({shown})"
-def __getstate__(self):
- return {_tuple("self", [f.name for f in entries])}
-def __setstate__(self, state):
- {_lines([f"set_{n}(self, state[{n}])" for n in range(len(entries))])}
 """
     exec(text, known)
-    methods = {n: known[n] for n in ("__init__", "__eq__", "__hash__", "__repr__", "__getstate__", "__setstate__")}
+    methods = {n: known[n] for n in ("__init__", "__eq__", "__hash__", "__repr__")}
     for name, function in methods.items():
         function.__qualname__ = f"{made.__qualname__}.{name}"
         function.__module__ = made.__module__
     return methods
+
+
+def _of_state(made: Any, entries: tuple[Field[Any], ...]) -> dict[str, Callable[..., Any]]:
+    """What copies and pickles call, seldom enough to be the same functions for every class."""
+    names = [f.name for f in entries]
+    stores = [getattr(made, name).__set__ for name in names]
+
+    def state(self: object) -> tuple[Any, ...]:
+        return tuple([getattr(self, name) for name in names])
+
+    def restore(self: object, values: tuple[Any, ...]) -> None:
+        for store, value in zip(stores, values, strict=True):
+            store(self, value)
+
+    return {"__getstate__": state, "__setstate__": restore}
 
 
 def _initialiser(made: Any, entries: tuple[Field[Any], ...], known: dict[str, Any]) -> tuple[list[str], list[str]]:
