@@ -113,7 +113,7 @@ def _timed(
         for n, (blocks, run) in enumerate(ready):
             watch(programs[n].name)
             best[n] = min(best[n], _typical(run)) if blocks else inf
-    return [(blocks if best[n] < inf else (), best[n]) for n, (blocks, _) in enumerate(ready)]
+    return [(blocks, best[n]) if 0 < best[n] < inf else ((), inf) for n, (blocks, _) in enumerate(ready)]
 
 
 def _prepared(device: Device, program: Trial) -> tuple[Sequence[Block], Callable[[], float]]:
