@@ -155,7 +155,7 @@ class _Text:
             reduced("High", "T", sizes.scores, (3,), ">"),
             "E = exp(T - stop_gradient(High == -inf ? 0 : High));",
             reduced("Sum", "E", sizes.scores, (3,)),
-            f"W = {cast('(Sum == 0 ? 0 : E / Sum)', node.dtype(0))};",
+            f"W = {cast('(E / (Sum == 0 ? 1 : Sum))', node.dtype(0))};",
         )
         self.add(f"Scores = {_SCORES[node.attribute('qk_matmul_output_mode', 0)]};")
 
