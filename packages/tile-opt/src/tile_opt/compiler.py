@@ -18,7 +18,7 @@ from tile_ir.settings import Settings
 from tile_ir.stripe.nodes import Program as StripeProgram
 from tile_ir.target import PassConfig, Target
 
-from tile_opt.analysis.sets import shared_domains
+from tile_opt.found_domains import shared_domains
 from tile_opt.pipeline import Callback, schedule
 from tile_opt.plan.check import lowering, refuse_unused
 

@@ -7,9 +7,7 @@ program; those of one compilation share the flat domains that they have found.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any
@@ -22,6 +20,7 @@ from tile_opt.analysis.answering import Answerer, Unanswered
 from tile_opt.analysis.integer_sets import MAX_PARTS as MAX_PARTS
 from tile_opt.analysis.integer_sets import Bounds as Bounds
 from tile_opt.analysis.integer_sets import Error, Image, Isl
+from tile_opt.found_domains import found_domains
 
 OPERATIONS = 3_000
 """ISL operations before the process is asked. The hardest question of the random tests takes 2,500 and half a
@@ -40,19 +39,6 @@ class Part:
     constraints: tuple[Affine, ...]
 
 
-_shared: ContextVar[dict[object, object] | None] = ContextVar("shared", default=None)
-
-
-@contextmanager
-def shared_domains() -> Generator[None]:
-    """Within it each domain is found once: one rewrite after the other asks for those of all contractions."""
-    token = _shared.set({})
-    try:
-        yield
-    finally:
-        _shared.reset(token)
-
-
 class Sets:
     """What is asked about one program's sets; `seconds` is the deadline for each contraction (None: the setting)."""
 
@@ -63,8 +49,7 @@ class Sets:
         self._left = self._seconds
         self._origin: Span | None = None
         self._name = ""
-        shared = _shared.get()
-        self.domains: dict[object, object] = {} if shared is None else shared
+        self.domains = found_domains()
         """Flat domains by what they depend on, for `analysis.domain`."""
 
     def begin(self, name: str, origin: Span | None) -> None:
