@@ -23,7 +23,7 @@ from tile_opt.lowering.loops import LoopBounds, loop_bounds
 from tile_opt.lowering.matrix import rounding
 from tile_opt.lowering.places import SCALAR, Home, Lanes
 from tile_opt.lowering.tiles import emit_instruction, is_instruction
-from tile_opt.lowering.transfer import copies_ahead, start_copy
+from tile_opt.lowering.transfer import cleared, copied, copies_ahead, start_copy
 from tile_opt.lowering.work_items import THREADS, WorkItems, bound_to_items
 
 STATIC = (Bind.UNROLL, Bind.VECTOR)
@@ -459,33 +459,16 @@ class _Run:
             return
         context = Context(at.env, at.views, at.lanes, point.axes)
         if guard is None:
-            self.nest.block(self._copied(statement, target, source), context)
+            self.nest.block(copied(statement, target, source), context)
             return
         if target.root.home not in (Home.REG, Home.FRAGMENT):
             raise LoweringError(
                 "a copy of part of a view is one row, from global memory into local memory or registers"
             )
-        self.nest.block(self._cleared(statement, target), context)
+        self.nest.block(cleared(statement, target), context)
         with self.builder.nested() as scope:
-            self.nest.block(self._copied(statement, target, source), context)
+            self.nest.block(copied(statement, target, source), context)
         self.builder.branch(scope, guard)
-
-    def _copied(self, statement: stripe.Transfer, target: View, source: View) -> stripe.Block:
-        """Every element, one after the other; what is side by side goes into registers at once."""
-        indexes = _elements(target)
-        here = tuple(Affine.var(i.name) for i in indexes)
-        there = stripe.same_element(here, target.sizes, source.sizes)
-        refs = (self._element("dst", statement.dst, target, Direction.OUT, here),
-                self._element("src", statement.src, source, Direction.IN, there))  # fmt: skip
-        body = (stripe.Load("$copy", "src"), stripe.Store("dst", "$copy"))
-        return stripe.Block(f"{statement.dst}_copy", indexes, (), (), refs, body)
-
-    def _cleared(self, statement: stripe.Transfer, target: View) -> stripe.Block:
-        """Zeros in all of it."""
-        indexes = _elements(target)
-        ref = self._element("dst", statement.dst, target, Direction.OUT, tuple(Affine.var(i.name) for i in indexes))
-        body = (stripe.Const("$zero", 0, target.root.dtype), stripe.Store("dst", "$zero"))
-        return stripe.Block(f"{statement.dst}_clear", indexes, (), (), (ref,), body)
 
     def _where(self, statement: stripe.Transfer, at: Instance) -> Expr | None:
         """What decides whether a transfer touches its source; None when it surely does."""
@@ -495,18 +478,6 @@ class _Run:
             if sign(affine, quasi, builder.ranges) is not True:
                 found.append((affine, quasi))
         return self.nest.every([builder.nonnegative(*c) for c in found]) if found else None
-
-    def _element(self, name: str, source: str, view: View, dir: Direction, at: tuple[Affine, ...]) -> stripe.Refinement:
-        type = stripe.TensorType(view.root.dtype, tuple(1 for _ in view.sizes), stripe.Layout(view.strides))
-        return stripe.Refinement(dir, name, source, at, type)
-
-
-def _elements(target: View) -> tuple[stripe.Index, ...]:
-    """Indexes over a view; in registers positions are known, and the last ones side by side."""
-    if target.root.home not in (Home.REG, Home.FRAGMENT):
-        return tuple(stripe.Index(f"d{d}", size) for d, size in enumerate(target.sizes))
-    *outer, last = (stripe.Index(f"d{d}", size, bind=Bind.UNROLL) for d, size in enumerate(target.sizes))
-    return (*outer, replace(last, bind=Bind.VECTOR, lanes=last.range) if last.range > 1 else last)
 
 
 def _is_straight(scope: Scope) -> bool:
