@@ -59,7 +59,7 @@ MUTANTS = (
     Mutant("accumulators start at zero whatever the aggregation", OPT + "kernel/accumulators.py", 'Const("$z", use.agg.identity(dtype), dtype)', 'Const("$z", 0, dtype)'),
     Mutant("an accumulator replaces what the cell holds", OPT + "kernel/accumulators.py", "_store_stage(view, use, name, use.agg)", "_store_stage(view, use, name, None)"),
     Mutant("rows in steps keep sums below an old largest element", OPT + "plan/rows_in_steps.py", "yield from self._scaled()\n\n    def _gathered", "yield from ()\n\n    def _gathered"),
-    Mutant("rows are weighed below any maximum", OPT + "kernel/rows_in_steps.py", "return alike and isinstance(pivot, Load)", "return isinstance(pivot, Load)"),
+    Mutant("rows are weighed below any maximum", OPT + "kernel/rows_in_steps.py", "return pivot if alike and pivot and", "return pivot if pivot and"),
     Mutant("merged loops lose an upper bound's rest", OPT + "passes/kernels/merge.py", "(b.range - 1 if sign < 0 else 0)", "0"),
     Mutant("loops with a gap between their rows are merged", OPT + "passes/kernels/merge.py", "whole.strides[first] == whole.strides[second] * b.range", "True"),
     Mutant("loops under constraints on their multiples are merged", OPT + "passes/kernels/merge.py", "abs(c.coefficient(a)) <= 1", "abs(c.coefficient(a)) <= 2"),

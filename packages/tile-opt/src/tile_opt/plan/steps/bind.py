@@ -56,7 +56,10 @@ def across(stage: Stage, bindings: Mapping[str, Binding], around: Around) -> Map
 
 
 def interleaved(stage: Stage, bindings: Mapping[str, Binding], around: Around) -> bool:
-    """An unrolled loop fills the gaps between lanes that are written; they are read as they lie, or with the same gaps."""
+    """An unrolled loop fills the gaps between lanes that are written; they are read as they lie.
+
+    Where memory is written they may be read with the same gaps, too: registers take rows as they are.
+    """
     bound = [(i, bindings[i.name].bind) for i in stage.loops if i.name in bindings]
     vector = next((i.name for i, how in bound if how is Bind.VECTOR), None)
     fills = [i for i, how in bound if how is Bind.UNROLL and i.range > 1]
@@ -64,9 +67,9 @@ def interleaved(stage: Stage, bindings: Mapping[str, Binding], around: Around) -
         return False
     (short,) = fills
     strides = [(u, around.stride(u, vector), around.stride(u, short.name)) for u in stage.uses]
-    return all(
-        (lane, step) == (short.range, 1) if u.writes else lane in (0, 1, short.range) for u, lane, step in strides
-    )
+    kept = any(u.writes and around.in_registers(u.buffer) for u in stage.uses)
+    near = (0, 1) if kept else (0, 1, short.range)
+    return all((lane, step) == (short.range, 1) if u.writes else lane in near for u, lane, step in strides)
 
 
 def scattered(stage: Stage, loop: str, around: Around) -> int:
