@@ -63,6 +63,16 @@ def is_heavy(view: KernelView, stage: Stage) -> bool:
     return len(reads) >= 2 and len(missing) == len(reads)
 
 
+def reuses_memory(view: KernelView, stage: Stage) -> bool:
+    """A sum whose operands in memory, two at least, are each reused across some output loop, whatever else it reads."""
+    out = merged_use(stage)
+    reads = [u for u in stage.uses if u.reads and not u.writes and not view.is_local(u.buffer)]
+    if out is None or len(reads) < 2:
+        return False
+    names = {n for f in out.forms for n in f.names} | {i.name for i in view.loops if i.bind is not Bind.GRID}
+    return all(names - {n for f in u.forms for n in f.names} for u in reads)
+
+
 def view_is_heavy(view: KernelView) -> bool:
     return any(is_heavy(view, s) for s in view.stages)
 

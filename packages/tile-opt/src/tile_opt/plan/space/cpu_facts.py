@@ -13,7 +13,7 @@ from tile_ir.target import Target
 from tile_opt.kernel.segments import Segment, cover, interior, short_vector, split_edges
 from tile_opt.kernel.strides import flat_stride, scalar_bytes
 from tile_opt.kernel.view import KernelView, Stage, Use
-from tile_opt.kernel.work import is_heavy, merged_use, op_cost, points, repeats
+from tile_opt.kernel.work import is_heavy, merged_use, op_cost, points, repeats, reuses_memory
 from tile_opt.plan.plan import Edge
 from tile_opt.plan.segments import constraints_on
 
@@ -57,7 +57,7 @@ class Facts:
         self.lanes = max(1, target.settings.vector_bytes // self.bytes)
         self.main = max(view.stages, key=lambda s: prod(i.range for i in s.loops) * max(1, op_cost(s)))
         self.merged = merged_use(self.main)
-        self.heavy = is_heavy(view, self.main)
+        self.heavy = is_heavy(view, self.main) or reuses_memory(view, self.main)
         self.reads = [u for u in self.main.uses if u.reads and not u.writes]
         self.operands = tuple(self._operand(u) for u in self.reads)
         self.points = points(self.main, self.extents) * repeats(self.main, view)

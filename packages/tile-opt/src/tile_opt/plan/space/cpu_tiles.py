@@ -93,9 +93,9 @@ def _alike(a: Tile, b: Tile) -> bool:
 
 def fastest_cycles(view: KernelView, target: Target) -> float | None:
     """Cycles of one core in the fastest register tile, copies included; None for a kernel that gets none."""
-    if not view_is_heavy(view):
-        return None
     facts = Facts(view, target, 1)
+    if not (facts.heavy or view_is_heavy(view)):
+        return None
     tiled = facts.lanes > 1 and facts.merged is not None and facts.main.loops
     found = tiles(facts) if tiled else []
     return found[0].cycles if found else None
