@@ -185,7 +185,7 @@ def test_weights_of_gathered_cells_are_kept_for_all_rows_that_share_them() -> No
     """What is gathered is the kernel's own; one operand in memory alone is no product."""
     source = """function (Z[C, N], I[R, S], W[R, S], U[R, S]) -> (O) {
         G = gather(Z, as_int(I, 32), 1); H = gather(Z, as_int(I + 1, 32), 1); V = %s; O[c, r : C, R] = +(V[c, r, s]); }"""
-    shapes = {"Z": (64, 2500), "I": (1470, 4), "W": (1470, 4), "U": (1470, 4)}
+    pairs = (1470, 4)
     for value, tiled in (("G * W + H * U", True), ("G * W", False)):
-        made = compiled(source % value, reference("zen4"), **shapes)
+        made = compiled(source % value, reference("zen4"), Z=(64, 2500), I=pairs, W=pairs, U=pairs)
         assert any(d.plan.reason == "register tile" for d in made.decisions.values()) == tiled
