@@ -90,6 +90,13 @@ def test_what_waits_needs_no_more_memory_than_was_ever_in_use() -> None:
         assert recycler.kept <= 2 * SIZE + k
 
 
+def test_a_few_blocks_may_wait_beside_those_of_other_sizes() -> None:
+    recycler = Recycler(9 * SIZE, few=3 * SIZE)
+    for k in (0, 1, 0, 1, 0, 1):
+        taken(recycler, SIZE + k)
+    assert recycler.made == 2 and recycler.kept == 2 * SIZE + 1
+
+
 def test_what_waits_is_given_back_before_memory_is_out(monkeypatch: pytest.MonkeyPatch) -> None:
     recycler = roomy(4)
     taken(recycler, SIZE)

@@ -21,6 +21,8 @@ from tile_hal.recycling import ALIGNMENT, LARGE, Recycler
 
 KEPT_SHARE, MOST_KEPT = 1 / 32, 1 << 30
 """What may wait for its next use: a share of the memory that there is for us, and bytes."""
+FEW_KEPT = 1 << 26
+"""Bytes that may wait although they were never in use beside what is: results of functions that are called in turn."""
 MEMORY_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 """Where Linux says what a container may use."""
 
@@ -75,7 +77,7 @@ class HostBuffer(Buffer):
 @cache
 def _recycler() -> Recycler:
     """What all devices in host memory give up."""
-    return Recycler(min(int(_memory() * KEPT_SHARE), MOST_KEPT))
+    return Recycler(min(int(_memory() * KEPT_SHARE), MOST_KEPT), FEW_KEPT)
 
 
 # Another thread may have been in the middle of counting.

@@ -1,8 +1,8 @@
 """Large blocks of host memory that were given up, kept for the next of the same size.
 
 The system clears every page of new memory when it is first touched, which takes longer than most kernels that
-write it. What is kept is bounded: together with what is in use it never exceeds what was in use at once before, so that
-a program needs no more memory for it. The block that was given up first goes first.
+write it. What is kept is bounded: beyond a few blocks, it never exceeds with what is in use what was in use at once
+before, so that a program needs no more memory for it. The block that was given up first goes first.
 """
 
 from __future__ import annotations
@@ -53,15 +53,28 @@ class _Lent(Array):
 
 
 class Recycler:
-    """At most `most` bytes; every method may be called from any thread, and by the garbage collector inside another.
+    """At most `most` bytes, of which `few` may wait whatever is in use.
 
-    Nobody waits for the lock, since its holder may be further up in the same thread: blocks are let go instead.
+    Every method may be called from any thread, and by the garbage collector inside another. Nobody waits for the lock,
+    since its holder may be further up in the same thread: blocks are let go instead.
     """
 
-    __slots__ = ("__weakref__", "_blocks", "_changes", "_clock", "_lock", "_peak", "_used", "kept", "made", "most")
+    __slots__ = (
+        "__weakref__",
+        "_blocks",
+        "_changes",
+        "_clock",
+        "_lock",
+        "_peak",
+        "_used",
+        "few",
+        "kept",
+        "made",
+        "most",
+    )
 
-    def __init__(self, most: int) -> None:
-        self.most = most
+    def __init__(self, most: int, few: int = 0) -> None:
+        self.most, self.few = most, few
         self.kept = 0
         """Bytes that wait for their next use."""
         self.made = 0
@@ -129,9 +142,9 @@ class Recycler:
                 self._lock.release()
 
     def _shrink(self, wanted: int) -> None:
-        """Forget blocks until those that wait, those in use and `wanted` bytes are no more than were ever in use."""
-        most = min(self.most, self._peak - self._used - wanted)
-        while self.kept > max(most, 0):
+        """Forget blocks until those that wait, those in use and `wanted` bytes are no more than were ever in use, or few wait."""
+        most = min(self.most, max(self._peak - self._used - wanted, self.few))
+        while self.kept > most:
             self._forget_oldest()
 
     def _take(self, nbytes: int) -> _Block | None:
