@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 from tile_ir.ops import Aggregation
@@ -49,28 +50,25 @@ def op_cost(stage: Stage) -> int:
 
 def is_heavy(view: KernelView, stage: Stage) -> bool:
     """A contraction whose operands are each reused across some output loop (matmul, convolution)."""
-    out = merged_use(stage)
-    if out is None:
-        return False
-    shared = {i.name for i in view.loops if i.bind is not Bind.GRID}
-    out_names = {n for f in out.forms for n in f.names} | shared
-    reads = [u for u in stage.uses if u.reads and not u.writes]
-    # What is the kernel's own is another in every iteration of the shared loops.
-    moved = (
-        ({n for f in u.forms for n in f.names} | (shared if view.is_local(u.buffer) else set[str]())) for u in reads
-    )
-    missing = [names for names in moved if out_names - names]
-    return len(reads) >= 2 and len(missing) == len(reads)
+    return _are_reused(view, stage, [u for u in stage.uses if u.reads and not u.writes])
 
 
 def reuses_memory(view: KernelView, stage: Stage) -> bool:
     """A sum whose operands in memory, two at least, are each reused across some output loop, whatever else it reads."""
+    reads = (u for u in stage.uses if u.reads and not u.writes)
+    return _are_reused(view, stage, [u for u in reads if not view.is_local(u.buffer)])
+
+
+def _are_reused(view: KernelView, stage: Stage, reads: Sequence[Use]) -> bool:
+    """These are two operands of a sum at least, and each is the same for all iterations of some output loop."""
     out = merged_use(stage)
-    reads = [u for u in stage.uses if u.reads and not u.writes and not view.is_local(u.buffer)]
     if out is None or len(reads) < 2:
         return False
-    names = {n for f in out.forms for n in f.names} | {i.name for i in view.loops if i.bind is not Bind.GRID}
-    return all(names - {n for f in u.forms for n in f.names} for u in reads)
+    shared = {i.name for i in view.loops if i.bind is not Bind.GRID}
+    names = {n for f in out.forms for n in f.names} | shared
+    # What is the kernel's own is another in every iteration of the shared loops.
+    moved = ({n for f in u.forms for n in f.names} | (shared if view.is_local(u.buffer) else set[str]()) for u in reads)
+    return all(names - own for own in moved)
 
 
 def view_is_heavy(view: KernelView) -> bool:

@@ -1,4 +1,4 @@
-"""Banks of local memory: which row pitch keeps the lanes of one access apart."""
+"""Rows of local memory: which pitch keeps the lanes of one access in banks apart, and which lengths are cut into panels."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ BANKS = 32
 BANK_BYTES = 4
 COPY_BYTES = 16
 """Bytes that one asynchronous copy moves."""
+PANELS = 8
+"""Powers of two that there may be of panels beside each other."""
 
 
 def padding(extent: int, width: int) -> range:
@@ -27,3 +29,8 @@ def bank_conflicts(addresses: Sequence[int], bytes: int) -> int:
         slots = [w % together for w in words]
         worst = max(worst, *(slots.count(s) for s in slots))
     return worst
+
+
+def in_panels(extent: int, line: int) -> bool:
+    """Rows of `extent` elements are whole panels of `line`: a power of two of them, since their places are found by shifts."""
+    return extent in (line << n for n in range(PANELS))

@@ -16,7 +16,7 @@ from tile_ir.target import Target
 
 from tile_opt.kernel.instructions import Match, match_of
 from tile_opt.kernel.view import KernelView, Use
-from tile_opt.plan.banks import COPY_BYTES
+from tile_opt.plan.banks import COPY_BYTES, in_panels
 from tile_opt.plan.panels import Panels, copied_before, is_alone
 from tile_opt.plan.plan import Instruction, Plan, Staging
 from tile_opt.plan.space.gpu_copied import copy_seconds, with_copies
@@ -88,8 +88,7 @@ def _in_pieces(view: KernelView, match: Match, form: Affine, unit: int) -> bool:
     Columns do where those of an instruction make whole panels; rows are those of a team at least, and do.
     """
     sides, line = dict(match.loops), PANEL_BYTES // match.instruction.a.dtype.bytes
-    columns = match.instruction.sides["n"] in (line << n for n in range(8))
-    lengths = {"m": True, "n": columns, "k": view.ranges[sides["k"]] % unit == 0}
+    lengths = {"m": True, "n": in_panels(match.instruction.sides["n"], line), "k": view.ranges[sides["k"]] % unit == 0}
     whole = {n for role, n in sides.items() if lengths[role]}
     return form.const % unit == 0 and all(c % unit == 0 or (c == 1 and n in whole) for n, c in form.terms)
 

@@ -31,7 +31,7 @@ from tile_ir.stripe.nodes import (
 )
 
 from tile_opt.kernel.view import Stage, Use, as_forms
-from tile_opt.plan.banks import BANK_BYTES, bank_conflicts
+from tile_opt.plan.banks import BANK_BYTES, bank_conflicts, in_panels
 from tile_opt.plan.plan import Staging
 from tile_opt.plan.staging import (
     TURNED,
@@ -145,13 +145,10 @@ class GroupCopy:
         return Stage(f"give_{self.use.name}", loops, where, (source, target), (Load("$x", "src"), Store("dst", "$x")))
 
     def panels(self, line: int) -> bool:
-        """Rows in local memory are whole panels of `line` elements, and all other dimensions follow one another.
-
-        Their number is a power of two: places in panels are found by shifts.
-        """
+        """Rows in local memory are whole panels of `line` elements, and all other dimensions follow one another."""
         long = sorted((s, e) for s, e in zip(self.local.type.strides, self.box.extents, strict=True) if e > 1)
         rows = [s for s, _ in long[1:]]
-        return bool(long) and long[0][0] == 1 and long[0][1] in (line << n for n in range(8)) and rows == [
+        return bool(long) and long[0][0] == 1 and in_panels(long[0][1], line) and rows == [
             prod(e for _, e in long[:n]) for n in range(1, len(long))
         ]  # fmt: skip
 
