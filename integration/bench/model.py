@@ -1,6 +1,7 @@
 """How well the cost model knows a device: predicted and measured time of drawn kernels, and of the plans of each.
 
     python integration/bench/model.py [--device llvm] [--points 300] [--seed 7] [--plans 4] [--calibrate] [--json FILE]
+    python integration/bench/model.py --device opencl --jobs 12       compilations side by side, for a device with processors of its own
 
 Exit code 0 when 90 % of the kernels are predicted within a factor 1.5 and the median rank correlation over the plans of a
 kernel is at least 0.8.
@@ -15,10 +16,13 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from datetime import date
 from itertools import chain
 from math import inf
+from multiprocessing import get_context
 from statistics import median
 
 os.environ["TILE_CACHE"] = "off"  # winners of trials must not be remembered, nor found
@@ -35,7 +39,7 @@ from tile_ir.diagnostics import TileError
 from tile_ir.stripe.nodes import Block
 from tile_ir.target import Target
 from tile_opt.kernel.view import open_kernel
-from tile_opt.model.estimate import estimate
+from tile_opt.model.estimate import Estimate, estimate
 from tile_opt.passes import create
 from tile_opt.passes.scheduling import SchedulingPass
 from tile_runtime import calibration
@@ -54,6 +58,10 @@ DISTINCT = 1.1
 """Plans whose times all lie this close to each other have no order to predict."""
 SAME_MEASURED, SAME_PREDICTED = 1.05, 1.02
 """Times this close to each other share a rank: another run would measure another order, and the model knows no smaller differences."""
+APART = 1 << 16
+"""Between the seeds of processes."""
+Alone = AbstractContextManager[object]
+"""Held while the device runs."""
 console = Console(stderr=True, highlight=False, width=None if sys.stderr.isatty() else 140)
 
 
@@ -67,6 +75,8 @@ class Point:
     predicted: float
     measured: float
     bound: str
+    causes: Mapping[str, float]
+    """Predicted seconds by cause."""
 
     @property
     def ratio(self) -> float:
@@ -80,6 +90,8 @@ class Order:
     case: str
     kernel: str
     times: tuple[tuple[float, float], ...]
+    plans: tuple[str, ...]
+    """What each is, and its predicted seconds by cause."""
 
     @property
     def correlation(self) -> float:
@@ -94,14 +106,37 @@ class Order:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _options(arguments)
-    device = tile.device(options.device)
-    if options.calibrate:
-        device.target = replace(device.target, machine=calibration.calibrate(device).machine)
-    points, orders = _measured(device, options)
+    points, orders = _measured(options, nullcontext()) if options.jobs == 1 else _side_by_side(options)
     return _report(points, orders, options)
 
 
-def _measured(device: Device, options: argparse.Namespace) -> tuple[list[Point], list[Order]]:
+def _side_by_side(options: argparse.Namespace) -> tuple[list[Point], list[Order]]:
+    """The same by several processes, each with cases of its own, one of which at a time has the device."""
+    context, jobs = get_context("spawn"), options.jobs
+    share = {"points": -(-options.points // jobs), "orders": -(-options.orders // jobs)}
+    parts = [argparse.Namespace(**{**vars(options), **share, "seed": options.seed + APART * n}) for n in range(jobs)]
+    with ProcessPoolExecutor(jobs, context, initializer=_hold, initargs=(context.Lock(),)) as pool:
+        found = list(pool.map(_part, parts))
+    return [p for points, _ in found for p in points], [o for _, orders in found for o in orders]
+
+
+def _hold(lock: Alone) -> None:
+    """In a process of several: what it holds while the device runs."""
+    _held.append(lock)
+
+
+_held: list[Alone] = []
+
+
+def _part(options: argparse.Namespace) -> tuple[list[Point], list[Order]]:
+    return _measured(options, _held[0])
+
+
+def _measured(options: argparse.Namespace, alone: Alone) -> tuple[list[Point], list[Order]]:
+    device = tile.device(options.device)
+    if options.calibrate:
+        with alone:
+            device.target = replace(device.target, machine=calibration.calibrate(device).machine)
     watched: list[list[_Running]] = []
     orders: list[Order] = []
     end = time.monotonic() + options.budget
@@ -109,12 +144,13 @@ def _measured(device: Device, options: argparse.Namespace) -> tuple[list[Point],
         if sum(map(len, watched)) >= options.points or time.monotonic() > end:
             break
         watched.append(list(_started(class_, case, low)))
-        for running in chain.from_iterable(watched[-LATER - 1 :]):
-            running.measure()
+        with alone:
+            for running in chain.from_iterable(watched[-LATER - 1 :]):
+                running.measure()
         for running in chain.from_iterable(watched[-LATER - 1 : -LATER]):
             running.launch = None
         if len(orders) < options.orders:
-            orders += _orders(case, low, options.plans)
+            orders += _orders(case, low, options.plans, alone)
     return [running.point for running in chain.from_iterable(watched)], orders
 
 
@@ -126,6 +162,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--plans", type=int, default=5, help="most plans of each of them")
     parser.add_argument("--seed", type=int, default=date.today().toordinal(), help="what shapes are drawn from")
     parser.add_argument("--budget", type=float, default=500, metavar="SECONDS", help="no case begins after this")
+    parser.add_argument("--jobs", type=int, default=1, help="processes that compile beside each other")
     parser.add_argument("--calibrate", action="store_true", help="measure the device first")
     parser.add_argument("--json", metavar="FILE", help="also write all points here")
     return parser.parse_args(arguments)
@@ -174,30 +211,37 @@ def _started(class_: str, case: str, low: Lowered) -> Iterator[_Running]:
             continue
         seen.add(launch.kernel)
         found = estimate(kernels[launch.kernel], low.target)
-        yield _Running(Point(class_, case, launch.kernel, found.seconds, inf, found.bound), launch)
+        yield _Running(Point(class_, case, launch.kernel, found.seconds, inf, found.bound, _causes([found])), launch)
 
 
-def _orders(case: str, low: Lowered, plans: int) -> Iterator[Order]:
+def _causes(estimates: Sequence[Estimate]) -> dict[str, float]:
+    found = defaultdict[str, float](float)
+    for cause in chain.from_iterable(e.causes for e in estimates):
+        found[cause.name] += cause.seconds
+    return dict(found)
+
+
+def _orders(case: str, low: Lowered, plans: int, alone: Alone) -> Iterator[Order]:
     """The kernels of a case that have several plans of different speed."""
-    by_kernel = defaultdict[str, list[tuple[float, float]]](list)
-    for trial in measure(low, plans).trials:
+    by_kernel = defaultdict[str, list[tuple[float, float, str]]](list)
+    for trial in measure(low, plans, alone=alone).trials:
         first = trial.kernels[0]
         if trial.measured:
             built = first.scheduler.build(first.view, trial.plan, low.target)
-            blocks = [built.kernel, *built.before, *built.after]
-            predicted = sum(_predicted(block, low.target) for block in blocks) * len(trial.kernels)
-            by_kernel[trial.kernel].append((predicted, trial.seconds))
+            found = [_predicted(block, low.target) for block in (built.kernel, *built.before, *built.after)]
+            predicted = sum(e.seconds for e in found) * len(trial.kernels)
+            by_kernel[trial.kernel].append((predicted, trial.seconds, f"{trial.plan.reason} {_causes(found)}"))
     for kernel, times in by_kernel.items():
         slowest, fastest = max(t[1] for t in times), min(t[1] for t in times)
         if len(times) > 2 and slowest > DISTINCT * fastest:
-            yield Order(case, kernel, tuple(times))
+            yield Order(case, kernel, tuple(t[:2] for t in times), tuple(t[2] for t in times))
 
 
-def _predicted(block: Block, target: Target) -> float:
-    """Seconds of a kernel: of one in normal form, which a plan added, as the target's last pass schedules it."""
+def _predicted(block: Block, target: Target) -> Estimate:
+    """Of a kernel: of one in normal form, which a plan added, as the target's last pass schedules it."""
     view, last = open_kernel(block), create(target.passes[-1])
     chosen = last.choose(view, target) if view is not None and isinstance(last, SchedulingPass) else None
-    return estimate(block if chosen is None else chosen[1].kernel, target).seconds
+    return estimate(block if chosen is None else chosen[1].kernel, target)
 
 
 def _ranks(values: Sequence[float], same: float) -> np.ndarray[tuple[int], np.dtype[np.float64]]:

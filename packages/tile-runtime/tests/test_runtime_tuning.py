@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from threading import Lock
 
 import numpy as np
 import pytest
@@ -69,6 +70,19 @@ def test_no_more_plans_than_asked_for(low: Lowered, monkeypatch: pytest.MonkeyPa
     hold(monkeypatch, best=8)
     assert sizes(tuning.measure(low, 2).trials) == [4, 2]
     assert tuning.measure(low, 1).lowered is low
+
+
+def test_kernels_run_while_the_device_is_held(low: Lowered, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = Lock()
+    found: list[bool] = []
+
+    def seconds(self: Launch) -> float:
+        found.append(held.locked())
+        return 1.0
+
+    monkeypatch.setattr(Launch, "seconds", seconds)
+    tuning.measure(low, 2, alone=held)
+    assert found and all(found) and not held.locked()
 
 
 def test_hopeless_plans_run_once(low: Lowered, monkeypatch: pytest.MonkeyPatch) -> None:

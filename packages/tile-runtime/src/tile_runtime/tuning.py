@@ -6,6 +6,7 @@ Every kernel is timed by itself, so that one compilation tries another plan of e
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -83,16 +84,19 @@ def _unwatched(trials: Sequence[Trial], done: int, total: int) -> None:
     del trials, done, total
 
 
-def measure(base: Lowered, count: int, watch: Watch = _unwatched) -> Tuned:
+def measure(
+    base: Lowered, count: int, watch: Watch = _unwatched, alone: AbstractContextManager[object] | None = None
+) -> Tuned:
     """Time up to `count` plans of each kernel of `base`, on inputs of ones.
 
     A plan that fails on the device keeps an infinite time. Winners are stored on disk for `best`, even when
-    KeyboardInterrupt ends the measuring early. `watch` is called after each run.
+    KeyboardInterrupt ends the measuring early. `watch` is called after each run. `alone` is held while the device runs, such as
+    a lock of several processes that compile beside each other.
     """
     kernels = [list(_trials(base, group, count)) for group in _groups(base)]
     kernels = [trials for trials in kernels if len(trials) > 1]
     try:
-        _time(base, kernels, watch)
+        _time(base, kernels, watch, alone or nullcontext())
     finally:
         for trials in kernels:
             trials.sort(key=lambda t: t.seconds)
@@ -220,9 +224,10 @@ def _variant(base: Lowered, trials: Sequence[Trial], buffers: Buffers) -> _Varia
         return None
 
 
-def _time(base: Lowered, kernels: Sequence[Sequence[Trial]], watch: Watch) -> None:
+def _time(
+    base: Lowered, kernels: Sequence[Sequence[Trial]], watch: Watch, alone: AbstractContextManager[object]
+) -> None:
     """Trial number n of all kernels is one variant; variants take turns."""
-    trials = [trial for kernel in kernels for trial in kernel]
     count = max((len(kernel) for kernel in kernels), default=0)
     buffers: Buffers = {}
     variants = [
@@ -230,6 +235,12 @@ def _time(base: Lowered, kernels: Sequence[Sequence[Trial]], watch: Watch) -> No
         for n in range(count)
         if (variant := _variant(base, [kernel[n if n < len(kernel) else 0] for kernel in kernels], buffers))
     ]
+    with alone:
+        _run(kernels, variants, watch)
+
+
+def _run(kernels: Sequence[Sequence[Trial]], variants: Sequence[_Variant], watch: Watch) -> None:
+    trials = [trial for kernel in kernels for trial in kernel]
     total = (ROUNDS + 1) * len(variants)
     for turn in range(ROUNDS + 1):
         for number, variant in enumerate(variants):
