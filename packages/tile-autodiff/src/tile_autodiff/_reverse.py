@@ -27,6 +27,7 @@ from tile_autodiff._contractions import Gradients, contraction_gradients
 from tile_autodiff._custom import Inliner
 from tile_autodiff._emit import Graph, merged
 from tile_autodiff._loops import loop_gradients, varying
+from tile_autodiff._pivots import pivots
 from tile_autodiff._scatters import scatter_gradients
 from tile_autodiff.rules import RULES, Site
 
@@ -79,7 +80,8 @@ def _pulled(
     types = program.types()
     graph = Graph(program)
     graph.types |= {p.name: p.type for p in given}
-    tape = _Tape(graph, _varied(program, wrt, rules))
+    asked = [value for public, value in program.outputs if public in cotangents]
+    tape = _Tape(graph, _varied(program, wrt, rules) - pivots(program, asked, rules))
     for public, value in program.outputs:
         if public in cotangents:
             cotangent = cotangents[public]
