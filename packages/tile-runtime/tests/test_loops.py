@@ -121,7 +121,7 @@ def test_its_text_form_is_read_back() -> None:
 
 
 def test_a_wave_hands_on_its_state_without_copies() -> None:
-    u, p = _placeholder("u", 8), _placeholder("p", 8)
+    u, p = _placeholder("u", 8000), _placeholder("p", 8000)
     wave = tile.Function("function (U[N], P[N]) -> (V) { S[i : N] = +(U[i + k - 1]), k < 3; V = S - P; }")
     made = tile.repeat(lambda c: (wave(c[0], c[1]), c[0]), (u, p), 100)
     low = tile.compose([u, p], list(made)).lower(u, p, device="llvm")
@@ -132,12 +132,12 @@ def test_a_wave_hands_on_its_state_without_copies() -> None:
 
 @pytest.mark.parametrize(("rounds", "counts"), [(3, [3]), (4, [2]), (16, [2]), (21, [3]), (23, [2, 7]), (34, [4, 2])])
 def test_rounds_of_elements_alone_are_taken_together(rounds: int, counts: list[int]) -> None:
-    u, p = _placeholder("u", 8), _placeholder("p", 8)
+    u, p = _placeholder("u", 8000), _placeholder("p", 8000)
     step = tile.Function("function (U, P) -> (V) { V = 1.5 * U - P; }")
     f = tile.compose([u, p], list(tile.repeat(lambda c: (step(c[0], c[1]), c[0]), (u, p), rounds)))
     found = [s.loop.count if s.loop else 1 for s in f.lower(u, p, device="llvm").kernels.steps]
     assert found == counts
-    now, before = np.arange(8, dtype=np.float32), np.ones(8, np.float32)
+    now, before = np.arange(8000, dtype=np.float32), np.ones(8000, np.float32)
     wanted = now, before
     for _ in range(rounds):
         wanted = (np.float32(1.5) * wanted[0] - wanted[1], wanted[0])
@@ -215,14 +215,14 @@ def test_gradients_are_those_of_the_rounds_written_out(checkpoint: int, reverse:
 
 
 def test_explain_profile_and_stages_know_loops() -> None:
-    x = _placeholder("x", 4)
+    x = _placeholder("x", 4000)
     f = tile.compose([x], {"y": tile.repeat(HALF, x, 6)})
     low = f.lower(x, device="llvm")
     assert "launched 2 times" in low.explain() and "loop 6 from (x)" in print_program(low.program)
     assert "Carry0" in str(low.stripe) and "Carry0" in str(low.stripe_after("initial"))
     assert low.error_bounds["y"].relation == "none" and "loop" in low.error_bounds["y"].reason
     with tile.profile() as profile:
-        f(np.ones(4, np.float32), device="llvm")
+        f(np.ones(4000, np.float32), device="llvm")
     assert sum(k.launches for k in profile.kernels) == 2  # three rounds each
 
 

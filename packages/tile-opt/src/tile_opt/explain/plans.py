@@ -51,9 +51,10 @@ def unplanned(kernel: Block, measured: float | None = None, parts: Mapping[str, 
 
 
 def tiled(kernel: Kernel, target: Target, measured: float | None = None) -> PlanReport:
-    """For kernels whose parts run on tiles, each by a plan of its own."""
+    """For kernels whose parts run on tiles, or in rounds, each by a plan of its own."""
     grid = ", ".join(f"{i.name}: {i.range}" for i in kernel.stripe.indexes)
-    return PlanReport(f"tile after tile ({grid})", prediction=predicted(kernel, target), measured=measured)
+    kind = f"tile after tile ({grid})" if grid else "round after round"
+    return PlanReport(kind, prediction=predicted(kernel, target), measured=measured)
 
 
 def part_plan(decision: Decision) -> PlanReport:

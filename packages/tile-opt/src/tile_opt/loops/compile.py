@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tile_ir.kernels import KernelList
-from tile_ir.program.nodes import Program
+from tile_ir.program.nodes import Loop, Program
 from tile_ir.stripe.nodes import Block, Direction, Refinement
 from tile_ir.stripe.nodes import Program as StripeProgram
 from tile_ir.target import Target
 
-from tile_opt.compiler import Compiled
+from tile_opt.compiler import Compiled, lower_kernels
 from tile_opt.loops.divide import divide, has_loops
 from tile_opt.loops.link import Linker
 from tile_opt.loops.repeated import Repeated
+from tile_opt.loops.round import Round, round_of
 from tile_opt.loops.rows import laid_out
+from tile_opt.loops.serial import is_small, may_be_small, serial, takes_serial
+from tile_opt.lowering.endless import is_endless
 from tile_opt.translate.build import whole
 
 Part = Callable[[Program, int], Compiled]
@@ -57,24 +60,53 @@ class _Parts:
     """Of the kernels that they began with."""
 
     def linked(self, program: Program) -> tuple[KernelList, StripeProgram]:
-        program = laid_out(program, self.target.settings.view_align)
+        single = self._serial(program)
+        program = laid_out(program, self.target.settings.view_align, single)
         linker = Linker(program, self.target)
         for piece in divide(program):
             if isinstance(piece, Program):
                 linker.part(piece, self.kernels(piece))
+            elif piece.results in single:
+                linker.part(*single[piece.results])
             else:
-                repeated = Repeated(linker, piece)
-                repeated.link(self.kernels(repeated.body))
+                round = round_of(piece, program)
+                Repeated(linker, round).link(self.kernels(round.body))
         return linker.finish(), _outline(linker)
+
+    def _serial(self, program: Program) -> dict[tuple[str, ...], tuple[Program, KernelList]]:
+        """The loops of a program that are one kernel each, by their results: as parts of it."""
+        found: dict[tuple[str, ...], tuple[Program, KernelList]] = {}
+        for op in program.ops:
+            if isinstance(op, Loop) and op.count and takes_serial(self.target) and may_be_small(op):
+                made = self._in_one(round_of(op, program), program)
+                if made is not None:
+                    found[op.results] = made
+        return found
+
+    def _in_one(self, round: Round, program: Program) -> tuple[Program, KernelList] | None:
+        body = self.part(round.body, self.count)
+        name = f"kernel_{self.count}_rounds"
+        made = serial(round, body.stripe, program, name) if is_small(body.kernels) else None
+        if made is None:
+            return None
+        kernels = lower_kernels(made.stripe, self.target)
+        if any(map(is_endless, kernels.kernels)):
+            return None
+        decisions = {kernel: replace(d, within=d.within or name) for kernel, d in body.decisions.items()}
+        self._add(replace(body, stripe=made.stripe, kernels=kernels, decisions=decisions))
+        return made.part, kernels
 
     def kernels(self, program: Program) -> KernelList:
         """Of a part, or of a loop's body."""
         if has_loops(program):
             return self.linked(program)[0]
         found = self.part(program, self.count)
+        self._add(found)
+        return found.kernels
+
+    def _add(self, found: Compiled) -> None:
         self.compiled.append(found)
         self.count += sum(isinstance(s, Block) for main in found.stripe_initial.entry.body for s in main.body)  # type: ignore[union-attr]
-        return found.kernels
 
 
 def _outline(linker: Linker) -> StripeProgram:

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 
 from tile_ir.kernels import KernelList, Step, Window
 from tile_ir.kernels import Loop as Rounds
-from tile_ir.program.liveness import defined_by, used_by
-from tile_ir.program.nodes import ConstantTensor, Loop, Op, Program, TensorType
+from tile_ir.program.nodes import Loop, TensorType
 
 from tile_opt.loops.link import Linker, ports
 from tile_opt.loops.rotation import Reading, readings
+from tile_opt.loops.round import Round, needed
 from tile_opt.loops.rows import row_bytes
 
 
@@ -42,55 +42,21 @@ class Repeated:
     """One loop, to be linked behind what `linker` has."""
 
     linker: Linker
-    loop: Loop
-    body: Program = field(init=False)
-    """What is compiled: each value that a round leaves is one output, and constants that it captures are its own."""
-    _sources: tuple[int | str, ...] = ()
-    """What each carry becomes: another carry, or a value that a round leaves."""
-    _rows: tuple[str, ...] = ()
-    """What each stack gets a row of."""
-    _outputs: dict[str, str] = field(default_factory=dict[str, str])
-    """The value behind each name of what a round leaves."""
+    round: Round
     _windows: list[Window] = field(default_factory=list[Window])
 
-    def __post_init__(self) -> None:
-        body, carried = self.loop.body, len(self.loop.carries)
-        places = {p.name: k for k, p in enumerate(body.inputs[:carried])}
-        made = {n for op in body.ops if not isinstance(op, ConstantTensor) for n in defined_by(op)}
-        values = [value for _, value in body.outputs]
-        self._sources = tuple(places[v] if v in places else self._left(v, v) for v in values[:carried])
-        rows: list[str] = []
-        for k, value in enumerate(values[carried:]):
-            shared = value in made and value not in rows
-            rows.append(self._left(value if shared else f"{value} {k}", value))
-        self._rows = tuple(rows)
-        self.body = self._compiled_body()
-
-    def _left(self, name: str, value: str) -> str:
-        self._outputs[name] = value
-        return name
-
-    def _compiled_body(self) -> Program:
-        body = self.loop.body
-        known = {op.name: op for op in self.linker.program.ops if isinstance(op, ConstantTensor)}
-        before = len(body.inputs) - len(self.loop.captured)
-        inputs, constants = list(body.inputs[:before]), list[Op]()
-        for param, name in zip(body.inputs[before:], self.loop.captured, strict=True):
-            if name in known:
-                constants.append(replace(known[name], name=param.name))
-            else:
-                inputs.append(replace(param, bound=True))
-        outputs = tuple((f"Left{k}", value) for k, value in enumerate(self._outputs.values()))
-        return Program(body.name, tuple(inputs), (*constants, *body.ops), outputs)
+    @property
+    def loop(self) -> Loop:
+        return self.round.loop
 
     # --- linking ------------------------------------------------------------------------------------------
 
     def link(self, kernels: KernelList) -> None:
         """Append the loop, its body compiled as `kernels`, and what has to be copied behind it."""
-        found = readings(self._sources)
-        rings = {name: self._ring(name, found) for name in self._outputs}
+        found = readings(self.round.sources)
+        rings = {name: self._ring(name, found) for name in self.round.outputs}
         ins, outs = ports(kernels)
-        known = {b: self._window(rings[name].written(0)) for b, name in zip(outs, self._outputs, strict=True)}
+        known = {b: self._window(rings[name].written(0)) for b, name in zip(outs, self.round.outputs, strict=True)}
         known |= dict(zip(ins, self._given(found, rings), strict=True))
         steps = self.linker.embedded(kernels, known)
         for step in steps:
@@ -115,8 +81,7 @@ class Repeated:
         for param, name in zip(loop.body.inputs[len(found) :], loop.slices, strict=False):
             start, stride = self._rows_of(row_bytes(linker.program.types()[name]))
             yield self._window(Window(0, (), (linker.value(name),), param.type.nbytes, start, stride))
-        constants = {op.name for op in linker.program.ops if isinstance(op, ConstantTensor)}
-        yield from (linker.value(name) for name in loop.captured if name not in constants)
+        yield from map(linker.value, self.round.captured)
 
     def _carried(self, reading: Reading, rings: dict[str, _Ring]) -> Window:
         inits = tuple(self.linker.value(self.loop.carries[k]) for k in reading.inits)
@@ -128,15 +93,15 @@ class Repeated:
 
     def _ring(self, name: str, found: tuple[Reading, ...]) -> _Ring:
         loop, linker = self.loop, self.linker
-        type = self.body.types()[self._outputs[name]]
-        if name in self._rows:
-            k = len(loop.carries) + self._rows.index(name)
+        type = self.round.body.types()[self.round.outputs[name]]
+        if name in self.round.rows:
+            k = len(loop.carries) + self.round.rows.index(name)
             return _Ring((linker.value(loop.results[k]),), type.nbytes, *self._rows_of(row_bytes(loop.types[k])))
         mine = [r for r in found if r.ring == name]
         size = max(r.age for r in mine) + 2
         places: list[int | None] = [None] * size
         for r in mine:
-            if r.init(loop.count) is None and loop.results[r.carry] in self._needed():
+            if r.init(loop.count) is None and loop.results[r.carry] in needed(self.linker.program):
                 place = (loop.count - 1 - r.age) % size
                 places[place] = linker.value(loop.results[r.carry]) if places[place] is None else places[place]
         return _Ring(tuple(self._turn(name, type) if p is None else p for p in places), type.nbytes)
@@ -148,14 +113,10 @@ class Repeated:
         """Where the row of the first round begins, and how far it is to the next."""
         return ((self.loop.count - 1) * nbytes, -nbytes) if self.loop.reverse else (0, nbytes)
 
-    def _needed(self) -> set[str]:
-        program = self.linker.program
-        return {value for _, value in program.outputs} | {n for op in program.ops for n in used_by(op)}
-
     def _results(self, found: tuple[Reading, ...], rings: dict[str, _Ring]) -> None:
         """Copies of what a result shares with others, or is a row of."""
         for reading in found:
-            if self.loop.results[reading.carry] not in self._needed():
+            if self.loop.results[reading.carry] not in needed(self.linker.program):
                 continue
             target = self.linker.value(self.loop.results[reading.carry])
             init = reading.init(self.loop.count)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -24,14 +25,18 @@ from tile_ir.program.nodes import (
 )
 
 
-def laid_out(program: Program, align: int) -> Program:
+def laid_out(program: Program, align: int, single: Container[tuple[str, ...]] = ()) -> Program:
     """The program with loops that go round, whose slices and stacks have rows of a multiple of `align` bytes.
 
-    A padded slice or stack is [rows, elements of a padded row]; the body's types stay as they are.
+    A padded slice or stack is [rows, elements of a padded row]; the body's types stay as they are. Loops whose results
+    are among `single` are left as they are.
     """
     work = _Layout(program.types(), align)
     for op in program.ops:
-        work.add(op)
+        if isinstance(op, Loop) and op.results in single:
+            work.ops.append(op)
+        else:
+            work.add(op)
     return replace(program, ops=tuple(work.ops))
 
 

@@ -20,11 +20,12 @@ MANY = 10**11
 def refuse_endless(kernels: KernelList, program: Program) -> None:
     """TileLimitError for the first kernel that computes too much; it names the largest contraction of `program`."""
     for kernel in kernels.kernels:
-        if _endless(kernel):
+        if is_endless(kernel):
             raise TileLimitError(_refusal(kernel, program))
 
 
-def _endless(kernel: Kernel) -> bool:
+def is_endless(kernel: Kernel) -> bool:
+    """Whether a launch of a kernel would take hours, or for ever."""
     much = kernel.flops > MANY and kernel.flops > MOST_PER_BYTE * max(kernel.bytes, 1)
     return much or kernel.flops > MOST_OPERATIONS
 

@@ -67,6 +67,11 @@ class Product:
         return Binary(self.op, left, right, left.type)
 
 
+def _slots_of(root: Root) -> int:
+    """How many elements the registers of a root have room for."""
+    return len(root.variables) * root.chunk
+
+
 def _spreads(root: Root, stride: int, lanes: Lanes) -> bool:
     """Whether all elements from the first lane's to the last one's are loaded: that pays, and all hold something."""
     pays = stride <= SPREAD and lanes.count >= WIDE and lanes.mask is None
@@ -362,7 +367,7 @@ class Memory:
         assert stride is not None
         if lanes.count > 1 and root.chunk > 1 and stride % root.chunk == 0:
             return self._column(root, offset, stride, lanes.count)
-        return self._assemble([self._slot(root, offset + stride * n) for n in range(lanes.count)], hint)
+        return self._assemble([self._slot_or_zero(root, offset + stride * n) for n in range(lanes.count)], hint)
 
     def _column(self, root: Root, offset: int, stride: int, count: int) -> Expr:
         """One lane of each of so many registers; all their columns are made at once, and kept."""
@@ -387,7 +392,8 @@ class Memory:
             return
         offset = self._static(root, position, lanes)
         assert stride is not None
-        for n in range(lanes.count if stride else 1):
+        there = sum(offset + stride * n < _slots_of(root) for n in range(lanes.count))  # the others are never on
+        for n in range(there if stride else 1):
             part = self._extract(value, n if stride else value.type.lanes - 1)
             if lanes.mask is not None:
                 mine, old = self._extract(lanes.mask, n), self._slot(root, offset + stride * n)
@@ -412,6 +418,14 @@ class Memory:
         if root.chunk == 1:
             return variable
         return Extract(variable, offset % root.chunk, variable.type.scalar)
+
+    def _slot_or_zero(self, root: Root, offset: int) -> Expr:
+        """A slot, or zero behind the last one: only a lane that is left out can be there."""
+        return (
+            self._slot(root, offset)
+            if offset < _slots_of(root)
+            else Const(0.0 if root.dtype.is_float else 0, Type(root.dtype))
+        )
 
     def _write_slot(self, root: Root, offset: int, value: Expr) -> None:
         variable = root.variables[offset // root.chunk]
