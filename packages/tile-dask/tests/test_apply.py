@@ -136,6 +136,53 @@ def test_loops_are_cut_by_rounds() -> None:
     np.testing.assert_array_equal(tile_dask.apply(f, da.from_array(x, (4, 6))).compute(), f(x))
 
 
+BLEND = tile.Function("function (A, X) -> (B) { B = 0.5 * A + X; }")
+
+
+def _scan(reverse: bool) -> Any:
+    """A composition of a scan that carries a blur on, and stacks it."""
+
+    def step(carry: Any, row: Any) -> tuple[Any, Any]:
+        carry = BLUR(BLEND(carry, row))
+        return carry, carry
+
+    a, x = tile.placeholder("float32", (9, 8), name="a"), tile.placeholder("float32", (3, 9, 8), name="x")
+    return tile.compose([a, x], list(tile.scan(step, a, x, reverse=reverse)))
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_what_rounds_stack_is_cut_by_rounds_and_has_gradients(reverse: bool) -> None:
+    f, a, x = _scan(reverse), numbers(9, 8), numbers(3, 9, 8, seed=1)
+    cut = da.from_array(a, (4, 3)), da.from_array(x, (2, 5, 3))
+    last, rows = tile_dask.apply(f, *cut)
+    assert rows.chunks[0] == (1, 1, 1)
+    for found, want in zip((last, rows), f(a, x), strict=True):
+        np.testing.assert_array_equal(found.compute(), want)
+    again = tile_dask.apply(f, *cut, out_chunks={f.outputs[1]: (2, 5, 8)})[1]
+    assert again.chunks == ((2, 1), (5, 4), (8,))
+    np.testing.assert_array_equal(again.compute(), rows.compute())
+    gradient = tile.vjp(f, wrt=("a", "x"))
+    given = (a, x, last.compute(), rows.compute())
+    for found, want in zip(tile_dask.apply(gradient, *cut, last, rows), gradient(*given), strict=True):
+        np.testing.assert_allclose(found.compute(), want, rtol=1e-5, atol=1e-5)
+
+
+def test_numbers_of_a_key_are_drawn_chunk_by_chunk() -> None:
+    k, x = tile.placeholder("uint32", (2,), name="k"), tile.placeholder("float32", (12, 10), name="x")
+    f = tile.compose([x, k], [x * tile.random.uniform(k, (12, 10))])
+    a, key = numbers(12, 10), np.asarray(tile.random.key(3))
+    np.testing.assert_array_equal(tile_dask.apply(f, da.from_array(a, (5, 3)), key).compute(), f(a, key))
+
+
+def test_chunks_of_any_dtype_are_put_together() -> None:
+    """NumPy's own text for bfloat16 names no dtype."""
+    bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
+    for dtype in (bfloat16, np.float16, np.uint8, np.int64, np.bool_):
+        total = tile.Function("function (X[M, N]) -> (Y) { Y[j : N] = >(X[i, j]); }")
+        x = abs(numbers(11, 7)).astype(dtype)
+        np.testing.assert_array_equal(tile_dask.apply(total, da.from_array(x, (4, 3))).compute(), x.max(0))
+
+
 def test_fixed_chunks_give_the_same_bits_twice() -> None:
     a = da.from_array(np.random.default_rng(0).normal(size=(6, 64)).astype(np.float32), (6, 8))
     b = da.from_array(np.random.default_rng(1).normal(size=(64, 6)).astype(np.float32), (8, 6))

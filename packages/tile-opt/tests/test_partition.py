@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from program_samples import programs, random_inputs
 from tile_ir.diagnostics import TileTypeError
 from tile_ir.dtype import DType
-from tile_ir.program.nodes import Program, TensorType
+from tile_ir.program.nodes import Elementwise, Literal, Loop, Param, Program, TensorType
 from tile_opt.partition import Box, Grid, Partition, partition, traffic
 from tile_opt.partition.partition import combining
 
@@ -58,7 +58,7 @@ def run(part: Partition, arrays: Arrays) -> dict[str, Array]:
         partial: dict[tuple[int, ...], list[Array]] = {}
         for task in part.tasks(stage):
             program = part.kernel(stage, task)
-            given = [have[stage.reads[n]][_slices(box)] for n, box in task.needs.reads]
+            given = [_whole(part, have, stage.reads[n])[_slices(box)] for n, box in task.needs.reads]
             given += [np.asarray(n, np.int32) for n in task.needs.numbers]
             inputs = {p.name: a for p, a in zip(program.inputs, given, strict=True)}
             partial.setdefault(task.place, []).append(tile_lang.evaluate(program, inputs)["R"])
@@ -68,7 +68,12 @@ def run(part: Partition, arrays: Arrays) -> dict[str, Array]:
                 program = combining(stage, len(results), chunk.shape, last=True)
                 chunk = tile_lang.evaluate(program, {f"P{n}": r for n, r in enumerate(results)})["R"]
             have[stage.name][_slices(stage.grid.box(place))] = chunk
-    return {public: have[value] for public, value in part.outputs}
+    return {public: _whole(part, have, value) for public, value in part.outputs}
+
+
+def _whole(part: Partition, have: Arrays, array: str) -> Array:
+    rows = part.stacks.get(array)
+    return have[array] if rows is None else np.concatenate([have[row] for row in rows])
 
 
 def _slices(box: Box) -> tuple[slice, ...]:
@@ -118,6 +123,45 @@ def test_steps_between_exchanges_compute_what_single_steps_do(steps: int, data: 
     for _ in range(steps):
         x = tile_lang.evaluate(program, {"X": x})["Y"]
     np.testing.assert_array_equal(found, x)
+
+
+def scanned(count: int, inner: int, reverse: bool) -> Program:
+    """Rounds that blur what they carry, add a row, and stack both what they carry and what rounds inside of them stack."""
+    state, row = TensorType(DType.FLOAT32, (5, 4)), TensorType(DType.FLOAT32, (4,))
+    small = TensorType(DType.FLOAT32, (inner, 4))
+    halved = Elementwise("H", row, "mul", ("R", Literal(0.5, DType.FLOAT32)))
+    halves = Program("halves", (Param("R", row),), (halved,), (("H", "H"), ("K", "R")))
+    step = "function (C[M, N], R[N]) -> (D) { B[i, j : M, N] = +(C[i - 1 + a, j]), a < 3; D = B + R; }"
+    blurred = tile_lang.bind(tile_lang.parse(step), {"C": state, "R": row})
+    loop = Loop(("S", "Rows"), (row, small), halves, inner, ("R",))
+    body = Program("body", blurred.inputs, (loop, *blurred.ops), (*blurred.outputs, ("D2", "D"), ("Rows", "Rows")))
+    stacks = (state, *(TensorType(DType.FLOAT32, (count, *t.shape)) for t in (state, small)))
+    rounds = Loop(("E", "Ds", "All"), stacks, body, count, ("X",), ("Z",), (), reverse)
+    given = (Param("X", state), Param("Z", TensorType(DType.FLOAT32, (count, 4))))
+    square = Elementwise("Q", stacks[1], "mul", ("Ds", "Ds"))
+    return Program("f", given, (rounds, square), (("E", "E"), ("Ds", "Ds"), ("Q", "Q"), ("All", "All")))
+
+
+@given(st.data(), st.integers(1, 3), st.integers(0, 2), st.booleans())
+@settings(max_examples=25, deadline=None)
+def test_loops_that_stack_compute_what_they_compute_uncut(
+    data: st.DataObject, count: int, inner: int, reverse: bool
+) -> None:
+    program = scanned(count, inner, reverse)
+    inputs, types = random_inputs(program), program.types()
+    given_grids = {p.name: data.draw(grids(p.type.shape), p.name) for p in program.inputs}
+    wanted = {name: data.draw(grids(types[name].shape)) for name in ("Ds", "Q") if data.draw(st.booleans())}
+    part = partition(program, given_grids, wanted, exchange=data.draw(st.sampled_from([None, 1, 2])))
+    same(run(part, inputs), tile_lang.evaluate(program, inputs))
+    assert all(part.grids[dict(part.outputs)[name]] == grid for name, grid in wanted.items())
+
+
+def test_rounds_that_stack_share_their_kernels_and_rows_are_no_copies() -> None:
+    few, part = (partition(scanned(n, 0, False), {"X": Grid(((1,) * 5, (4,)))}, {}) for n in (4, 40))
+    kernels = [{id(p.kernel(stage, task)) for stage in p.stages for task in p.tasks(stage)} for p in (few, part)]
+    assert len(kernels[0]) == len(kernels[1])
+    assert part.home("Ds", (7, 2, 0)) == (part.stacks["Ds"][7], (0, 2, 0))
+    assert not {"Ds", "All"} & {stage.name for stage in part.stages}
 
 
 def test_a_task_reads_its_chunk_and_the_neighbours_cells() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from dask._task_spec import DataNode, Task, TaskRef
+from dask._task_spec import Alias, DataNode, Task, TaskRef
 from tile_ir.dtype import DType
 from tile_ir.program.nodes import Program
 from tile_opt.partition import Box, Grid, Partition
@@ -38,7 +38,8 @@ class Graph:
     def __init__(self, partition: Partition, names: Mapping[str, str], label: str, token: str, device: Device) -> None:
         self._partition, self._device = partition, device
         self._label, self._token = label, token
-        self.names = {**names, **{s.name: f"{label}-{s.name}-{token}" for s in partition.stages}}
+        made = (*(s.name for s in partition.stages), *partition.stacks)
+        self.names = {**names, **{name: f"{label}-{name}-{token}" for name in made}}
         self.layers: dict[str, dict[Key, Any]] = {}
         """Tasks by key, by layer: those of an array are in the layer of its name."""
         self.needs: dict[str, set[str]] = {}
@@ -52,6 +53,9 @@ class Graph:
         self._layer(self._kernel_layer)[self._kernel_layer] = DataNode(self._kernel_layer, self._kernels)
         for stage in partition.stages:
             self._stage(stage)
+        for _, array in partition.outputs:
+            if array in partition.stacks:
+                self._stack(array)
 
     def _layer(self, name: str, *needs: str) -> dict[Key, Any]:
         self.needs.setdefault(name, set()).update(needs)
@@ -59,7 +63,7 @@ class Graph:
 
     def _stage(self, stage: Stage) -> None:
         name = self.names[stage.name]
-        tasks = self._layer(name, self._kernel_layer, *(self.names[r] for r in stage.reads))
+        tasks = self._layer(name, self._kernel_layer)
         waiting: list[TaskRef] = []
         for task in self._partition.tasks(stage):
             key = (f"{name}-partial", *task.place, *task.split) if stage.aggregation else (name, *task.place)
@@ -69,12 +73,21 @@ class Graph:
                 if len(waiting) == stage.splits.chunks:
                     self._combine(stage, task, waiting)
                     waiting = []
-        self.needs[name].update(e for r in stage.reads if (e := _edges(self.names[r])) in self.layers)
+
+    def _stack(self, array: str) -> None:
+        """Chunks of a stack are those of its rows, by another name."""
+        name = self.names[array]
+        chunks = self._layer(name)
+        for place in self._partition.grids[array].places():
+            row, chunk = self._partition.home(array, place)
+            self.needs[name].add(self.names[row])
+            chunks[(name, *place)] = Alias((name, *place), (self.names[row], *chunk))
 
     def _task(self, stage: Stage, task: Work, key: Key) -> Task:
         program = self._partition.kernel(stage, task)
         given: list[TaskRef] = []
-        reads = tuple([self._read(stage.reads[n], box, given) for n, box in task.needs.reads])
+        layers = self.needs[self.names[stage.name]]
+        reads = tuple([self._read(stage.reads[n], box, given, layers) for n, box in task.needs.reads])
         number = self._kernel(program, stage.name)
         return Task(key, compute, self._all, number, task.place, reads, task.needs.numbers, *given)
 
@@ -96,13 +109,14 @@ class Graph:
 
     # --- what a task reads ---------------------------------------------------------------------------
 
-    def _read(self, array: str, box: Box, given: list[TaskRef]) -> Read:
-        """What a task is told about a box; the chunks and edges that hold it are added to `given`."""
+    def _read(self, array: str, box: Box, given: list[TaskRef], layers: set[str]) -> Read:
+        """What a task is told about a box; the chunks and edges that hold it are added to `given`, theirs to `layers`."""
         layout, first = self._layout(array, box)
-        name = self.names[array]
         for step, edge_part in layout.sources:
-            place = tuple([a + b for a, b in zip(first, step, strict=True)])
+            home, place = self._partition.home(array, tuple([a + b for a, b in zip(first, step, strict=True)]))
+            name = self.names[home]
             given.append(TaskRef((name, *place)) if edge_part is None else self._edge(name, place, edge_part))
+            layers.add(name if edge_part is None else _edges(name))
         return layout.read
 
     def _layout(self, array: str, box: Box) -> tuple[_Layout, Place]:
@@ -145,7 +159,7 @@ class Graph:
         name = self.names[stage.name]
         key = (name, *task.place) if last else (f"{name}-combined", *task.place, *node)
         kernel = self._kernel(self._combiner(stage, len(group), tuple(shape), last), stage.name)
-        read = Read(tuple(shape), stage.acc.dtype.str, (Piece(_all(shape), None),))
+        read = Read(tuple(shape), stage.acc.numpy, (Piece(_all(shape), None),))
         self.layers[name][key] = Task(key, compute, self._all, kernel, task.place, (read,) * len(group), (), *group)
         return TaskRef(key)
 
@@ -170,7 +184,7 @@ def _laid_out(box: Box, chunks: Grid, dtype: DType) -> _Layout:
         thin = 2 * part.size < chunk.size and (chunk.size - part.size) * dtype.bytes >= THIN
         sources.append((place, inside if thin else None))
         pieces.append(Piece(_slices(part.relative(box.low)), None if thin else inside))
-    return _Layout(Read(box.shape, dtype.dtype.str, tuple(pieces)), tuple(sources))
+    return _Layout(Read(box.shape, dtype.numpy, tuple(pieces)), tuple(sources))
 
 
 def _slices(box: Box) -> Slices:

@@ -26,7 +26,7 @@ class Read(NamedTuple):
     """A box of an array that a task reads, and the pieces that it comes in."""
 
     shape: tuple[int, ...]
-    dtype: str
+    dtype: np.dtype[Any]
     pieces: tuple[Piece, ...]
 
 
@@ -51,7 +51,7 @@ def edge(chunk: Array, part: Slices) -> Array:
 def _assembled(read: Read, given: Iterator[Array]) -> Array:
     if len(read.pieces) == 1:
         return _part(next(given), read.pieces[0].part)
-    whole = np.empty(read.shape, np.dtype(read.dtype))
+    whole = np.empty(read.shape, read.dtype)
     for into, part in read.pieces:
         whole[into] = _part(next(given), part)
     return whole

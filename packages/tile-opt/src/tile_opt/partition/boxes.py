@@ -125,3 +125,8 @@ class Grid:
     def _shared(self, place: Place, box: Box) -> Box:
         chunk = self.box(place)
         return Box(tuple(map(max, chunk.low, box.low)), tuple(map(min, chunk.high, box.high)))
+
+
+def stacked(row: Grid, count: int) -> Grid:
+    """The grid of `count` arrays on top of each other, each with a first axis of one cell."""
+    return Grid(((1,) * count, *row.sizes[1:]))

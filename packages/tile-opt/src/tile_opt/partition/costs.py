@@ -25,8 +25,9 @@ def kept(stages: Stages, rounds: Sequence[tuple[str, ...]], exchange: int | None
     program = stages.program
     inputs = {p.name for p in program.inputs}
     arrays = {value for _, value in program.outputs} | set(stages.constants) | set(stages.splits) | inputs
+    arrays.update(row for rows in stages.stacks.values() for row in rows)
     if rounds:
-        every = exchange or _exchange(stages, rounds, frozenset(arrays))
+        every = exchange or (1 if stages.stacks else _exchange(stages, rounds, frozenset(arrays)))
         arrays.update(name for n, values in enumerate(rounds, 1) if n % every == 0 for name in values)
     return _with_dear(stages, arrays)
 

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
 from tile_ir.contents import Contents
 from tile_ir.diagnostics import Diagnostic, TileTypeError
+from tile_ir.names import claim
 from tile_ir.program.nodes import Elementwise, Param, Program, TensorType
 
-from tile_opt.partition.boxes import Grid, Place
+from tile_opt.partition.boxes import Grid, Place, stacked
 from tile_opt.partition.costs import kept
 from tile_opt.partition.region import Walker
 from tile_opt.partition.stages import Stage, Stages
 from tile_opt.partition.sweep import Found, Sweep
-from tile_opt.partition.unroll import repeated, unrolled
+from tile_opt.partition.unroll import Unrolled, repeated, unrolled
 
 
 class Task(NamedTuple):
@@ -46,10 +47,13 @@ class Partition:
     """Arrays that are known, by name."""
     stages: tuple[Stage, ...]
     outputs: tuple[tuple[str, str], ...]
-    """(public name, array): the array of a stage, an input, or a constant."""
+    """(public name, array): the array of a stage, an input, a constant, or a stack."""
+    stacks: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    """Arrays whose rows along the first axis are arrays of stages, each with a first axis of one cell."""
     _programs: dict[tuple[Sweep, int], Program] = field(
         default_factory=dict[tuple[Sweep, int], Program], repr=False, compare=False
     )
+    _alike: dict[Program, Program] = field(default_factory=dict[Program, Program], repr=False, compare=False)
     _sweeps: dict[tuple[Walker, Grid], Sweep] = field(
         default_factory=dict[tuple[Walker, Grid], Sweep], repr=False, compare=False
     )
@@ -61,7 +65,14 @@ class Partition:
     @cached_property
     def grids(self) -> dict[str, Grid]:
         known = {name: Grid.single(type.shape) for name, (type, _) in self.constants.items()}
-        return {**self.inputs, **known, **{s.name: s.grid for s in self.stages}}
+        found = {**self.inputs, **known, **{s.name: s.grid for s in self.stages}}
+        return found | {name: stacked(found[rows[0]], len(rows)) for name, rows in self.stacks.items()}
+
+    def home(self, array: str, place: Place) -> tuple[str, Place]:
+        """The array, and the chunk of it, that a chunk is made as: another where the array is a stack."""
+        if array not in self.stacks:
+            return array, place
+        return self.stacks[array][place[0]], (0, *place[1:])
 
     @cached_property
     def types(self) -> dict[str, TensorType]:
@@ -79,11 +90,12 @@ class Partition:
                 yield Task(place, split, found[(*split, *place)], shape)
 
     def kernel(self, stage: Stage, task: Task) -> Program:
-        """The program that a task runs: the same object for all tasks of one form."""
+        """The program that a task runs: the same object for all tasks of one form, those of other rounds too."""
         key = (self._sweep(stage), task.needs.form)
         if key not in self._programs:
             region = self._sweep(stage).forms[task.needs.form]
-            self._programs[key] = stage.walker.program(region, TensorType(stage.task_type, task.shape))
+            program = stage.walker.program(region, TensorType(stage.task_type, task.shape))
+            self._programs[key] = self._alike.setdefault(program, program)
         return self._programs[key]
 
     def _sweep(self, stage: Stage) -> Sweep:
@@ -116,17 +128,29 @@ def partition(
     """
     given = _checked({p.name: p.type for p in program.inputs}, grids, "input")
     wanted = _checked(_outputs(program), out or {}, "output")
-    inner, rounds = repeated(program, steps) if steps > 1 else unrolled(program)
-    chosen = {value: wanted[public] for public, value in inner.outputs if public in (out or {})}
-    stages = Stages(inner, given, chosen)
-    arrays = kept(stages, rounds, exchange)
+    inner = repeated(program, steps) if steps > 1 else unrolled(program)
+    inner, chosen = _chosen(inner, wanted, out or {})
+    stages = Stages(inner.program, given, chosen, inner.stacks)
+    arrays = kept(stages, inner.rounds, exchange)
     return _assembled(inner, stages, given, arrays)
 
 
-def _assembled(program: Program, stages: Stages, given: Mapping[str, Grid], arrays: frozenset[str]) -> Partition:
+def _chosen(inner: Unrolled, wanted: Mapping[str, Grid], out: Mapping[str, Grid]) -> tuple[Unrolled, dict[str, Grid]]:
+    """The grids that are asked for by value; a stack that is to be cut in a certain way is copied once more."""
+    types = inner.program.types()
+    ops, outputs, taken = list(inner.program.ops), dict(inner.program.outputs), set(types)
+    for public, value in inner.program.outputs:
+        if public in out and value in inner.stacks:
+            outputs[public] = claim(f"{value}_cut", taken)
+            ops.append(Elementwise(outputs[public], types[value], "ident", (value,)))
+    program = replace(inner.program, ops=tuple(ops), outputs=tuple(outputs.items()))
+    return replace(inner, program=program), {value: wanted[p] for p, value in outputs.items() if p in out}
+
+
+def _assembled(inner: Unrolled, stages: Stages, given: Mapping[str, Grid], arrays: frozenset[str]) -> Partition:
     constants = {n: (op.type, op.contents) for n, op in stages.constants.items()}
     found = tuple(stages.stage(name, arrays) for name in stages.made(arrays))
-    return Partition(stages.program, given, constants, found, program.outputs)
+    return Partition(stages.program, given, constants, found, inner.program.outputs, inner.stacks)
 
 
 def _outputs(program: Program) -> dict[str, TensorType]:

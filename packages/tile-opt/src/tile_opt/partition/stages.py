@@ -36,7 +36,7 @@ from tile_ir.program.rename import renamed
 
 from tile_opt.analysis import FlatDomain, Sets, analyze, uncovered
 from tile_opt.partition import grids as follow
-from tile_opt.partition.boxes import Box, Grid
+from tile_opt.partition.boxes import Box, Grid, stacked
 from tile_opt.partition.contraction import ContractionRule
 from tile_opt.partition.pointwise import ArgsortRule, ElementwiseRule, GatherRule, IndexRule
 from tile_opt.partition.region import Walker
@@ -85,11 +85,19 @@ class Stage:
 class Stages:
     """A program's values, as far as cutting them is decided."""
 
-    def __init__(self, program: Program, given: Mapping[str, Grid], wanted: Mapping[str, Grid]) -> None:
-        """`given` are the grids of inputs; `wanted` those of some values, by name."""
+    def __init__(
+        self,
+        program: Program,
+        given: Mapping[str, Grid],
+        wanted: Mapping[str, Grid],
+        stacks: Mapping[str, tuple[str, ...]],
+    ) -> None:
+        """`given` are the grids of inputs; `wanted` those of some values, by name; `stacks` have rows that are values."""
         self.sets = Sets()
         self.grids: dict[str, Grid] = dict(given)
-        self._wanted = wanted
+        self._wanted = dict(wanted)
+        self.stacks = stacks
+        self._stack_of = {row: name for name, rows in stacks.items() for row in rows}
         self.splits: dict[str, dict[str, tuple[int, ...]]] = {}
         """Sizes of the chunks of reduced indexes, by contraction."""
         self.constants = {op.name: op for op in program.ops if isinstance(op, ConstantTensor)}
@@ -116,6 +124,14 @@ class Stages:
         found = self._grid(op, types)
         for name in defined_by(op):
             self.grids[name] = self._wanted.get(name, found)
+            self._cut_stack(name)
+
+    def _cut_stack(self, row: str) -> None:
+        """The first row that is made says how all rows of its stack are cut."""
+        stack = self._stack_of.get(row)
+        if stack is not None and stack not in self.grids:
+            self.grids[stack] = stacked(self.grids[row], len(self.stacks[stack]))
+            self._wanted.update(dict.fromkeys(self.stacks[stack], self.grids[row]))
 
     def _grid(self, op: Op, types: dict[str, TensorType]) -> Grid:
         match op:
@@ -271,7 +287,7 @@ def _plainly_named(program: Program) -> Program:
 _REFUSED: dict[type, tuple[str, str | None]] = {
     Prng: (
         "random numbers are drawn one after the other from a state, so they cannot be drawn chunk by chunk",
-        "draw them before, and give them as an array",
+        "draw them by a key (tile.random), which any chunk can do by itself; or before, as an array that is given",
     ),
     Loop: ("a loop inside a loop is not cut into tasks", None),
 }

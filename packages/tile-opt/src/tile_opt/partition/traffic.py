@@ -48,7 +48,8 @@ def traffic(partition: Partition, workers: int, bandwidth: float = 1e9) -> Traff
             for number, box in task.needs.reads:
                 array = stage.reads[number]
                 for place, part in partition.grid(array).parts(box):
-                    if placed(partition.grid(array), place) != worker:
+                    home, chunk = partition.home(array, place)
+                    if placed(partition.grid(home), chunk) != worker:
                         fetched.setdefault((worker, array, place), set()).add(part)
         for (worker, array, _), parts in fetched.items():
             size = types[array].dtype.bytes

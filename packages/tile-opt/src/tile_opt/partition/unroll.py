@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from tile_ir.diagnostics import Diagnostic, TileTypeError
 from tile_ir.names import claim
-from tile_ir.program.nodes import Gather, Loop, Op, Poly, Program, Reshape, TensorType
+from tile_ir.program.liveness import used_by
+from tile_ir.program.nodes import Elementwise, Gather, Literal, Loop, Op, Param, Poly, Program, Reshape, TensorType
 from tile_ir.program.rename import renamed, spliced
 
 from tile_opt.partition.rules import refused
@@ -16,39 +17,48 @@ ROUNDS = 4096
 """More are refused: a stage per round would be planned."""
 
 
-def unrolled(program: Program) -> tuple[Program, tuple[tuple[str, ...], ...]]:
-    """The program without loops, and the values that each round carries on, in order."""
-    ops: list[Op] = []
-    rounds: list[tuple[str, ...]] = []
-    taken = set(program.types())
-    renames: dict[str, str] = {}
+@dataclass(frozen=True, slots=True)
+class Unrolled:
+    """A program without loops."""
+
+    program: Program
+    """Its last inputs are the stacks."""
+    rounds: tuple[tuple[str, ...], ...]
+    """The values that each round of a loop, or each step, carries on, in order."""
+    stacks: Mapping[str, tuple[str, ...]]
+    """Of each array that holds a row of every round, these rows: values with a first axis of one cell."""
+
+
+def unrolled(program: Program) -> Unrolled:
+    """The program without loops."""
+    text = _Text(set(program.types()))
+    names: dict[str, str] = {}
     for op in program.ops:
-        op = renamed(op, renames)
+        op = renamed(op, names)
         if isinstance(op, Loop):
-            _write_out(op, ops, rounds, renames, taken)
+            rounds = text.loop(op)
+            text.rounds += rounds
+            names |= zip(op.results, rounds[-1] if rounds else op.carries, strict=False)
         else:
-            ops.append(op)
-    outputs = tuple((public, renames.get(value, value)) for public, value in program.outputs)
-    return replace(program, ops=tuple(ops), outputs=outputs), tuple(rounds)
+            text.ops.append(op)
+    outputs = tuple((public, names.get(value, value)) for public, value in program.outputs)
+    return text.written(replace(program, outputs=outputs))
 
 
-def repeated(program: Program, steps: int) -> tuple[Program, tuple[tuple[str, ...], ...]]:
+def repeated(program: Program, steps: int) -> Unrolled:
     """`steps` applications, each of whose outputs are, in order, the first inputs of the next.
 
     TileTypeError when an output has not the type of the input that it becomes.
     """
     _check_repeats(program)
-    ops: list[Op] = []
-    rounds: list[tuple[str, ...]] = []
-    taken = set(program.types())
+    text = _Text(set(program.types()))
     carried = [p.name for p in program.inputs[: len(program.outputs)]]
-    rest = {p.name: p.name for p in program.inputs[len(carried) :]}
-    once, _ = unrolled(program)
     for _ in range(steps):
-        carried = _inlined(once, carried, rest, ops, taken)
-        rounds.append(tuple(carried))
+        given = zip((p.name for p in program.inputs), carried, strict=False)
+        carried = text.inlined(program, dict(given))
+        text.rounds.append(tuple(carried))
     outputs = tuple((public, value) for (public, _), value in zip(program.outputs, carried, strict=True))
-    return replace(program, ops=tuple(ops), outputs=outputs, gradients=()), tuple(rounds)
+    return text.written(replace(program, outputs=outputs))
 
 
 def _check_repeats(program: Program) -> None:
@@ -65,40 +75,80 @@ def _check_repeats(program: Program) -> None:
             )
 
 
-def _write_out(
-    loop: Loop, ops: list[Op], rounds: list[tuple[str, ...]], renames: dict[str, str], taken: set[str]
-) -> None:
-    body, carries = loop.body, len(loop.carries)
+@dataclass(slots=True)
+class _Text:
+    """Operations without loops, as they are written down."""
+
+    taken: set[str]
+    ops: list[Op] = field(default_factory=list[Op])
+    rounds: list[tuple[str, ...]] = field(default_factory=list[tuple[str, ...]])
+    stacks: dict[str, tuple[TensorType, tuple[str, ...]]] = field(
+        default_factory=dict[str, tuple[TensorType, tuple[str, ...]]]
+    )
+
+    def written(self, program: Program) -> Unrolled:
+        """`program` of these operations, with the stacks that something reads."""
+        read = {name for op in self.ops for name in used_by(op)} | {value for _, value in program.outputs}
+        stacks = {name: stack for name, stack in self.stacks.items() if name in read}
+        inputs = (*program.inputs, *(Param(name, type) for name, (type, _) in stacks.items()))
+        found = replace(program, inputs=inputs, ops=tuple(self.ops), gradients=())
+        return Unrolled(found, tuple(self.rounds), {name: rows for name, (_, rows) in stacks.items()})
+
+    def inlined(self, body: Program, given: Mapping[str, str]) -> list[str]:
+        """Add the operations of a body under fresh names, its inputs called as given; the names of its outputs."""
+        names = dict(given)
+        for op in body.ops:
+            if isinstance(op, Loop):
+                names |= {name: claim(name, self.taken) for name in op.results}
+                loop = renamed(op, names)
+                assert isinstance(loop, Loop)
+                rounds = self.loop(loop)
+                names |= zip(op.results, rounds[-1] if rounds else loop.carries, strict=False)
+            else:
+                self.ops += spliced((op,), names, self.taken)
+        return [names[value] for _, value in body.outputs]
+
+    def loop(self, loop: Loop) -> list[tuple[str, ...]]:
+        """Write a loop out: the values that each round carries on. Its stacks have the names of the loop's results."""
+        _check_loop(loop)
+        carried, carries = list(loop.carries), len(loop.carries)
+        rounds: list[tuple[str, ...]] = []
+        rows: list[list[str]] = []
+        for n in range(loop.count):
+            row = loop.count - 1 - n if loop.reverse else n
+            cut = [self._row(s, row, p.type) for s, p in zip(loop.slices, loop.body.inputs[carries:], strict=False)]
+            given = zip((p.name for p in loop.body.inputs), (*carried, *cut, *loop.captured), strict=True)
+            made = self.inlined(loop.body, dict(given))
+            carried = made[:carries]
+            rounds.append(tuple(carried))
+            rows.append([self._lead(v, t) for v, t in zip(made[carries:], loop.types[carries:], strict=True)])
+        for k, (name, type) in enumerate(zip(loop.results[carries:], loop.types[carries:], strict=True)):
+            self._stack(name, type, [made[k] for made in (reversed(rows) if loop.reverse else rows)])
+        return rounds
+
+    def _stack(self, name: str, type: TensorType, rows: Sequence[str]) -> None:
+        if rows:
+            self.stacks[name] = (type, tuple(rows))
+        else:
+            self.ops.append(Elementwise(name, type, "ident", (Literal(0, type.dtype),)))
+
+    def _row(self, name: str, row: int, type: TensorType) -> str:
+        """One row of what is cut along its first axis."""
+        line, made = claim(f"{name}_row", self.taken), claim(f"{name}_at", self.taken)
+        subscripts = tuple(Poly.of({f"i{k}": 1}, 0 if k else row) for k in range(len(type.shape) + 1))
+        self.ops.append(Gather(line, TensorType(type.dtype, (1, *type.shape)), name, subscripts))
+        self.ops.append(Reshape(made, type, line))
+        return made
+
+    def _lead(self, value: str, stack: TensorType) -> str:
+        """A row of a stack, as a stack of one row."""
+        made = claim(f"{value}_row", self.taken)
+        self.ops.append(Reshape(made, TensorType(stack.dtype, (1, *stack.shape[1:])), value))
+        return made
+
+
+def _check_loop(loop: Loop) -> None:
     if loop.count > ROUNDS:
         raise refused(f"a loop of {loop.count} rounds is more than the {ROUNDS} that are cut into tasks", loop.origin)
-    if len(body.outputs) > carries:
-        hint = "let the loop carry what the next round needs, and call it once for each result that is wanted"
-        raise refused("a loop that stacks a result of every round is not cut into tasks", loop.origin, hint)
     if loop.slices and not loop.count:
         raise refused("a loop of no rounds over rows is not cut into tasks", loop.origin)
-    carried = list(loop.carries)
-    names = [p.name for p in body.inputs]
-    once, _ = unrolled(body)
-    for n in range(loop.count):
-        row = loop.count - 1 - n if loop.reverse else n
-        cut = [_row(s, row, body.inputs[carries + k].type, ops, taken) for k, s in enumerate(loop.slices)]
-        given = dict(zip(names, [*carried, *cut, *loop.captured], strict=True))
-        carried = _inlined(once, carried, given, ops, taken)
-        rounds.append(tuple(carried))
-    renames.update(zip(loop.results, carried, strict=True))
-
-
-def _row(name: str, row: int, type: TensorType, ops: list[Op], taken: set[str]) -> str:
-    """One row of what is cut along its first axis."""
-    line, made = claim(f"{name}_row", taken), claim(f"{name}_at", taken)
-    subscripts = tuple(Poly.of({f"i{k}": 1}, 0 if k else row) for k in range(len(type.shape) + 1))
-    ops.append(Gather(line, TensorType(type.dtype, (1, *type.shape)), name, subscripts))
-    ops.append(Reshape(made, type, line))
-    return made
-
-
-def _inlined(body: Program, carried: Sequence[str], given: dict[str, str], ops: list[Op], taken: set[str]) -> list[str]:
-    """Add the operations of a body without loops under fresh names; the names of its outputs."""
-    names = {p.name: v for p, v in zip(body.inputs, carried, strict=False)} | given
-    ops += spliced(body.ops, names, taken)
-    return [names[value] for _, value in body.outputs]
