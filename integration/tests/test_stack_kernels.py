@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tile_runtime as tile
+from hal_llvm.cpu import family_target
 from stack import ROOT, python
 from tile_hal.interfaces import Device
 from tile_ir.kernels import BufferKind, KernelList
@@ -92,6 +93,24 @@ def test_full_size_example_needs_only_its_inputs_and_output() -> None:
     assert user == 4 * (2 * 32 * 224 * 224 * 64 + 3 * 3 * 64 * 64)
     extra = sum(kernels.arenas) + sum(b.bytes for b in kernels.buffers if b.kind is BufferKind.CONST)
     assert extra <= MEGABYTE
+
+
+ATTENTION = """function (Q[H, S, D], K[H, T, D], V[H, T, D]) -> (O) {
+    P[h, s, t : H, S, T] = +(Q[h, s, d] * K[h, t, d]);
+    M[h, s, z : H, S, 1] = >(P[h, s, t]), z < 1;
+    E = exp(P - M);
+    Z[h, s, z : H, S, 1] = +(E[h, s, t]), z < 1;
+    Y = E / Z;
+    O[h, s, d : H, S, D] = +(Y[h, s, t] * V[h, t, d]);
+}"""
+
+
+def test_attention_over_long_rows_has_a_copy_of_the_keys_at_most() -> None:
+    """Tiles transpose keys, so these are copied once; values are read where they lie, which takes no longer."""
+    target = family_target("avx512").resolved(cores=2)
+    shape = (1, 4096, 64)
+    kernels = tile.Function(ATTENTION).lower(*placeholders(shape, shape, shape)).retargeted(target).kernels
+    assert sum(kernels.arenas) <= 1.02 * 4 * np.prod(shape)
 
 
 GROWTH = """

@@ -278,3 +278,17 @@ def test_another_candidate_is_chosen_where_it_is_clearly_faster() -> None:
     again = replace(fast, name="again")
     assert choose(target, fast, [again], lambda block: block) is fast  # no faster: the space's order holds
     assert choose(target, slow, [], lambda block: block) is slow
+
+
+def test_of_candidates_that_take_about_as_long_one_that_copies_far_less_in_each_call_is_chosen() -> None:
+    target = TARGETS["zen4"]
+    slow, fast = (kernel(MATMUL, t, A=(200, 200), B=(200, 200)) for t in (replace(target, passes=()), target))
+    again = replace(fast, name="again")
+
+    def chosen(fast_copies: int, again_copies: int, slow_copies: int) -> Block:
+        copies = {id(fast): fast_copies, id(again): again_copies, id(slow): slow_copies}
+        return choose(target, fast, [again, slow], lambda block: block, lambda block: copies[id(block)])
+
+    assert chosen(100, 40, 0) is again
+    assert chosen(100, 60, 0) is fast  # not far less
+    assert chosen(100, 100, 0) is fast  # what is slow stays so

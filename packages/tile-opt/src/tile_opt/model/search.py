@@ -15,12 +15,28 @@ FASTER = 1.05
 """Times by which a plan must be estimated faster than one that a space puts first: the model knows no smaller differences."""
 
 
-def choose(target: Target, first: T, others: Iterable[T], kernel: Callable[[T], Block]) -> T:
+LESS = 2
+"""Times by which what plans copy has to differ."""
+
+
+def choose(
+    target: Target,
+    first: T,
+    others: Iterable[T],
+    kernel: Callable[[T], Block],
+    copied: Callable[[T], int] = lambda _: 0,
+) -> T:
     """Of candidates whose scheduled top block is `kernel(candidate)`, the one with the shortest estimated time.
 
-    That is `first`, what the space of plans itself would take, unless another is clearly faster.
+    That is `first`, what the space of plans itself would take, unless another is clearly faster; and one that is hardly
+    slower, but takes far less memory, `copied` bytes, in each call, goes before either.
     """
-    before = estimate(kernel(first), target).seconds / FASTER
-    timed = [(estimate(kernel(other), target).seconds, number, other) for number, other in enumerate(others)]
-    seconds, _, best = min(timed, key=lambda t: t[:2], default=(before, 0, first))
-    return best if seconds < before else first
+    timed = [(estimate(kernel(candidate), target).seconds, candidate) for candidate in (first, *others)]
+    before = timed[0][0] / FASTER
+    seconds, best = min(timed[1:], key=lambda t: t[0], default=timed[0])
+    if seconds >= before:
+        seconds, best = timed[0]
+    if not (most := copied(best) // LESS):
+        return best
+    small = [(s, candidate) for s, candidate in timed if s <= FASTER * seconds and copied(candidate) <= most]
+    return min(small, key=lambda t: t[0], default=(seconds, best))[1]

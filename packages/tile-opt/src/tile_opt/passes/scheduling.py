@@ -53,6 +53,12 @@ class Built:
         return not (self.before or self.after)
 
 
+def _copied(view: KernelView, plan: Plan, built: Built) -> int:
+    """Bytes that the plan has copied before the kernel in each call."""
+    once = all(s.operand in view.fixed for s in plan.stagings if s.level < 0)
+    return 0 if once else sum(ref.type.nbytes for ref in built.buffers)
+
+
 def refused(message: str) -> TileDeviceError:
     """The error of a plan that a pass cannot build."""
     return TileDeviceError(Diagnostic("TILE-E415", message, hint="leave the kernel's plan out, and it gets one"))
@@ -121,8 +127,8 @@ class SchedulingPass(Pass):
     def choose(self, view: KernelView, target: Target) -> tuple[Plan, Built] | None:
         """The pass's own choice, built; None leaves the kernel to the passes that follow.
 
-        The first candidate, or the one of the first `worth` that the cost model takes for the fastest; copies of what no
-        call changes, which are made once, do not count.
+        The first candidate, or the one of the first `worth` that the cost model takes for the fastest: the time of copies
+        before the kernel does not count, nor does the memory of those that are made once.
         """
         candidates = ((plan, self._timely(view, plan, target)) for plan in self.candidates(view, target))
         first = next(candidates, None)
@@ -130,7 +136,7 @@ class SchedulingPass(Pass):
         if first is None or count < 2 or first[1].after:
             return first
         others = (pair for pair in islice(candidates, count - 1) if not pair[1].after)
-        return choose(target, first, others, lambda pair: pair[1].kernel)
+        return choose(target, first, others, lambda pair: pair[1].kernel, lambda pair: _copied(view, *pair))
 
     def _timely(self, view: KernelView, plan: Plan, target: Target) -> Built:
         check("a plan of", view.name)

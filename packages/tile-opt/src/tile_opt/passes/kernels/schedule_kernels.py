@@ -9,7 +9,7 @@ from typing import ClassVar
 from tile_ir.target import Target
 
 from tile_opt.kernel.view import KernelView
-from tile_opt.kernel.work import op_cost, points, view_is_heavy
+from tile_opt.kernel.work import op_cost, points, repeats, view_is_heavy
 from tile_opt.passes.scheduling import Built, SchedulingPass
 from tile_opt.plan.build import build_all
 from tile_opt.plan.plan import Plan
@@ -33,7 +33,7 @@ class ScheduleKernels(SchedulingPass):
 
     def worth(self, view: KernelView, target: Target) -> int:
         """Register tiles differ by what caches do to them, which only the model sees; small kernels are over before it is."""
-        work = sum(points(stage, view.ranges) * op_cost(stage) for stage in view.stages)
+        work = sum(points(stage, view.ranges) * repeats(stage, view) * op_cost(stage) for stage in view.stages)
         return WEIGHED if view_is_heavy(view) and work >= LONG else 1
 
     def build(self, view: KernelView, plan: Plan, target: Target) -> Built:
