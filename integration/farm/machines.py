@@ -30,7 +30,7 @@ GROUPS = HardwareSettings(
     goal_flops_per_byte=12, registers=128, buffer_align=16, index_bits=32,
 )  # fmt: skip
 GROUP_NODES = frozenset(
-    ("Barrier", "Extract", "Fma", "Insert", "Iota", "ReduceLanes", "Return", "Shuffle", "Splat", "While")
+    ("Barrier", "Extract", "Fma", "Insert", "Iota", "LastGroup", "ReduceLanes", "Return", "Shuffle", "Splat", "While")
 )
 CPU = (
     "scan", "inline", "in_place", "fuse", "tile_pipelines", "merge", "ungroup", "accumulate", "stream", "schedule_kernels"

@@ -48,6 +48,11 @@ def beside(x: Array) -> Array:
     return x / (np.sqrt(4 * x.sum(1, keepdims=True) ** 2 + 1) / 3)
 
 
+WHOLE = "function (X[M, N]) -> (R) { R[] = +(X[i, j]); }"
+WIDEST = "function (X[M, N]) -> (R) { R[j : N] = >(X[i, j]); }"
+TWO = """function (X[M, N]) -> (R, U) { S[] = +(X[i, j]); R = S / 3.0; U = sqrt(S * S + 1.0); }"""
+
+
 CASES: dict[str, tuple[str, tuple[int, int], str, Callable[[Array], Array]]] = {
     "long rows": (SOFTMAX, (2, 70001), "float32", softmax),
     "long columns": (NORM, (9000, 20), "float32", norm),
@@ -56,6 +61,9 @@ CASES: dict[str, tuple[str, tuple[int, int], str, Callable[[Array], Array]]] = {
     "scan of scans": (SUMS, (2, 40000), "float32", lambda x: np.cumsum(x, 1)),
     "scan of columns": (DOWN, (3000, 40), "float32", lambda x: np.cumsum(x, 0)),
     "scan of short rows": (SUMS, (50, 333), "float32", lambda x: np.cumsum(x, 1)),
+    "whole sum by the last group": (WHOLE, (700, 701), "float32", np.sum),
+    "columns by the last group": (WIDEST, (30000, 24), "float32", lambda x: x.max(0)),
+    "two results of the last group": (TWO, (700, 701), "float32", lambda x: x.sum() / 3),
     "bytes turned": (TURN, (300, 260), "uint8", np.transpose),
 }
 

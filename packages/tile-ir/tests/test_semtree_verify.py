@@ -77,6 +77,8 @@ BAD = [
     ("let z = reduce_assign(v);", err.UnknownOperation),
     ('out[i, hint="later"] = x;', err.UnknownOperation),
     ('barrier("grid", "local");', err.UnknownOperation),
+    ("let last = false; last_group(last);", err.ImmutableAssignment),
+    ("var last = 1; last_group(last);", err.ImmutableAssignment),
     ('let z = subgroup("scan", x);', err.UnknownOperation),
     ("async_wait(0, 0); let z = float32x4(x);", err.IllegalCast),
     ("let z = x[i];", err.PointerExpected),
@@ -174,6 +176,7 @@ def test_helpers():
 
 DIVERGENT = [
     'if (local_id(0) < 4) { barrier("group", "local"); }',
+    "var last = false; if (local_id(0) < 4) { last_group(last); }",
     'for (k = 0; k < global_id(0); k += 1) { barrier("group", "local"); }',
     'if (local_id(0) == 0) { m = 1; } if (m == 1) { barrier("group", "local"); }',
     'if (local_id(0) == 0) { return; } barrier("group", "local");',

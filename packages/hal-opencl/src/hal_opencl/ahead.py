@@ -14,6 +14,7 @@ from tile_ir.kernels import BufferKind, KernelList, Step, StepKind
 from tile_ir.target import Target
 
 from hal_opencl.compiler import FAST_OPTIONS, OPTIONS, OpenCLCompiler
+from hal_opencl.emit.arrivals import arrives
 from hal_opencl.emit.source import Source
 
 _LINE = 100
@@ -93,8 +94,13 @@ def _manifest(
         ],
         "buffers": [{"id": b.id, "name": b.name, "kind": b.kind.value, "bytes": b.bytes} for b in kernels.buffers],
         "kernels": [
-            {"entry": s.entry, "global": list(g), "local": list(local)}
-            for (g, local), s in zip(_ranges(kernels), sources, strict=True)
+            {
+                "entry": s.entry,
+                "global": list(g),
+                "local": list(local),
+                "arrivals": k.function is not None and arrives(k.function),
+            }
+            for (g, local), s, k in zip(_ranges(kernels), sources, kernels.kernels, strict=True)
         ],
         "steps": [{"kind": s.kind.value, "kernel": s.kernel, "buffers": list(s.buffers)} for s in kernels.steps],
     }
@@ -133,14 +139,20 @@ def _steps(kernels: KernelList, places: Mapping[int, int]) -> Iterator[str]:
                 pair = f"buffers_[{here[1]}], buffers_[{here[0]}]"
                 yield f"    TRY(clEnqueueCopyBuffer(queue_, {pair}, 0, 0, {nbytes}, 0, NULL, NULL));"
             case StepKind.KERNEL if prod(ranges[step.kernel][0]):
-                yield from _launch(step, here, ranges[step.kernel])
+                function = kernels.kernels[step.kernel].function
+                counts = function is not None and arrives(function)
+                yield from _launch(step, here, ranges[step.kernel], counts)
             case _:
                 pass
 
 
-def _launch(step: Step, here: Sequence[int], range_: tuple[tuple[int, ...], tuple[int, int, int]]) -> Iterator[str]:
+def _launch(
+    step: Step, here: Sequence[int], range_: tuple[tuple[int, ...], tuple[int, int, int]], counts: bool
+) -> Iterator[str]:
     for place, buffer in enumerate(here):
-        yield f"    ARG({step.kernel}, {place}, {buffer});"
+        yield f"    ARG({step.kernel}, {place}, buffers_[{buffer}]);"
+    if counts:  # the groups that have arrived
+        yield f"    ARG({step.kernel}, {len(here)}, arrivals_);"
     total, local = (", ".join(map(str, sizes)) for sizes in range_)
     yield f"    RUN({step.kernel}, {total}, {local});"
 
@@ -182,11 +194,12 @@ static cl_command_queue queue_;
 static cl_program built_[$program_count];
 static cl_kernel kernels_[$kernel_count];
 static cl_mem buffers_[$buffer_count];
+static cl_mem arrivals_;
 
 #define TRY(call) do { if ((call) != CL_SUCCESS) return TILE_DEVICE; } while (0)
 #define PUT(n, from, bytes) TRY(clEnqueueWriteBuffer(queue_, buffers_[n], CL_TRUE, 0, bytes, from, 0, NULL, NULL))
 #define GET(n, to, bytes) TRY(clEnqueueReadBuffer(queue_, buffers_[n], CL_TRUE, 0, bytes, to, 0, NULL, NULL))
-#define ARG(kernel, place, n) TRY(clSetKernelArg(kernels_[kernel], place, sizeof(cl_mem), &buffers_[n]))
+#define ARG(kernel, place, memory) TRY(clSetKernelArg(kernels_[kernel], place, sizeof(cl_mem), &memory))
 #define RUN(kernel, x, y, z, a, b, c) do { \\
         const size_t all_[3] = {x, y, z}, group_[3] = {a, b, c}; \\
         TRY(clEnqueueNDRangeKernel(queue_, kernels_[kernel], 3, NULL, all_, group_, 0, NULL, NULL)); \\
@@ -212,6 +225,7 @@ static cl_device_id find_device_(void) {
 
 static int32_t set_up_(void) {
     cl_device_id device = find_device_();
+    const cl_uint zero_ = 0;
     cl_int problem;
     size_t n;
     if (device == NULL) return TILE_DEVICE;
@@ -234,6 +248,9 @@ static int32_t set_up_(void) {
         buffers_[n] = clCreateBuffer(context_, CL_MEM_READ_WRITE, sizes_[n], NULL, &problem);
         TRY(problem);
     }
+    arrivals_ = clCreateBuffer(context_, CL_MEM_READ_WRITE, sizeof zero_, NULL, &problem);
+    TRY(problem);
+    TRY(clEnqueueWriteBuffer(queue_, arrivals_, CL_TRUE, 0, sizeof zero_, &zero_, 0, NULL, NULL));
 $uploads
     return TILE_OK;
 }
@@ -253,11 +270,13 @@ static void tear_down_(void) {
     for (n = 0; n < $buffer_count; n++) if (buffers_[n] != NULL) clReleaseMemObject(buffers_[n]);
     for (n = 0; n < $kernel_count; n++) if (kernels_[n] != NULL) clReleaseKernel(kernels_[n]);
     for (n = 0; n < $program_count; n++) if (built_[n] != NULL) clReleaseProgram(built_[n]);
+    if (arrivals_ != NULL) clReleaseMemObject(arrivals_);
     if (queue_ != NULL) clReleaseCommandQueue(queue_);
     if (context_ != NULL) clReleaseContext(context_);
     memset(buffers_, 0, sizeof buffers_);
     memset(kernels_, 0, sizeof kernels_);
     memset(built_, 0, sizeof built_);
+    arrivals_ = NULL;
     queue_ = NULL;
     context_ = NULL;
     ready_ = 0;

@@ -264,6 +264,11 @@ def make_buffer(context: Any, nbytes: int) -> RawBuffer:
     return cl.Buffer(context, cl.mem_flags.READ_WRITE, nbytes)
 
 
+def parameters(kernel: RawKernel) -> int:
+    """How many arguments the kernel takes."""
+    return int(kernel.num_args)
+
+
 def wrap_array(context: Any, array: npt.NDArray[np.uint8]) -> RawBuffer:
     """A buffer that uses the array's own memory."""
     flags = cl.mem_flags.READ_WRITE if array.flags.writeable else cl.mem_flags.READ_ONLY

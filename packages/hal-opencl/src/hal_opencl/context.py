@@ -21,6 +21,9 @@ USABLE = 0.95
 """Part of the device's memory that allocations may count on."""
 
 
+COUNT_BYTES = 64
+
+
 @owner
 class DeviceContext:
     """Made when the device is listed; the OpenCL context and the queues come with their first use."""
@@ -39,7 +42,16 @@ class DeviceContext:
         self.pool = self._new_pool()
         self.lanes = Lanes(self._make_queue, alone, self.pool.trim, prompt=self._is_nvidia)
         self.guard = self.lanes.guard
+        self._arrivals: dict[binding.RawQueue, binding.RawBuffer] = {}
         self.alignment = info.alignment
+
+    def arrivals(self, queue: binding.RawQueue) -> binding.RawBuffer:
+        """A count that kernels on this queue leave at zero (`hal_opencl.emit.arrivals`); the queue's lock is held."""
+        found = self._arrivals.get(queue)
+        if found is None:
+            found = self._arrivals[queue] = binding.make_buffer(self.raw, COUNT_BYTES)
+            binding.fill(queue, found, COUNT_BYTES, None)
+        return found
 
     def _new_pool(self) -> Pool:
         total, shared = self.info.global_bytes, self.info.unified

@@ -23,11 +23,13 @@ from hal_opencl.memory import DeviceBuffer, DeviceMemory, overlapping
 class _Launcher:
     """A kernel object and the serial numbers of the buffers that are its arguments now."""
 
-    __slots__ = ("raw", "set")
+    __slots__ = ("queue", "raw", "set")
 
     def __init__(self, raw: binding.RawKernel, count: int) -> None:
         self.raw = raw
         self.set = [0] * count
+        self.queue: binding.RawQueue = None
+        """That whose count of groups is its last argument."""
 
 
 @owner
@@ -53,6 +55,8 @@ class OpenCLKernel(Kernel):
         self._global = (x, y, z)
         self._empty = 0 in self._global
         self._free: list[_Launcher] = [self._new()]
+        self._arrives = binding.parameters(self._free[0].raw) > self._count
+        """It asks which group is the last."""
 
     def _new(self) -> _Launcher:
         return _Launcher(binding.kernel_of(self._program, self._entry), self._count)
@@ -86,6 +90,9 @@ class OpenCLKernel(Kernel):
             if now[place] != buffer.serial:
                 raw.set_arg(place, buffer.raw)
                 now[place] = buffer.serial
+        if self._arrives and launcher.queue is not queue:
+            raw.set_arg(self._count, self._context.arrivals(queue))
+            launcher.queue = queue
         event = binding.enqueue_kernel(queue, raw, self._global, self._local, None, waits)
         self._free.append(launcher)
         return event

@@ -161,6 +161,8 @@ class Launch:
     """One work group's start."""
     barrier: float = 30
     """Cycles of a barrier within a group."""
+    arrival: float = 1.2e-6
+    """Counting the groups of a kernel, and what the last one waits for until it sees what all others have stored."""
 
 
 @dataclass(frozen=True, slots=True)

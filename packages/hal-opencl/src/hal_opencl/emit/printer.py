@@ -25,6 +25,7 @@ from tile_ir.semtree.nodes import (
     Expr,
     For,
     Function,
+    LastGroup,
     Let,
     Load,
     Space,
@@ -34,7 +35,8 @@ from tile_ir.semtree.nodes import (
     Var,
 )  # fmt: skip
 
-from hal_opencl.emit import helpers, ptx, teams
+from hal_opencl.emit import arrivals, helpers, ptx, teams
+from hal_opencl.emit.arrivals import arrives
 from hal_opencl.emit.copies import asynchronous_bytes, copy_groups, each_is_awaited, sums_of_teams
 from hal_opencl.emit.matrix import MatrixExpressions, multiplies
 from hal_opencl.emit.registers import STATED, groups_of_core
@@ -57,12 +59,17 @@ class OpenCLPrinter(MatrixExpressions):
     size_attribute = STATED
     """How a kernel says what groups it has."""
     _copy_groups: frozenset[int]
+    _arrivals: str
+    _last: str
 
     def signature(self, function: Function) -> str:
         name = self.declare_global(function.name)
         params = ", ".join(self.parameter(p) for p in function.params)
         if not self._kernel:
             return f"void {name}({params})"
+        if arrives(function):
+            self._arrivals = self.names.fresh("arrivals")
+            params += f"{', ' if params else ''}volatile global uint* {self._arrivals}"
         size = ", ".join(map(str, function.group_size))
         self._intervals.group_size = function.group_size
         return f"kernel __attribute__(({self.size_attribute}({size})))\nvoid {name}({params})"
@@ -92,6 +99,9 @@ class OpenCLPrinter(MatrixExpressions):
                 # OpenCL C wants local arrays at the outermost scope of the kernel.
                 self._locals[id(node)] = text = self.names.fresh(safe_hint(node.name))
                 self.line(self._array(node, text))
+        if self._kernel and arrives(function):
+            self._last = self.names.fresh("is_last")
+            self.line(f"local uint {self._last};")
         groups = groups_of_core(function) if self._kernel else 0
         if groups > 1:
             self.line(teams.resident(groups))
@@ -241,6 +251,16 @@ class OpenCLPrinter(MatrixExpressions):
         if self._sums:
             self.line(teams.COMPLETE)
         self.line(f"barrier({fence});")
+
+    def write_lastgroup(self, node: LastGroup) -> None:
+        """The first item counts its group, for all that its items have stored."""
+        name = self.helper("arrive", arrivals.arrive, self._dialect.ptx)
+        first = " + ".join(f"get_local_id({axis})" for axis in range(3))
+        self.line("barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);")
+        groups = " * ".join(f"get_num_groups({axis})" for axis in range(3))
+        self.line(f"if ({first} == 0) {self._last} = {name}({self._arrivals}, {groups});")
+        self.line("barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);")
+        self.line(f"{self.expression(node.flag)} = {self._last} != 0;")
 
     def write_atomic(self, node: Atomic) -> None:
         t, space = node.value.type, node.ptr.type.space

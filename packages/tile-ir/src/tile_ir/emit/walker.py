@@ -13,7 +13,7 @@ from operator import attrgetter
 from typing import Any, TypeVar, cast
 
 from tile_ir.frozen import replace
-from tile_ir.semtree.nodes import Alloc, Assign, Block, Expr, For, Function, Let, Statement, TeamMma, Var
+from tile_ir.semtree.nodes import Alloc, Assign, Block, Expr, For, Function, LastGroup, Let, Statement, TeamMma, Var
 
 Node = TypeVar("Node", bound=Expr | Statement)
 
@@ -209,6 +209,8 @@ def assigned(block: Block) -> set[str]:
             names.add(statement.name)
         elif isinstance(statement, TeamMma):
             names |= variables(*statement.c)
+        elif isinstance(statement, LastGroup):
+            names |= variables(statement.flag)
     return names
 
 

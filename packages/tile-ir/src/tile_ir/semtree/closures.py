@@ -49,6 +49,7 @@ from tile_ir.semtree.nodes import (
     If,
     Insert,
     Iota,
+    LastGroup,
     Let,
     Limit,
     Load,
@@ -69,7 +70,7 @@ from tile_ir.semtree.nodes import (
     WorkId,
 )  # fmt: skip
 
-Event = tuple[Barrier | Collective, tuple[Any, ...]]
+Event = tuple[Barrier | LastGroup | Collective, tuple[Any, ...]]
 """What a thread waits for, and its operands."""
 Waiting = Generator[Event, Any, Any]
 MAX_DEPTH = 150
@@ -235,6 +236,8 @@ class _Compiler:
                 return _branch(args[0], self.block(then), self.block(other or Block()))
             case Barrier():
                 return Code(_barrier(item), waits=True)
+            case LastGroup(Var(name)):
+                return Code(_arrive(item, self.lookup(name)), waits=True)
             case CallFn(name):
                 return _call(self.helpers[name], args)
             case _:
@@ -393,6 +396,13 @@ def _collective(step: _Step) -> Callable[[Frame], Waiting]:
 def _barrier(node: Barrier) -> Callable[[Frame], Waiting]:
     def run(f: Frame) -> Waiting:
         yield (node, ())
+
+    return run
+
+
+def _arrive(node: LastGroup, slot: int) -> Callable[[Frame], Waiting]:
+    def run(f: Frame) -> Waiting:
+        f[slot] = yield (node, ())
 
     return run
 

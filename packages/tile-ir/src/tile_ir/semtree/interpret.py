@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import product
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ from tile_ir.semtree.nodes import (
     Barrier,
     CallFn,
     Function,
+    LastGroup,
     MatrixLoad,
     Mma,
     Param,
@@ -117,6 +119,8 @@ class _Launch:
     groups: Triple
     memories: list[Memory]
     stage: int = 0
+    arrived: int = 0
+    """Groups that were at the `LastGroup`."""
 
     def run(self) -> None:
         gx, gy, gz = self.groups
@@ -132,6 +136,15 @@ class _Launch:
                 _finish(thread)
             return
         _LockStep(self, threads).run()
+
+    def arrive(self) -> bool:
+        """Whether another group is the last one: then what all have done is behind it."""
+        self.arrived += 1
+        last = self.arrived == prod(self.groups)
+        if last:
+            for memory in self.memories:
+                memory.settle()
+        return last
 
     def _threads(self, group: int, at: Triple) -> list[Thread]:
         sx, sy, sz = self.compiled.function.group_size
@@ -196,7 +209,7 @@ class _LockStep:
     def _parties(self) -> list[range]:
         """Lanes that meet: the whole group at a group barrier, sub-groups otherwise."""
         whole = range(len(self.threads))
-        if all(isinstance(node, Barrier) and node.scope == "group" for node, _ in self.events.values()):
+        if all(_is_group_barrier(node) for node, _ in self.events.values()):
             return [whole]
         size = self.launch.compiled.function.subgroup or len(whole)
         parties = [whole[i : i + size] for i in range(0, len(whole), size)]
@@ -208,6 +221,9 @@ class _LockStep:
         if isinstance(node, Barrier):
             self._pass(node.fence)
             return dict.fromkeys(lanes)
+        if isinstance(node, LastGroup):
+            self._pass("global")
+            return dict.fromkeys(lanes, self.launch.arrive())
         return dict(zip(lanes, self._collective(node, lanes, args), strict=True))
 
     def _collective(self, node: Collective, lanes: range, args: list[tuple[Any, ...]]) -> list[Any]:
@@ -229,8 +245,8 @@ class _LockStep:
                 thread.shared = stamp
 
 
-def _is_group_barrier(node: Barrier | Collective) -> bool:
-    return isinstance(node, Barrier) and node.scope == "group"
+def _is_group_barrier(node: Barrier | LastGroup | Collective) -> bool:
+    return isinstance(node, LastGroup) or (isinstance(node, Barrier) and node.scope == "group")
 
 
 def _collective(node: SubgroupOp, args: list[tuple[Any, ...]]) -> list[Any]:

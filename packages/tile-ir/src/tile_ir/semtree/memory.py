@@ -144,6 +144,12 @@ class Memory:
         self._check(self.shadow.writes[at], stamp, position, thread, "atomic", "write")
         self.shadow.atomics[at] = _merged(self.shadow.atomics[at], stamp)
 
+    def settle(self) -> None:
+        """All accesses so far are before those that follow."""
+        if self.shadow is not None:
+            for stamps in (self.shadow.reads, self.shadow.writes, self.shadow.atomics):
+                stamps[:] = [None] * len(stamps)
+
     def _stamp(self, thread: Thread) -> Stamp:
         return thread.local if self.space is Space.LOCAL else thread.shared
 

@@ -353,6 +353,16 @@ class Barrier:
 
 
 @frozen
+class LastGroup:
+    """All threads of the group arrive; `flag`, a mutable bool, becomes true in the group that arrives last of all of the grid.
+
+    That group then sees what all others have stored in global memory before they arrived. Once in a kernel, not in a loop.
+    """
+
+    flag: Expr
+
+
+@frozen
 class Atomic:
     """``ptr[index] = agg(ptr[index], value)`` indivisibly."""
 
@@ -459,7 +469,7 @@ class Return:
 
 
 Statement = (
-    Let | Assign | Store | Alloc | For | If | While | Barrier | Atomic | AsyncCopy | AsyncWait | TileStep
+    Let | Assign | Store | Alloc | For | If | While | Barrier | LastGroup | Atomic | AsyncCopy | AsyncWait | TileStep
     | TeamMma | CallFn | Block | Comment | Return
 )  # fmt: skip
 

@@ -57,6 +57,7 @@ from tile_ir.semtree.nodes import (
     If,
     Insert,
     Iota,
+    LastGroup,
     Let,
     Limit,
     Load,
@@ -296,6 +297,8 @@ class _Printer:
                 return f"async_copy {self._at(dst, to)} = {self._at(src, at)}{options};"
             case Barrier() | AsyncWait():
                 return _wait_text(item)
+            case LastGroup(flag):
+                return f"last_group({self.expr(flag)});"
             case TileStep():
                 return self._tile_step(item)
             case TeamMma():

@@ -21,6 +21,7 @@ from tile_ir.semtree.nodes import (
     Function,
     IdKind,
     If,
+    LastGroup,
     Let,
     Load,
     MatrixLoad,
@@ -64,7 +65,7 @@ def helpers_with_barriers(function: Function) -> set[str]:
 
 
 def _synchronises(statement: Statement, helpers: set[str]) -> bool:
-    return isinstance(statement, Barrier) or (isinstance(statement, CallFn) and statement.name in helpers)
+    return isinstance(statement, (Barrier, LastGroup)) or (isinstance(statement, CallFn) and statement.name in helpers)
 
 
 @dataclass(slots=True)

@@ -40,6 +40,7 @@ from tile_ir.semtree.nodes import (
     If,
     Insert,
     Iota,
+    LastGroup,
     Let,
     Limit,
     Load,
@@ -225,6 +226,11 @@ class _Verifier:
             if not isinstance(declared, Let) or not declared.mutable:
                 fail(err.ImmutableAssignment, f"{node.instruction} adds to what is no mutable variable", target)
 
+    def last_group(self, node: LastGroup) -> None:
+        declared = self._find(node.flag.name) if isinstance(node.flag, Var) else None
+        if node.flag.type != _BOOL or not isinstance(declared, Let) or not declared.mutable:
+            fail(err.ImmutableAssignment, "whether a group is the last is no mutable bool variable", node.flag)
+
     def alloc(self, node: Alloc) -> None:
         t = node.type
         if t.count < 1 or t.ptr or t.space not in (Space.PRIVATE, Space.LOCAL):
@@ -320,7 +326,7 @@ _STATEMENT_RULES: dict[type, Callable[[_Verifier, Any], None]] = {
     TeamMma: _Verifier.team_product,
     Let: _Verifier.let, Assign: _Verifier.assign, Alloc: _Verifier.alloc, Store: _Verifier.store,
     Atomic: _Verifier.atomic, AsyncCopy: _Verifier.async_copy, AsyncWait: _wait, TileStep: _Verifier.tile_step, CallFn: _Verifier.call_helper,
-    For: _for, If: _condition, While: _condition, Barrier: _barrier,
+    For: _for, If: _condition, While: _condition, Barrier: _barrier, LastGroup: _Verifier.last_group,
     Block: _nothing, Comment: _nothing, Return: _nothing,
 }  # fmt: skip
 

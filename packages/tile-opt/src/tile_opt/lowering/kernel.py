@@ -20,6 +20,7 @@ from tile_opt.lowering.context import Context
 from tile_opt.lowering.nest import Nest
 from tile_opt.lowering.places import Home, Root
 from tile_opt.lowering.work_items import THREADS
+from tile_opt.plan.steps.last_group import waits_for_all
 
 INT32_ELEMENTS = 1 << 30
 """Below this many elements every subscript, and each term of it, fits 32 bits with room to spare."""
@@ -154,10 +155,12 @@ class _Grid:
     """How the GRID indexes of a kernel block are packed onto the axes of the launch grid."""
 
     def __init__(self, block: stripe.Block, settings: HardwareSettings) -> None:
-        for inner in blocks_of(block)[1:]:
-            if any(i.bind is Bind.GRID and i.range > 1 for i in inner.indexes):
+        last = waits_for_all(block)
+        spread = block if last is None else last[0]
+        for inner in blocks_of(block):
+            if inner is not spread and any(i.bind is Bind.GRID and i.range > 1 for i in inner.indexes):
                 raise LoweringError(f"block {inner.name!r} inside a kernel has an index bound to the grid")
-        bound = [i for i in block.indexes if i.bind is Bind.GRID and i.value is None and i.range > 1]
+        bound = [i for i in spread.indexes if i.bind is Bind.GRID and i.value is None and i.range > 1]
         self.axes = [[i for i in bound if i.axis == axis] for axis in range(3)]
         wanted = [prod(i.range for i in axis) for axis in self.axes]
         self.total = prod(wanted)

@@ -8,7 +8,21 @@ from math import prod
 
 from tile_ir.frozen import replace
 from tile_ir.ops import Aggregation
-from tile_ir.semtree.nodes import PRODUCTS, Assign, AsyncWait, Barrier, Binary, Compare, Expr, Let, Store, Unroll, Var
+from tile_ir.semtree.nodes import (
+    PRODUCTS,
+    Assign,
+    AsyncWait,
+    Barrier,
+    Binary,
+    Compare,
+    Const,
+    Expr,
+    LastGroup,
+    Let,
+    Store,
+    Unroll,
+    Var,
+)  # fmt: skip
 from tile_ir.stripe import nodes as stripe
 from tile_ir.stripe.affine import Affine, Quasi
 from tile_ir.stripe.nodes import Bind, Direction, Init, Order
@@ -369,8 +383,24 @@ class _Run:
     def single(self, point: Point) -> None:
         """Emit the whole body at one point."""
         instance = self._instance(point)
-        for statement in self.block.body:
+        for number, statement in enumerate(self.block.body):
+            if isinstance(statement, stripe.Sync) and statement.scope is stripe.Scope.DEVICE:
+                self._last_group(self.block.body[number + 1 :], instance, point)
+                return
             self._statement(statement, instance, point)
+
+    def _last_group(self, statements: Sequence[stripe.Statement], instance: Instance, point: Point) -> None:
+        """Where all groups meet one goes on: the one that arrives last."""
+        builder = self.builder
+        if builder.scope is not builder.top:
+            raise LoweringError(f"block {self.block.name!r} waits for all groups under a condition, or in a loop")
+        last = builder.mutable("last", Const(False, BOOL))
+        builder.emit(LastGroup(last))
+        builder.forget_loads()
+        with builder.nested() as scope:
+            for statement in statements:
+                self._statement(statement, instance, point)
+        builder.branch(scope, last)
 
     def _together(self, points: Sequence[Point]) -> None:
         """Emit the body statement groups between reductions for all points, then neighbouring reductions at once."""

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from tile_ir.machine import Machine
 from tile_ir.stripe.nodes import Block
 from tile_ir.target import Target
 
 from tile_opt.model.causes import Cause, Estimate
-from tile_opt.model.multiprocessor import on_multiprocessors
+from tile_opt.model.multiprocessor import LAUNCH, on_multiprocessors
 from tile_opt.model.processor import on_processor
 from tile_opt.model.scheduled import read
+from tile_opt.plan.steps.last_group import waits_for_all
 
 __all__ = ["Cause", "Estimate", "estimate"]
 
@@ -18,5 +22,19 @@ def estimate(kernel: Block, target: Target) -> Estimate:
 
     The kernel is taken to run again and again, so what fits in a cache is there. Sizes must be known.
     """
+    machine = target.machine
+    parts = waits_for_all(kernel)
+    if parts is not None and machine.is_gpu:
+        return _in_turn(
+            [on_multiprocessors(read(b), machine) for b in (parts[0], *parts[1]) if isinstance(b, Block)], machine
+        )
     tree = read(kernel)
-    return on_multiprocessors(tree, target.machine) if target.machine.is_gpu else on_processor(tree, target.machine)
+    return on_multiprocessors(tree, machine) if machine.is_gpu else on_processor(tree, machine)
+
+
+def _in_turn(parts: Sequence[Estimate], machine: Machine) -> Estimate:
+    """One kernel, whose last group goes on when all others are done."""
+    causes = [c for p in parts for c in p.causes if c.name != LAUNCH]
+    causes += [Cause(LAUNCH, machine.launch.kernel), Cause("arrival", machine.launch.arrival)]
+    shown = tuple(sorted(causes, key=lambda c: -c.seconds))
+    return Estimate(sum(c.seconds for c in shown), shown, parts[0].traffic)

@@ -14,6 +14,8 @@ from tile_opt.model.caches import Lines, traffic
 from tile_opt.model.causes import Cause, Estimate, overlapped
 from tile_opt.model.scheduled import Buffer, Tree
 
+LAUNCH = "launch"
+"""The cause that stands for a kernel's begin and end."""
 OWN_REGISTERS = 24
 """Registers of an item for addresses, counters and values on the way."""
 PRIVATE = 512
@@ -58,7 +60,7 @@ def on_multiprocessors(tree: Tree, machine: Machine) -> Estimate:
               f"{resident} groups at once"),
         Cause("dispatch", groups / cores * machine.launch.group, f"{groups} groups"),
     ]  # fmt: skip
-    causes = [*overlapped(parts, machine.ports.exposed), Cause("launch", machine.launch.kernel)]
+    causes = [*overlapped(parts, machine.ports.exposed), Cause(LAUNCH, machine.launch.kernel)]
     shown = sorted((c for c in causes if c.seconds > 0), key=lambda c: -c.seconds)
     return Estimate(sum(c.seconds for c in shown), tuple(shown), _levels(lines, machine))
 

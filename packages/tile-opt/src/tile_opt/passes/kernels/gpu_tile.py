@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 from tile_ir.diagnostics import Diagnostic, TileDeviceError
+from tile_ir.stripe.nodes import Program
 from tile_ir.target import Target
 
 from tile_opt.kernel.view import KernelView
-from tile_opt.passes.scheduling import Built, SchedulingPass
+from tile_opt.passes.kernels.join_last import join_last
+from tile_opt.passes.scheduling import Built, Scheduled, SchedulingPass
 from tile_opt.plan.plan import Across, Plan
 from tile_opt.plan.space import gpu_chain, gpu_rows, gpu_scan, gpu_transpose
 from tile_opt.plan.steps.group_scan import GroupScan
@@ -25,6 +27,9 @@ class GpuTile(SchedulingPass):
     name: ClassVar[str] = "gpu_tile"
     stage_rows: bool = False
     """Stage the operands of row reductions, too, though each element is used once (as the HAL page's kernels do)."""
+
+    def schedule(self, program: Program, target: Target, given: Mapping[str, Plan] | None = None) -> Scheduled:
+        return join_last(super().schedule(program, target, given), self, target, given or {})
 
     def candidates(self, view: KernelView, target: Target) -> Iterator[Plan]:
         yield from gpu_chain.plans(view, target)

@@ -82,6 +82,11 @@ def plans(view: KernelView, target: Target, staged: bool = False) -> Iterator[Pl
         yield plain
 
 
+def plan_of_group(view: KernelView, target: Target, items: int) -> Plan | None:
+    """A plan with one group of just so many items; None where they could not share the kernel."""
+    return _Chooser(Facts(prepared(view)), target, False).group_plan(items)
+
+
 def rewritten(view: KernelView, plan: Plan) -> KernelView:
     """The view with what the plan stages in registers kept there, and all other rows computed where they are read."""
     view = prepared(view)
@@ -305,6 +310,30 @@ class _Chooser:
     def _held(self, shares: list[Share]) -> int:
         """Registers in which an item keeps its part of a column."""
         return prod(s.steps for s in shares) * self._words()
+
+    # --- one group ------------------------------------------------------------------------------------
+
+    def group_plan(self, items: int) -> Plan | None:
+        """Neighbouring cells side by side, and the other items along the longest own loop where one is long."""
+        own = self._own()
+        if items != power_of_two(items) or not self.facts.may_share(frozenset(own)):
+            return None
+        long = max(own, key=self.facts.extent, default="")
+        room = min(items, SUB_GROUP) if long and self.facts.extent(long) >= SHORT else items
+        shared: list[Share] = []
+        for loop in reversed(self.facts.shared):
+            count = min(room, power_of_two(self.facts.extent(loop)))
+            shared.append(Share(loop, count, 1, -(-self.facts.extent(loop) // count)))
+            room //= count
+        left = items // prod(s.items for s in shared)
+        if not long and not shared:
+            return None
+        if not long:  # more than there are cells
+            shared[0] = replace(shared[0], items=shared[0].items * left)
+        self.wide = 1
+        dealt = [self._steps(long, left, 1)] if long else []
+        plan = self._assembled(dealt, shared, "the last group")
+        return plan if partial_results(self.facts, plan) <= MOST_CELLS and not meet(self.facts, plan) else None
 
     # --- single elements ------------------------------------------------------------------------------
 

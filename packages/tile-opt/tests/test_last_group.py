@@ -1,0 +1,90 @@
+"""What puts partial results together is done by the last group of those that made them: one kernel less, the same results."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tile_lang
+import tile_opt
+from explain_support import GPU
+from lowering_support import check, random_inputs
+from tile_ir.diagnostics import Source
+from tile_ir.dtype import DType
+from tile_ir.frozen import replace
+from tile_ir.machine import Launch
+from tile_ir.program.nodes import Program, TensorType
+from tile_ir.semtree.nodes import LastGroup
+from tile_ir.stripe import interpret
+from tile_ir.target import Target
+from tile_opt.model.estimate import estimate
+from tile_opt.plan.steps.last_group import waits_for_all
+from tile_opt.translate import to_stripe
+
+PAIR = """function (X[C, N]) -> (R) {{
+    P[c : C] = {0}(X[c, i]); R[] = {0}(P[c]);
+}}"""
+COLUMNS = "function (X[C, N, M]) -> (R) { P[c, j : C, M] = +(X[c, i, j]); R[j : M] = +(P[c, j]); }"
+RESULTS = "function (X[C, N]) -> (R, S) { P[c : C] = +(X[c, i]); T[] = +(P[c]); R = T / 2.0; S = exp(T * 0.01); }"
+TEMPORARY = """function (X[C, N]) -> (R, Q) { P[c : C] = +(X[c, i]); R[] = +(P[c]); Q[c : C] = =(P[c]); }"""
+
+
+def target(nodes: frozenset[str] = frozenset({"LastGroup"})) -> Target:
+    machine = replace(GPU.machine, cores=1, launch=Launch(kernel=4e-6))
+    return replace(GPU, settings=replace(GPU.settings, threads=32), machine=machine, nodes=GPU.nodes | nodes)
+
+
+def bound(source: str, dtype: DType = DType.FLOAT32, **shapes: tuple[int, ...]) -> Program:
+    function = tile_lang.parse(Source(source, "sample.tile"))
+    return tile_lang.bind(function, {n: TensorType(dtype, s) for n, s in shapes.items()})
+
+
+@pytest.mark.parametrize(
+    ("source", "dtype", "shape"),
+    [
+        pytest.param(PAIR.format("+"), DType.FLOAT32, (9, 200), id="sum"),
+        pytest.param(PAIR.format(">"), DType.FLOAT32, (64, 64), id="maximum"),
+        pytest.param(PAIR.format("*"), DType.INT32, (9, 70), id="product of integers"),
+        pytest.param(COLUMNS, DType.FLOAT32, (64, 50, 8), id="columns"),
+        pytest.param(COLUMNS, DType.FLOAT32, (7, 90, 5), id="fewer cells than items"),
+        pytest.param(RESULTS, DType.FLOAT32, (9, 200), id="two results"),
+        pytest.param(TEMPORARY, DType.FLOAT32, (9, 200), id="partial results that others read"),
+    ],
+)
+def test_one_kernel_has_the_results_of_two(source: str, dtype: DType, shape: tuple[int, ...]) -> None:
+    program = bound(source, dtype, X=shape)
+    compiled = tile_opt.compile(program, target())
+    joined = [k for k in compiled.kernels.kernels if waits_for_all(k.stripe)]
+    assert len(joined) == 1 and len(tile_opt.compile(program, target(frozenset())).kernels.kernels) > len(
+        compiled.kernels.kernels
+    )
+    assert any(isinstance(s, LastGroup) for s in joined[0].function.body.body)  # type: ignore[union-attr]
+    stripe = to_stripe(program)
+    inputs = random_inputs(stripe)
+    expected, found = interpret.run(stripe, inputs), interpret.run(compiled.stripe, inputs)
+    for name in expected:
+        np.testing.assert_allclose(found[name], expected[name], rtol=2e-5, atol=1e-5)
+    check(compiled.stripe, inputs, target(), reference=stripe)
+
+
+def test_the_plan_of_each_part_is_told() -> None:
+    compiled = tile_opt.compile(bound(PAIR.format("+"), X=(9, 200)), target())
+    (kernel,) = compiled.kernels.kernels
+    parts = {name: d.within for name, d in compiled.decisions.items()}
+    assert sorted(parts.values()) == ["", kernel.stripe.name]
+    again = tile_opt.compile(
+        bound(PAIR.format("+"), X=(9, 200)), target(), plans={kernel.stripe.name: compiled.plans[kernel.stripe.name]}
+    )
+    assert again.stripe == compiled.stripe
+
+
+def test_one_kernel_is_expected_to_save_a_launch() -> None:
+    program = bound(PAIR.format("+"), X=(9, 200))
+    machine = target()
+    (one,) = tile_opt.compile(program, machine).kernels.kernels
+    two = tile_opt.compile(program, target(frozenset())).kernels.kernels
+    assert estimate(one.stripe, machine).seconds < sum(estimate(k.stripe, machine).seconds for k in two)
+
+
+def test_what_is_long_stays_a_kernel_of_its_own() -> None:
+    compiled = tile_opt.compile(bound(COLUMNS, X=(64, 8, 4096)), target())
+    assert not any(waits_for_all(k.stripe) for k in compiled.kernels.kernels)
