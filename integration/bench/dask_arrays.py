@@ -1,6 +1,6 @@
 """Tile functions over dask arrays beside what a dask user writes today, on worker processes of this machine.
 
-    python integration/bench/dask_arrays.py [stencil product overhead image] [--size 16384] [--chunk 2048] [--workers 2]
+    python integration/bench/dask_arrays.py [stencil product overhead image devices] [--size 16384] [--chunk 2048] [--workers 2]
 
 Prints, for each: wall time, tasks, and the largest memory of all workers together, ours beside the peers', and ratios.
 Each is run `--rounds` times, interleaved; medians with the spread. Memory is the most that workers
@@ -234,8 +234,43 @@ def image(client: Any, args: argparse.Namespace) -> None:
     print(f"  dK: {np.asarray(total[1]).ravel()[:3]} …")
 
 
+def devices(client: Any, args: argparse.Namespace) -> None:
+    """The time loop on one worker's device, and on a device for each worker, in turns."""
+    addresses = [a for a, _ in sorted(client.scheduler_info()["workers"].items(), key=lambda w: w[1]["name"])]
+    counts = sorted({1, len(addresses)})
+    seconds: dict[int, list[float]] = {n: [] for n in counts}
+    for turn in range(args.rounds + 1):
+        for count in counts:
+            took = _loop_on(client, addresses[:count], args)
+            if turn:
+                seconds[count].append(took)
+    found = {n: statistics.median(s) for n, s in seconds.items()}
+    print(
+        f"\n5-point stencil, {args.size}² float32, {args.steps} steps, devices {args.device}:0 to {len(addresses) - 1}"
+    )
+    for count, took in found.items():
+        spread = max(seconds[count]) - min(seconds[count])
+        print(f"  {count} devices {took:7.2f} s ±{spread / took / 2:.0%}   {found[1] / took:.2f} times one")
+
+
+def _loop_on(client: Any, workers: list[str], args: argparse.Namespace) -> float:
+    """Seconds of the time loop on some workers, each on the device of its number; the array lies there before."""
+    kind = args.device
+
+    def own() -> str:
+        return f"{kind}:{distributed.get_worker().name}"  # type: ignore[no-untyped-call]
+
+    client.run(_collect)
+    x = client.persist(da.ones((args.size, args.size), chunks=args.chunk, dtype="float32"), workers=workers)
+    distributed.wait(x)  # type: ignore[no-untyped-call]
+    start = time.perf_counter()
+    kept = client.persist(tile_dask.apply(STENCIL, x, steps=args.steps, device=own), workers=workers)
+    distributed.wait(kept)  # type: ignore[no-untyped-call]
+    return time.perf_counter() - start
+
+
 PARTS: dict[str, Callable[[Any, argparse.Namespace], None]] = {
-    "stencil": stencil, "product": product, "overhead": overhead, "image": image,
+    "stencil": stencil, "product": product, "overhead": overhead, "image": image, "devices": devices,
 }  # fmt: skip
 
 
@@ -262,6 +297,8 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--gigabytes", type=float, default=20)
+    parser.add_argument("--device", default="opencl", help="of `devices`: worker n computes on DEVICE:n")
+    parser.add_argument("--steps", type=int, default=100, help="of `devices`")
     args = parser.parse_args()
     with workers(args.workers) as client:
         for part in args.parts:
