@@ -1,4 +1,4 @@
-"""Functions for any number of rows: compiled for powers of two of them, run in as many pieces as a call needs."""
+"""Functions for any number of rows: compiled for a few numbers of them, run in one or two such pieces a call."""
 
 from __future__ import annotations
 
@@ -78,9 +78,10 @@ def by_rows(function: Signature, types: Types, whole: Lowered, lower: Callable[[
     values = row_values(program, _with_one_more(function, types, rows))
     if rows == 0:
         return lower(types)
-    known, named = program.types(), {p.name for p in program.inputs} | {value for _, value in program.outputs}
-    align = whole.target.settings.view_align
-    parts = runs(rows, least_rows((known[n].nbytes // rows for n in values & named), align))
+    known, given = program.types(), {p.name for p in program.inputs}
+    moved = [known[n].nbytes // rows for n in values & (given | {value for _, value in program.outputs})]
+    shared = sum(known[n].nbytes for n in given - values)
+    parts = runs(rows, least_rows(moved, whole.target.settings.view_align), sum(moved), shared)
     if len(parts) == 1 and not parts[0].filled:
         return lower(types)
     pieces = {part.rows: lower(_resized(function, types, part.rows)) for part in parts}

@@ -75,7 +75,7 @@ class Function(BaseFunction):
         """Parses at once: TileSyntaxError shows every syntax error with its place, TileTypeError what is no text.
 
         `dynamic` names a dimension, the first one of some inputs, that may have any size without compiling again: code
-        is made for powers of two of it, once each, and a call runs as many of these as it takes. Each row of the
+        is made for eight sizes in each doubling of it, once each, and a call runs one or two of these. Each row of the
         results must come from that row of these inputs alone, else TileTypeError (TILE-E547) at the first call.
         """
         _check_text("source", source)

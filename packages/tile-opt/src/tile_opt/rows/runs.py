@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from tile_ir.frozen import frozen
-from tile_ir.powers import power_of_two
 
-ROUNDED_UP = 7 / 8
-"""How full a piece must be, or how much of all rows must be done before it, so that the rest is filled up to a whole piece."""
-TWICE = 1 / 7
-"""The part of all rows that may be computed twice, so that the last piece is a whole one which ends with them."""
-FEW = 4
-"""So many rows are one piece in any case: another launch takes longer than they do."""
+STEPS = 8
+"""Numbers of rows between one power of two and the next for which there are pieces."""
+LAUNCH_BYTES = 1 << 15
+"""What memory moves while another kernel is launched, and few rows keep few cores busy."""
 
 
 @frozen
@@ -33,44 +30,37 @@ class Run:
         return self.start + self.used
 
 
-def runs(rows: int, least: int = 1) -> Sequence[Run]:
-    """Pieces for `rows` rows, of powers of two: few, and nearly all rows of use.
+def runs(rows: int, least: int = 1, row_bytes: int = 1, shared_bytes: int = 0) -> Sequence[Run]:
+    """One piece for `rows` rows, or two: nearly all of them, and the last ones.
 
-    All begin at multiples of `least`, a power of two. A piece may begin with rows that the one before it has computed: these
-    are the same again. Only where it cannot it is filled up with zeros, for which rows are copied.
+    Pieces begin at multiples of `least`, a power of two. The second piece may begin with rows that the first has computed: these
+    are the same again. Where it cannot it is filled up with zeros, for which its rows are copied. All rows are, for one piece,
+    where a second one would take longer: it reads `shared_bytes` again, which all rows share; `row_bytes` are those of a row.
     """
-    found: list[Run] = []
-    start = 0
-    while start < rows:
-        run = _next(rows, start, least)
-        found.append(run)
-        start = run.end
-    return found
+    above = _above(rows)
+    if above == rows:
+        return [Run(0, rows, rows)]
+    below = rows - rows % max(least, _step(rows))
+    if below == 0 or 2 * rows * row_bytes < shared_bytes + LAUNCH_BYTES:
+        return [Run(0, rows, above)]
+    rest = rows - below
+    return [Run(0, below, below), _last(rows, rest, _above(rest), least)]
 
 
-def _next(rows: int, start: int, least: int) -> Run:
-    """The piece that computes row `start`."""
-    left = rows - start
-    if left & (left - 1) == 0:
-        return Run(start, left, left)
-    above = max(least, power_of_two(left))
-    below = above // 2
-    if below < least:
-        return Run(start, left, above)
-    back = _back(rows, start, above, least)
-    if back is not None:
-        return Run(back, above, above)
-    full = left >= above * ROUNDED_UP and _back(rows, start + below, below, least) is None
-    if full or start >= rows * ROUNDED_UP or above <= FEW:
-        return Run(start, left, above)
-    return Run(start, below, below)
+def _last(rows: int, rest: int, size: int, least: int) -> Run:
+    start = rows - size
+    return Run(rows - rest, rest, size) if start < 0 or start % least else Run(start, size, size)
 
 
-def _back(rows: int, start: int, size: int, least: int) -> int | None:
-    """Where a piece of `size` begins that ends with the last multiple of `least` rows; None where too much is done twice."""
-    begin = (rows - size) // least * least
-    rest = least if rows % least else 0
-    return begin if 0 <= begin <= start and (start - begin + rest) <= rows * TWICE else None
+def _above(rows: int) -> int:
+    """The least number of rows, as many at least, for which there is a piece."""
+    step = _step(rows)
+    return -(-rows // step) * step
+
+
+def _step(rows: int) -> int:
+    """How far apart pieces of about so many rows are, a power of two."""
+    return max(1, 1 << max(0, rows.bit_length() - STEPS.bit_length()))
 
 
 def least_rows(row_bytes: Iterable[int], align: int) -> int:
