@@ -95,6 +95,17 @@ def test_a_forecast_counts_what_lanes_cannot_take() -> None:
     assert forecast(large, Machine()).memory > 2 * (1 << 12) * forecast(small, Machine()).memory
 
 
+def test_columns_are_as_dear_as_the_vectors_that_they_fill_and_as_few_of_them_wait() -> None:
+    """A vector's worth of columns waits at every row for the row before; eight rows of them, side by side, do not."""
+    text = "function (A[M, R, N]) -> (S) { S[r, j : R, N] = +(A[i, r, j]); }"
+    lanes = Machine().vector.bytes // 4
+    one, many = (
+        forecast(views(fused(text, A=(1 << 13, rows, n)))[0], Machine()).arithmetic
+        for rows, n in ((1, lanes), (8, lanes // 4))
+    )
+    assert many < 1.5 * one, "twice as many elements"
+
+
 def test_cores_share_vectors_and_not_their_lanes() -> None:
     """Sums of as many columns as one vector has lanes are one core's; of twice as many, two's."""
     lanes = Machine().vector.bytes // 4

@@ -20,7 +20,7 @@ from tile_ir.target import HardwareSettings, PassConfig, Target
 from tile_lang.evaluate import evaluate
 from tile_opt.blocks.tree import kernels_of
 from tile_opt.pipeline import Scheduled, schedule
-from tile_opt.program import SplitReduction
+from tile_opt.program import FewColumns, SplitReduction
 from tile_opt.translate import to_stripe
 
 PASSES = tuple(PassConfig(n) for n in ("inline", "fuse", "merge", "accumulate", "schedule_kernels"))
@@ -54,9 +54,9 @@ def reductions(draw: st.DrawFn, most: int) -> Program:
     return reduction(draw(st.sampled_from(AGGREGATIONS)), shape, frozenset(over))
 
 
-def scheduled(program: Program, masks: bool, chunk: int) -> Scheduled:
-    split = SplitReduction(chunk_points=chunk, max_chunks=8, long=chunk)
-    return schedule(to_stripe(split.apply(program)), processor(masks), verify=True)
+def scheduled(program: Program, masks: bool, chunk: int, columns: FewColumns | None = None) -> Scheduled:
+    split = SplitReduction(chunk_points=chunk, max_chunks=8, long=chunk).apply(program)
+    return schedule(to_stripe(split if columns is None else columns.apply(split)), processor(masks), verify=True)
 
 
 @given(program=reductions(most=9), masks=st.booleans())
@@ -100,3 +100,34 @@ def points(block: Block, times: int = 1, wide: bool = False) -> tuple[int, int]:
     if not inner:
         return (times, 0) if wide else (0, times)
     return sum(w for w, _ in inner), sum(n for _, n in inner)
+
+
+@given(program=reductions(most=9), masks=st.booleans(), run_=st.integers(2, 24), chunk=st.sampled_from((4, LONG)))
+@SETTINGS
+def test_rows_of_few_columns_keep_the_meaning(program: Program, masks: bool, run_: int, chunk: int) -> None:
+    made = scheduled(program, masks, chunk, FewColumns(run=run_, steps=1)).program
+    inputs = random_inputs(program)
+    np.testing.assert_allclose(run(made, inputs)["O"], evaluate(program, inputs)["O"], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("chunk", [LONG, 1 << 20])
+@pytest.mark.parametrize("agg", [Aggregation.SUM, Aggregation.MAX])
+@pytest.mark.parametrize(
+    ("shape", "over"), [((10_007, 2), {0}), ((7919, 3), {0}), ((3001, 8), {0}), ((30, 40, 10, 3), {0, 1, 2})]
+)
+def test_few_columns_fill_vectors_and_none_waits_for_the_one_before(
+    shape: tuple[int, ...], over: set[int], agg: Aggregation, chunk: int
+) -> None:
+    made = scheduled(reduction(agg, shape, frozenset(over)), True, chunk, FewColumns())
+    sums = max(made.decisions.values(), key=lambda d: prod(d.view.ranges.values()))
+    (level,) = sums.plan.bound(Bind.VECTOR)
+    run = next(i.range for i in sums.view.loops if i.name == level.covers[0].loop)
+    assert 64 < run <= FewColumns().run, "rows side by side are one loop"
+    chunks = [i.range for i in sums.view.loops if i.range not in (1, run)]
+    assert len(chunks) == (chunk == LONG), "nothing else is around the sums"
+
+
+def test_columns_that_are_many_or_do_not_lie_as_results_do_stay() -> None:
+    for shape, over in (((4096, 100), {0}), ((4096, 3), {1}), ((3000, 1), {0}), ((12, 3), {0}), ((900, 70, 3), {1})):
+        program = reduction(Aggregation.SUM, shape, frozenset(over))
+        assert FewColumns().apply(program) is program

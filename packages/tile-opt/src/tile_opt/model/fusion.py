@@ -28,6 +28,8 @@ HIDDEN = 0.5
 """What a step for each iteration of the kernel costs beside the stages that walk a row there, out of order."""
 VECTORS = 4
 """Vectors that a tile of a processor has side by side, as a rule."""
+LONG = 64
+"""Steps of a chain while which nothing of the next one begins."""
 NOTHING: Mapping[str, float] = MappingProxyType({})
 
 
@@ -110,6 +112,23 @@ def _shared_lanes(view: KernelView, width: int) -> Index | None:
     return next((i for i in reversed(view.loops) if _takes_lanes(view, i, width)), None)
 
 
+def _side_by_side(view: KernelView, lane: Index, enough: int) -> int:
+    """Iterations of `lane` and of loops around all stages that go on where it ends: they become one, if there are not `enough`."""
+    uses = [u for s in view.stages for u in s.uses if not view.is_local(u.buffer)]
+    run, last = lane.range, lane
+    while run < enough and last is not None:
+        last = next((i for i in view.loops if _goes_on(view, uses, lane, i, run)), None)
+        run *= 1 if last is None else last.range
+    return run
+
+
+def _goes_on(view: KernelView, uses: Sequence[Use], lane: Index, loop: Index, run: int) -> bool:
+    """Each step of `loop` is one of `run` iterations of `lane`, in all buffers."""
+    if loop is lane or loop.order is not Order.FREE or loop.bind is not Bind.NONE:
+        return False
+    return all(flat_stride(view, u, loop.name) == run * (flat_stride(view, u, lane.name) or 0) for u in uses)
+
+
 # --- arithmetic ------------------------------------------------------------------------------------
 
 
@@ -121,8 +140,18 @@ def _cycles(view: KernelView, machine: Machine) -> Iterator[float]:
     for stage in view.stages:
         lane = shared or next((i for i in reversed(stage.loops) if _row_lanes(view, stage, i, width)), None)
         each = _iteration_cycles(view, stage, lane, width, machine)
+        if lane is not None and lane is shared and _is_alone(view, stage, machine):
+            each = _in_columns(each, _side_by_side(view, lane, VECTORS * width), width, machine)
+        elif lane is None and _is_chain(stage):
+            each = max(each, machine.ports.add_latency)
         hidden = HIDDEN if lane is None and walks and not stage.loops else 1
         yield points(stage, view.ranges) * repeats(stage, view) / (width if lane is not None else 1) * each * hidden
+
+
+def _in_columns(each: float, columns: int, width: int, machine: Machine) -> float:
+    """Cycles for as many elements as a vector has, of a chain over so many columns, where a step by itself takes `each`."""
+    vectors = -(-columns // width)
+    return max(each, machine.ports.add_latency / min(vectors, VECTORS)) * vectors * width / columns
 
 
 def _iteration_cycles(view: KernelView, stage: Stage, lane: Index | None, width: int, machine: Machine) -> float:
@@ -132,9 +161,18 @@ def _iteration_cycles(view: KernelView, stage: Stage, lane: Index | None, width:
     if lane is not None and is_heavy(view, stage) and len(view.loops) > 1 and lane in view.loops:
         return work
     loads, stores = _accesses(view, stage, lane, 1 if lane is None else width, machine)
-    each = max(work, loads / ports.load, stores / ports.store)
-    chained = (merged_use(stage) is not None and bool(stage.loops)) or carries(stage)
-    return max(each, ports.add_latency) if lane is None and chained else each
+    return max(work, loads / ports.load, stores / ports.store)
+
+
+def _is_chain(stage: Stage) -> bool:
+    """Each step of the stage waits for the one before."""
+    return (merged_use(stage) is not None and bool(stage.loops)) or carries(stage)
+
+
+def _is_alone(view: KernelView, stage: Stage, machine: Machine) -> bool:
+    """The stage is a chain of a processor that is long, and no row of a tile: nothing but vectors side by side runs while it waits."""
+    long = prod(i.range for i in stage.loops) > LONG
+    return machine.occupancy is None and long and _is_chain(stage) and not is_heavy(view, stage)
 
 
 def _width(view: KernelView, machine: Machine) -> int:
@@ -168,7 +206,7 @@ def _in_register(view: KernelView, stage: Stage, use: Use) -> bool:
 
 def _takes_lanes(view: KernelView, loop: Index, width: int) -> bool:
     """All stages store side by side along the loop, and few loads are scattered."""
-    if loop.order is not Order.FREE or loop.bind is not Bind.NONE or loop.range < min(width, 4):
+    if loop.order is not Order.FREE or loop.bind is not Bind.NONE:
         return False
     for stage in view.stages:
         heavy = is_heavy(view, stage)
@@ -178,7 +216,8 @@ def _takes_lanes(view: KernelView, loop: Index, width: int) -> bool:
                 return False
             if use.reads and step not in (0, 1) and not heavy and (stage.loops or len(view.stages) > 1):
                 return False
-    return True
+    least = min(width, 4)
+    return loop.range >= least or (loop.range > 1 and _side_by_side(view, loop, least) >= least)
 
 
 def _row_lanes(view: KernelView, stage: Stage, loop: Index, width: int) -> bool:

@@ -12,6 +12,7 @@ from tile_opt.program.convert_once import ConvertOnce as ConvertOnce
 from tile_opt.program.dead import DropDead as DropDead
 from tile_opt.program.dots import DotProducts as DotProducts
 from tile_opt.program.factorise import Factorise as Factorise
+from tile_opt.program.few_columns import FewColumns as FewColumns
 from tile_opt.program.fold_scales import FoldScales as FoldScales
 from tile_opt.program.integer_scatters import IntegerScatters as IntegerScatters
 from tile_opt.program.normalise_last import NormaliseLast as NormaliseLast
@@ -42,6 +43,7 @@ FASTER: tuple[Rewrite, ...] = (
     Subsample(),
     Prepack(),
     SplitReduction(),
+    FewColumns(),
     ConvertOnce(),
 )
 STANDARD: tuple[Rewrite, ...] = (*CLEAN, *FASTER)

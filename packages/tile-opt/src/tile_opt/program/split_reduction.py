@@ -207,30 +207,60 @@ def chunk_size(extent: int, wanted: int, more: bool) -> int:
     return next(little, min(sizes, key=lambda size: -extent % size))
 
 
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """An index as ``each * kept + apart * gone``: partial results by the first, aggregated over the second."""
+
+    kept: int
+    each: int
+    gone: int
+    apart: int
+
+    @staticmethod
+    def chunks(extent: int, size: int) -> Cut:
+        """A result for each run of `size` iterations."""
+        return Cut(-(-extent // size), size, size, 1)
+
+    @staticmethod
+    def rounds(extent: int, count: int) -> Cut:
+        """`count` results that take iterations in turn."""
+        return Cut(count, 1, -(-extent // count), count)
+
+
 def partial(op: Contraction, domain: FlatDomain, sizes: dict[str, int], name: str) -> tuple[Contraction, Contraction]:
     """Partial results per chunk of the indexes in `sizes`, then their aggregate."""
+    cuts = {index: Cut.chunks(domain.extents[index], size) for index, size in sizes.items()}
+    return partial_results(op, domain, cuts, name, 0)
+
+
+def partial_results(
+    op: Contraction, domain: FlatDomain, cuts: dict[str, Cut], name: str, at: int
+) -> tuple[Contraction, Contraction]:
+    """Partial results of `op` as `cuts` say, in dimensions of their own before dimension `at`; then their aggregate."""
     extents = domain.extents
-    parts = {index: part_names(index, domain) for index in sizes}
-    chunks = tuple(-(-extents[index] // size) for index, size in sizes.items())
-    split = {index: Affine.of({parts[index][0]: size, parts[index][1]: 1}) for index, size in sizes.items()}
+    parts = {index: part_names(index, domain) for index in cuts}
+    split = {index: Affine.of({parts[index][0]: c.each, parts[index][1]: c.apart}) for index, c in cuts.items()}
 
     def form(affine: Affine) -> Poly:
         moved = affine.substitute(split)
         return Poly.of(dict(moved.terms), moved.const)
 
-    ranges = {n: r for n, r in extents.items() if n not in sizes}
-    for (index, size), count in zip(sizes.items(), chunks, strict=True):
-        ranges |= {parts[index][0]: count, parts[index][1]: size}
+    ranges = {n: r for n, r in extents.items() if n not in cuts}
+    for index, cut in cuts.items():
+        ranges |= {parts[index][0]: cut.kept, parts[index][1]: cut.gone}
     limits = [Constraint(Poly.of({n: 1}), r, op.origin) for n, r in ranges.items() if r > 1]
     bounds = {n: (0, r - 1) for n, r in extents.items()}
     limits += [Constraint(form(c), c.bounds(bounds)[1] + 1, op.origin) for c in domain.constraints]
-    limits += [Constraint(form(Affine.var(n)), extents[n], op.origin) for n, s in sizes.items() if extents[n] % s]
+    uneven = (n for n, c in cuts.items() if c.kept * c.gone != extents[n])
+    limits += [Constraint(form(Affine.var(n)), extents[n], op.origin) for n in uneven]
+    kept, output = tuple(c.kept for c in cuts.values()), tuple(form(f) for f in domain.output)
+    shape = op.type.shape
     first = replace(
         op,
         name=name,
-        type=TensorType(op.acc, (*chunks, *op.type.shape)),
+        type=TensorType(op.acc, (*shape[:at], *kept, *shape[at:])),
         indexes=tuple(sorted(n for n, r in ranges.items() if r > 1)),
-        output=(*(Poly.of({parts[index][0]: 1}) for index in sizes), *(form(f) for f in domain.output)),
+        output=(*output[:at], *(Poly.of({parts[index][0]: 1}) for index in cuts), *output[at:]),
         constraints=tuple(limits),
         loads=tuple(
             replace(load, formulas=tuple(form(f) for f in access))
@@ -239,7 +269,7 @@ def partial(op: Contraction, domain: FlatDomain, sizes: dict[str, int], name: st
         default=None,
         no_defract=True,
     )
-    return _without_single(first, {n for n, r in ranges.items() if r == 1}), combine(op, name, chunks)
+    return _without_single(first, {n for n, r in ranges.items() if r == 1}), combine(op, name, kept, at)
 
 
 def _without_single(op: Contraction, single: set[str]) -> Contraction:
@@ -256,12 +286,12 @@ def _without_single(op: Contraction, single: set[str]) -> Contraction:
     )
 
 
-def combine(op: Contraction, partial: str, chunks: tuple[int, ...]) -> Contraction:
-    """``op.name[d0, …] = agg(partial[c, d0, …])``."""
+def combine(op: Contraction, partial: str, chunks: tuple[int, ...], at: int = 0) -> Contraction:
+    """``op.name[d0, …] = agg(partial[c, d0, …])``, the chunks in dimensions before dimension `at`."""
     cells = tuple(Poly.of({f"d{k}": 1}) for k in range(len(op.type.shape)))
     chosen = tuple(Poly.of({name: 1}) for name in chunk_indexes(len(chunks)))
-    everywhere = (*chosen, *cells)
-    sizes = (*chunks, *op.type.shape)
+    everywhere = (*cells[:at], *chosen, *cells[at:])
+    sizes = (*op.type.shape[:at], *chunks, *op.type.shape[at:])
     return replace(
         op,
         indexes=tuple(sorted(f.names[0] for f in everywhere)),

@@ -1,7 +1,7 @@
 """merge: turn two loops that walk memory as one into a single longer loop.
 
 Loops a and b merge when every buffer that one of them subscripts has them in neighbouring dimensions, b plainly and in
-full, a plainly or within blocks that other loops choose. The two dimensions become one, so a whole contiguous tensor
+full, a plainly or within runs that other loops choose. The two dimensions become one, so a whole contiguous tensor
 ends up as one loop, and so does a chunk of its rows.
 """
 
@@ -141,9 +141,9 @@ def _neighbours(use: Use, whole: TensorType, a: Index, b: Index) -> tuple[int, i
 
 
 def _in_blocks(form: Affine, loop: Index) -> bool:
-    """The loop walks a dimension, or the blocks of it that other loops choose."""
+    """The loop walks a dimension, or runs of it that other loops choose, none of which overlap."""
     others = [c for n, c in form.terms if n != loop.name]
-    return form.coefficient(loop.name) == 1 and form.const == 0 and all(c % loop.range == 0 for c in others)
+    return form.coefficient(loop.name) == 1 and form.const == 0 and all(abs(c) >= loop.range for c in others)
 
 
 def _merged(view: KernelView, pairs: dict[int, Pair], dims: Dims) -> KernelView:

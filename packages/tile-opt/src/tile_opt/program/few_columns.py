@@ -1,0 +1,111 @@
+"""Aggregate few columns several rows at a time: vectors along rows side by side are full, and none waits for the one before.
+
+A column sum of 100000 rows of 2 adds a vector of two lanes 100000 times, each time to what it has just got. Partial
+results of 64 neighbouring rows lie in memory as the rows do: one loop over 128 columns, whose few rows another
+contraction adds up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import prod
+from typing import ClassVar
+
+from tile_ir.names import claim
+from tile_ir.ops import Aggregation
+from tile_ir.program.nodes import Contraction, Op, Program, TensorType
+
+from tile_opt.analysis import FlatDomain, Sets
+from tile_opt.program.base import Rewrite
+from tile_opt.program.split_reduction import PARTIAL, Cut, covering, partial_results
+
+Steps = Mapping[str, int]
+"""Elements between neighbouring iterations of each index."""
+
+
+@dataclass(frozen=True)
+class FewColumns(Rewrite):
+    """Partial results side by side for contractions whose cells are runs of memory of at most half of `run` elements.
+
+    At least `steps` iterations are left to aggregate over, and contractions of more than `most` such runs have enough
+    to do without.
+    """
+
+    name: ClassVar[str] = "few_columns"
+    run: int = 128
+    steps: int = 4
+    most: int = 64
+
+    def apply(self, program: Program) -> Program:
+        sets, types = Sets(), program.types()
+        taken = set(types)
+        ops: list[Op] = []
+        for op in program.ops:
+            pair = self._split(op, types, sets, taken) if isinstance(op, Contraction) else None
+            ops += (op,) if pair is None else pair
+        return program if len(ops) == len(program.ops) else replace(program, ops=tuple(ops))
+
+    def _split(
+        self, op: Contraction, types: Mapping[str, TensorType], sets: Sets, taken: set[str]
+    ) -> tuple[Contraction, Contraction] | None:
+        if op.agg is Aggregation.ASSIGN or not 0 < op.type.size <= self.most * self.run // 2 or op.result == PARTIAL:
+            return None
+        domain = covering(op, sets)
+        if domain is None:
+            return None
+        columns, loads = _columns(op, domain), _steps(op, domain, types)
+        width = _along(columns, loads, domain)
+        if not loads or not 1 < width <= self.run // 2 or op.type.size > self.most * width:
+            return None
+        cuts = self._cuts(loads, set(columns), width, domain)
+        if not cuts:
+            return None
+        at = len(op.type.shape)
+        while at and prod(op.type.shape[at - 1 :]) <= width:
+            at -= 1
+        return partial_results(op, domain, cuts, claim(f"{op.name}_rows", taken), at)
+
+    def _cuts(self, loads: list[Steps], columns: set[str], width: int, domain: FlatDomain) -> dict[str, Cut]:
+        """Rows that are taken together, those farthest apart first; none where few are left."""
+        found: dict[str, Cut] = {}
+        run, extents = width, domain.extents
+        while (index := _next(loads, run, columns | set(found))) is not None and 2 * run <= self.run:
+            count = min(extents[index], self.run // run)
+            found = {index: Cut.rounds(extents[index], count)} | found
+            if count < extents[index]:
+                break
+            run *= count
+        left = prod(r for n, r in extents.items() if n not in columns and n not in found)
+        return found if left * prod(c.gone for c in found.values()) >= self.steps else {}
+
+
+def _columns(op: Contraction, domain: FlatDomain) -> Steps:
+    """Steps of the indexes of the result, in the result."""
+    steps, _ = domain.strides(domain.output, op.type.shape)
+    return {name: step for name, step in zip(domain.names, steps, strict=True) if step}
+
+
+def _steps(op: Contraction, domain: FlatDomain, types: Mapping[str, TensorType]) -> list[Steps]:
+    """Steps of all indexes in every tensor that is read."""
+    return [
+        dict(zip(domain.names, domain.strides(access, types[load.tensor].shape)[0], strict=True))
+        for load, access in zip(op.loads, domain.accesses, strict=True)
+        if isinstance(load.tensor, str)
+    ]
+
+
+def _along(columns: Steps, loads: list[Steps], domain: FlatDomain) -> int:
+    """Neighbouring cells of the result that lie side by side in all that is read, too."""
+    run = 1
+    for name, step in sorted(columns.items(), key=lambda c: c[1]):
+        if step != run or any(load[name] != run for load in loads):
+            break
+        run *= domain.extents[name]
+    return run
+
+
+def _next(loads: list[Steps], run: int, taken: set[str]) -> str | None:
+    """An index of the aggregation that goes on where a run of so many elements ends, in all that is read."""
+    found = (n for n in (loads[0] if loads else ()) if n not in taken)
+    return next((n for n in found if all(load[n] == run for load in loads)), None)
