@@ -18,7 +18,7 @@ LANGUAGE = "## The language\n"
 
 def page() -> str:
     """docs/errors.md with the language's codes and with what every example says."""
-    text = PAGE.read_text("utf-8").replace(SENTENCE, "The examples of the other codes begin with these names.\n")
+    text = PAGE.read_text("utf-8").replace(SENTENCE, "Examples in Python begin with these names.\n")
     for mistake in mistakes():
         text = text.replace(f"{mistake.example}```\n", f"{mistake.example}```\n{_said(mistake)}", 1)
     before, texts, after = text.partition("## Texts\n")

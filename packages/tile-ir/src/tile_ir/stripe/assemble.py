@@ -114,7 +114,7 @@ def remarks(tokens: list[Token]) -> tuple[str, str]:
 
 
 def _quoted_name(text: str) -> str:
-    """The name that a JSON string spells; the text itself where a slide merely starts with a quotation mark."""
+    """The name that a JSON string spells; the text itself where it merely starts with a quotation mark."""
     try:
         return json.loads(text)
     except ValueError:
@@ -176,7 +176,7 @@ def _inferred(name: str, args: tuple[str, ...], scalars: dict[str, DType]) -> DT
     if signature is Signature.COMPARE:
         return DType.BOOL
     operands = args[1:] if signature is Signature.SELECT else args
-    # A slide may leave out the refinements; the verifier reports what is then missing.
+    # A text may leave out the refinements; the verifier reports what is then missing.
     return next((scalars[a] for a in operands if a in scalars), DType.FLOAT32)
 
 

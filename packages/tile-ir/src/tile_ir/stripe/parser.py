@@ -24,7 +24,7 @@ _BRACKETS = re.compile(r'//[^\n]*|"(?:[^"\\\n]|\\.)*"|`[^`\n]*`|[()\[\]{}]')
 def parse_program(text: str | Source) -> Program:
     """The program a text describes; TileSyntaxError with a span when it is not Stripe.
 
-    A text without header lines, such as a slide, has no inputs, outputs or constants.
+    A text without header lines has no inputs, outputs or constants.
     """
     return _parse(text, "program")
 

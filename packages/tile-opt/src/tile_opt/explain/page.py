@@ -51,6 +51,7 @@ def page(compiled: Compiled, report: ProgramReport) -> str:
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"/>'
         '<meta name="viewport" content="width=device-width, initial-scale=1"/>'
+        '<link rel="icon" href="data:,"/>'  # none: browsers would ask the server for one
         f"<title>{title}</title><style>{STYLE}</style></head><body><main>{body}</main>"
         f"<script>{SCRIPT}</script></body></html>\n"
     )
