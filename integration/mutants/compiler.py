@@ -54,7 +54,8 @@ MUTANTS = (
     # passes
     Mutant("kernels whose readers subscript by data are inlined", OPT + "passes/kernels/inline.py", "all(not s.at for s in stage.body if isinstance(s, Load) and s.src == name)", "True"),
     Mutant("what a reader writes, too, is inlined", OPT + "passes/kernels/inline.py", "if any(u.writes or not _plain_loads", "if any(not _plain_loads"),
-    Mutant("loads of other cells are taken for the producer's", OPT + "passes/kernels/inline.py", "known = {(u.buffer, u.forms): u.name for u in early.uses if not u.extent}\n        twice = {u.name: known.get((u.buffer, u.forms))", "known = {u.buffer: u.name for u in early.uses if not u.extent}\n        twice = {u.name: known.get(u.buffer)"),
+    Mutant("loads of other cells are taken for the producer's", OPT + "kernel/inlining.py", "known = {(u.buffer, u.forms): u.name for u in early.uses if not u.extent}\n        twice = {u.name: known.get((u.buffer, u.forms))", "known = {u.buffer: u.name for u in early.uses if not u.extent}\n        twice = {u.name: known.get(u.buffer)"),
+    Mutant("what others read, too, is left out where a copy computes it", OPT + "passes/through.py", "named[buffer] == frozenset({k})", "named[buffer] >= frozenset({k})"),
     Mutant("accumulators of edges store outside the buffer", OPT + "kernel/accumulators.py", "tuple(c for c in outside if c not in view.constraints)", "()"),
     Mutant("accumulators start at zero whatever the aggregation", OPT + "kernel/accumulators.py", 'Const("$z", use.agg.identity(dtype), dtype)', 'Const("$z", 0, dtype)'),
     Mutant("an accumulator replaces what the cell holds", OPT + "kernel/accumulators.py", "_store_stage(view, use, name, use.agg)", "_store_stage(view, use, name, None)"),

@@ -94,6 +94,38 @@ def test_products_of_bfloat16(layout: str, m: int, n: int, k: int) -> None:
         near(got, a, b, want)
 
 
+@pytest.mark.parametrize(
+    ("layout", "dtype"), [("nn", "bfloat16"), ("nn", "int8"), ("nt", "bfloat16"), ("tn", "bfloat16")]
+)
+def test_words_are_made_where_panels_are(layout: str, dtype: str) -> None:
+    """No kernel packs a factor: what each tile reads is packed on the way to its panel, and read from there."""
+    header, body = MATMUL[layout]
+    kind: Any = np.int8 if dtype == "int8" else bfloat16()
+    a, b = drawn(kind, 64, 128), drawn(kind, 128, 48)
+    arrays = {"A": a.T.copy() if layout[0] == "t" else a, "B": b.T.copy() if layout[1] == "t" else b}
+    wide = "as_int({}, 32)" if dtype == "int8" else "{}"
+    code = (
+        f"function ({header}) -> (O) {{ X = {wide.format('A')}; Y = {wide.format('B')}; O[m, n : M, N] = +({body}); }}"
+    )
+    source = code.replace("A[m", "X[m").replace("A[k", "X[k").replace("* B[", "* Y[")
+    _, stripe = on_tiles(source, arrays)
+    assert instructions(stripe)
+    assert len(lower_kernels(stripe, TILES).kernels) == 1
+    for got in both(stripe, arrays):
+        near(got, a, b, a.astype(np.float64) @ b.astype(np.float64))
+
+
+def test_what_others_read_too_is_packed_once() -> None:
+    a, b = drawn(bfloat16(), 32, 64), drawn(bfloat16(), 64, 32)
+    source = """function (A[M, K], C[M, K], B[K, N]) -> (O, P) {
+        O[m, n : M, N] = +(A[m, k] * B[k, n]); P[m, n : M, N] = +(C[m, k] * B[k, n]); }"""
+    arrays = {"A": a, "B": b, "C": -a}
+    _, stripe = on_tiles(source, arrays)
+    assert len(lower_kernels(stripe, TILES).steps) == 3
+    want = a.astype(np.float64) @ b.astype(np.float64)
+    near(interpret.run(stripe, arrays)["P"], a, b, -want)
+
+
 def test_products_of_float16() -> None:
     """Factors of different dtypes have no instruction."""
     a, b = drawn(np.float16, 20, 36), drawn(np.float16, 36, 16)

@@ -8,7 +8,7 @@ sees whole buffers, so each of its accesses is one affine form per dimension ove
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -130,6 +130,8 @@ class KernelView:
     """Buffers that no call changes: what is copied of them is copied once."""
     again: frozenset[str] = field(default=frozenset(), compare=False)
     """Buffers of which each of many tiles around the kernel reads the same: what is copied of them is copied once a call."""
+    through: Mapping[str, KernelView] = field(default_factory=dict[str, "KernelView"], compare=False)
+    """Buffers that another kernel makes for this one alone, and that kernel: what is copied of them may be computed instead."""
     _types: dict[str, TensorType] = field(init=False, repr=False, compare=False)
     _local: frozenset[str] = field(init=False, repr=False, compare=False)
     _touched: tuple[frozenset[str], frozenset[str]] | None = field(default=None, init=False, repr=False, compare=False)

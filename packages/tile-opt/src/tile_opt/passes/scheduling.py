@@ -11,12 +11,13 @@ from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
+from typing import ClassVar
 
 from tile_ir.deadline import check
 from tile_ir.diagnostics import Diagnostic, TileDeviceError
 from tile_ir.names import claim
 from tile_ir.stripe.hashing import structural_hash
-from tile_ir.stripe.nodes import Block, Program, Refinement, Statement
+from tile_ir.stripe.nodes import Block, Direction, Program, Refinement, Statement
 from tile_ir.target import Target
 
 from tile_opt.blocks.buffers import fixed_buffers, with_main_refs
@@ -27,6 +28,7 @@ from tile_opt.kernel.view import KernelView, close_kernel, open_kernel
 from tile_opt.model.search import choose
 from tile_opt.passes.base import Pass
 from tile_opt.passes.choosing import Choice
+from tile_opt.passes.through import made_for_one, without_unread
 from tile_opt.plan.again import again
 from tile_opt.plan.check import PlanCheck
 from tile_opt.plan.names import Names, operands, renamed
@@ -111,6 +113,9 @@ class Scheduled:
 class SchedulingPass(Pass):
     """A pass that chooses a plan for each kernel and builds it; kernels without candidates are left to later passes."""
 
+    computes_on_the_way: ClassVar[bool] = False
+    """Its copies may compute what another kernel makes for the one that is scheduled alone."""
+
     @abstractmethod
     def candidates(self, view: KernelView, target: Target) -> Iterator[Plan]:
         """Legal plans for a kernel, best first and few, each made when it is asked for."""
@@ -175,14 +180,15 @@ class SchedulingPass(Pass):
         A given plan that does not fit its kernel or the target is a TilePlanError with its place.
         """
         main = main_of(program)
-        run = _Run(self, target, given or {}, {ref.into for ref in main.refs}, fixed_buffers(program))
+        made = made_for_one(program) if self.computes_on_the_way else dict[str, KernelView]()
+        run = _Run(self, target, given or {}, {ref.into for ref in main.refs}, fixed_buffers(program), made)
         kernels = tuple(run.kernels(main.body))
         if not run.decisions:
             return Scheduled(program, {})
         scheduled = with_kernels(program, kernels)
         if run.buffers:
             scheduled = with_main_refs(scheduled, (*main.refs, *run.buffers))
-        return Scheduled(scheduled, run.decisions)
+        return Scheduled(without_unread(scheduled, made), run.decisions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +205,7 @@ class _Known:
 
     def built_for(self, view: KernelView) -> Built | None:
         """What the plan makes of the other kernel, where only names differ."""
-        if not self.built.alone or self.built.buffers:
+        if not self.built.alone or self.built.buffers or self.view.through:
             return None
         kernel = again(self.built.kernel, self.view, view)
         return None if kernel is None else Built(kernel)
@@ -216,6 +222,8 @@ class _Run:
     """Names of main's buffers."""
     fixed: frozenset[str]
     """Of these, what no call changes."""
+    made: Mapping[str, KernelView]
+    """Of these, what a kernel makes for another alone."""
     names: set[str] = field(default_factory=set[str])
     """Kernels met so far."""
     buffers: list[Refinement] = field(default_factory=list[Refinement])
@@ -256,8 +264,10 @@ class _Run:
         if view is None:
             return None
         still = frozenset(r.into for r in view.refs if r.source in self.fixed)
-        view = replace(view, name=name, fixed=still, again=read_again(view) if within else frozenset[str]())
-        alike = "".join("0123"[(r.into in still) + 2 * (r.into in view.again)] for r in view.refs)
+        tiles = read_again(view) if within else frozenset[str]()
+        through = {r.into: self.made[r.source] for r in view.refs if r.source in self.made and r.dir is Direction.IN}
+        view = replace(view, name=name, fixed=still, again=tiles, through=through)
+        alike = "".join(str((r.into in still) + 2 * (r.into in tiles) + 4 * (r.into in through)) for r in view.refs)
         decided = self._decided(view, structural_hash(kernel) + alike)
         if decided is None:
             return None

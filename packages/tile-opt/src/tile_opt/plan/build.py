@@ -13,6 +13,7 @@ from tile_ir.settings import Settings
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Bind, Block, Index, Location, Refinement
 
+from tile_opt.kernel.inlining import computed, with_sources
 from tile_opt.kernel.segments import Part
 from tile_opt.kernel.view import KernelView, Stage
 from tile_opt.kernel.work import merged_use
@@ -28,7 +29,7 @@ from tile_opt.plan.steps.split import hoist, joined, split
 from tile_opt.plan.steps.stage import Copy, is_copy, stage_input, stage_output, stage_sums
 from tile_opt.plan.steps.streaming import lines_filled
 from tile_opt.plan.steps.tiles import on_tiles
-from tile_opt.plan.tree import ARRAY, Around, Nest, Node, close_tree, each_stage, innermost, open_tree
+from tile_opt.plan.tree import ARRAY, Around, Nest, Node, close_tree, each_stage, innermost, map_stages, open_tree
 from tile_opt.plan.widened import Widened
 
 LANE_BINDS = (Bind.UNROLL, Bind.VECTOR)
@@ -88,7 +89,7 @@ class _Build:
     def __init__(self, view: KernelView, plan: Plan, tiles: Widened | None = None) -> None:
         self.tiles = tiles
         """What tile registers do of the kernel."""
-        self.view = view
+        self.view = with_sources(view, view.through)
         self.plan = plan
         self.taken = {*view.ranges, *(r.into for r in (*view.refs, *view.allocs))}
         self.loops = {name: self._loop(name, extent) for name, extent in view.ranges.items()}
@@ -242,7 +243,12 @@ class _Build:
         if staging.operand in writers:
             return stage_sums(nest, staging.operand, name, around, place) if own else nest
         inside = bool(staging.order) and self._stays_inside(staging.operand)
-        return stage_input(nest, Copy(staging.operand, name, staging.order, place, staging.pad, inside), around)
+        staged = stage_input(nest, Copy(staging.operand, name, staging.order, place, staging.pad, inside), around)
+        return map_stages(staged, self._computed) if staged is not nest else nest
+
+    def _computed(self, stage: Stage) -> Stage:
+        """A copy of what another kernel makes for this one alone computes it."""
+        return computed(stage, self.view.through) if is_copy(stage) else stage
 
     def _stays_inside(self, buffer: str) -> bool:
         """No iteration of the loops reads outside the buffer, whatever the stages' constraints say."""

@@ -16,6 +16,7 @@ from tile_ir.names import claim
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Block, Const, Direction, Index, Instr, Load, Op, Refinement, Store, TensorType
 
+from tile_opt.kernel.inlining import computed, with_sources
 from tile_opt.kernel.strides import limits_inside
 from tile_opt.kernel.unify import is_indirect
 from tile_opt.kernel.view import KernelView, Stage, Use, close_kernel
@@ -93,13 +94,23 @@ class Panels:
         refs = (replace(source, dir=Direction.IN), self.ref(Direction.OUT))
         comment = f"{self.name}: panels of {source.source}, read by {view.name}"
         made = KernelView(f"{view.name}_panels", loops, stages, refs, (), view.tags, comment, view.origin)
-        return close_kernel(made)
+        return close_kernel(_computed(made, view.through))
 
     def _cleared(self, target: Use) -> Stage:
         """Zeros behind each row."""
         last = self.order[-1]
         behind = Affine.var(last) - self.extents[last]
         return Stage("behind", (), (behind,), (target,), (Const("$z", 0.0, self.dtype), Store("dst", "$z")))
+
+
+def _computed(copy: KernelView, made: Mapping[str, KernelView]) -> KernelView:
+    """The kernel of a copy that computes what it copies, where that is made for it alone."""
+    stages = tuple(computed(s, made) for s in copy.stages)
+    if stages == copy.stages:
+        return copy
+    whole = with_sources(copy, made)
+    named = {u.buffer for s in stages for u in s.uses}
+    return replace(whole, stages=stages, refs=tuple(r for r in whole.refs if r.into in named))
 
 
 def _parts(form: Affine, size: int, ranges: Ranges) -> tuple[Affine, Affine]:

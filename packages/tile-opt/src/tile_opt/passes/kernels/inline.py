@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 from tile_ir.deadline import check
 from tile_ir.machine import Machine
-from tile_ir.names import claim
-from tile_ir.stripe.affine import Affine
-from tile_ir.stripe.nodes import Block, Const, Load, LoadIndex, Op, Program, Statement, Store
+from tile_ir.stripe.nodes import Block, Load, Program, Statement
 from tile_ir.target import Target
 
 from tile_opt.blocks.buffers import drop_unused_temporaries, fixed_kernels, temporaries
 from tile_opt.blocks.tree import main_of, with_kernels
-from tile_opt.kernel.regroup import fresh_all
+from tile_opt.kernel.inlining import inlined, producer_of
 from tile_opt.kernel.strides import flat_stride
-from tile_opt.kernel.unify import plain_loop
 from tile_opt.kernel.view import KernelView, Stage, Use, close_kernel, open_kernel
 from tile_opt.kernel.work import elements, is_elementwise, is_heavy, op_cost, points
 from tile_opt.model.fusion import forecast_flat
@@ -25,7 +22,6 @@ from tile_opt.passes.choosing import Choice, Choices, ChoosingPass, Chosen, resu
 
 ROW = 64
 """Bytes that lie together, of which a device reads as fast as of more."""
-_PLAIN = (Load, Const, Op, LoadIndex, Store)
 
 
 @dataclass(frozen=True)
@@ -58,7 +54,7 @@ class Inline(ChoosingPass):
         choices: list[Choice] = []
         for k, view in enumerate(work.views):
             check(self.name, view.name if view else "a kernel")
-            producer = _producer(view, temps) if view else None
+            producer = producer_of(view, temps) if view else None
             if view is None or producer is None or self._is_long(view.stages[0]):
                 continue
             readers = work.readers(producer.buffer, view.type_of(producer.buffer).sizes, k)
@@ -122,7 +118,7 @@ def _is_pointwise(stage: Stage, buffer: str) -> bool:
 def _seconds(view: KernelView, producer: Use, readers: dict[int, KernelView], machine: Machine) -> tuple[float, float]:
     """What computing it in its readers, and storing it, is expected to take."""
     apart = forecast_flat(view, machine) + sum(forecast_flat(r, machine) for r in readers.values())
-    return sum(forecast_flat(_inlined(r, view, producer), machine) for r in readers.values()), apart
+    return sum(forecast_flat(inlined(r, view, producer), machine) for r in readers.values()), apart
 
 
 class _Work:
@@ -162,7 +158,7 @@ class _Work:
     def move(self, number: int, view: KernelView, producer: Use, readers: dict[int, KernelView]) -> None:
         """Kernel `number` becomes part of its readers."""
         for k, reader in readers.items():
-            self.views[k] = _inlined(reader, view, producer)
+            self.views[k] = inlined(reader, view, producer)
         self.views[number] = self.kernels[number] = None
         for buffer in _touched(None, view):
             self.touching[buffer].discard(number)
@@ -183,159 +179,5 @@ def _touched(kernel: Statement | None, view: KernelView | None) -> set[str]:
     return {r.source for r in kernel.refs} if isinstance(kernel, Block) else set()
 
 
-def _producer(view: KernelView, temps: frozenset[str]) -> Use | None:
-    """The one access an inlinable kernel writes: a whole temporary, each cell once, by plain loops."""
-    if len(view.stages) != 1 or view.loops or view.allocs:
-        return None
-    stage = view.stages[0]
-    outs = [u for u in stage.uses if u.writes]
-    if len(outs) != 1 or outs[0].buffer not in temps or not _flat_elementwise(stage):
-        return None
-    sizes = view.type_of(outs[0].buffer).sizes
-    named = [plain_loop(f, stage, s) for f, s in zip(outs[0].forms, sizes, strict=True) if s != 1]
-    covers = None not in named and len(set(named)) == len(named) == len([i for i in stage.loops if i.range > 1])
-    return outs[0] if covers and all(f.is_const for f, s in zip(outs[0].forms, sizes, strict=True) if s == 1) else None
-
-
-def _flat_elementwise(stage: Stage) -> bool:
-    if stage.constraints or stage.guard or not is_elementwise(stage):
-        return False
-    return all(isinstance(s, Const | Op | LoadIndex) or (isinstance(s, Load | Store) and not s.at) for s in stage.body)
-
-
 def _plain_loads(stage: Stage, name: str) -> bool:
     return all(not s.at for s in stage.body if isinstance(s, Load) and s.src == name)
-
-
-def _inlined(reader: KernelView, view: KernelView, producer: Use) -> KernelView:
-    stages = tuple(_inline_stage(s, view.stages[0], producer) for s in reader.stages)
-    refs = {r.into: r for r in reader.refs if r.into != producer.buffer}
-    refs |= {r.into: r for r in view.refs if r.into != producer.buffer and r.into not in refs}
-    return replace(reader, stages=stages, refs=tuple(refs.values()))
-
-
-def _inline_stage(stage: Stage, producer: Stage, out: Use) -> Stage:
-    while True:
-        use = next((u for u in stage.uses if u.buffer == out.buffer), None)
-        if use is None:
-            return stage
-        stage = _inline_use(stage, use, producer, out)
-
-
-def _inline_use(stage: Stage, use: Use, producer: Stage, out: Use) -> Stage:
-    """Replace the loads through `use` by the producer's body at the point the use subscripts.
-
-    The longer of the two bodies keeps its names: in a long chain that is the producer's, which every step would rename.
-    """
-    point = {name: theirs for mine, theirs in zip(out.forms, use.forms, strict=True) for name in mine.names}
-    point |= {i.name: Affine() for i in producer.loops if i.name not in point}
-    moved = producer.substitute(point)
-    inner = _Body(moved.body, tuple(u for u in moved.uses if u.name != out.name))
-    outer = _Body(stage.body, tuple(u for u in stage.uses if u is not use))
-    if len(inner.statements) > len(outer.statements) and all(isinstance(s, _PLAIN) for s in outer.statements):
-        outer = outer.apart_from(inner, {use.name}).sharing(inner, use.name)
-    else:
-        inner = inner.apart_from(outer, {out.name, use.name})
-    body, stored = inner.without_store(out.name)
-    return replace(stage, uses=inner.uses + outer.uses, body=_spliced(outer.statements, use.name, body, stored))
-
-
-@dataclass(frozen=True, slots=True)
-class _Body:
-    """Statements, and the accesses that they go through."""
-
-    statements: tuple[Statement, ...]
-    uses: tuple[Use, ...]
-
-    @property
-    def scalars(self) -> set[str]:
-        return {s.dst for s in self.statements if isinstance(s, (Load, Const, Op, LoadIndex))}
-
-    def apart_from(self, other: _Body, kept: set[str]) -> _Body:
-        """The same under names that `other` does not use; accesses called `kept` keep theirs."""
-        uses = fresh_all((u.name for u in self.uses), {u.name for u in other.uses} | kept)
-        scalars: dict[str, str] = {}
-        taken = other.scalars
-        made = tuple(_renamed(s, scalars, uses, taken) for s in self.statements)
-        return _Body(made, tuple(replace(u, name=uses[u.name]) for u in self.uses))
-
-    def sharing(self, early: _Body, use: str) -> _Body:
-        """The same without loads of what `early` has loaded, which will stand at the first load through `use`."""
-        at = next(k for k, s in enumerate(self.statements) if isinstance(s, Load) and s.src == use)
-        if not all(isinstance(s, (Load, Const, LoadIndex)) for s in self.statements[:at]):
-            return self
-        written = {u.buffer for u in self.uses if u.writes}
-        known = {(u.buffer, u.forms): u.name for u in early.uses if not u.extent}
-        twice = {u.name: known.get((u.buffer, u.forms)) for u in self.uses if not u.extent and u.buffer not in written}
-        loaded = {s.src: s.dst for s in early.statements if isinstance(s, Load) and not s.at}
-        alias: dict[str, str] = {}
-        kept: list[Statement] = []
-        for s in self.statements:
-            scalar = loaded.get(twice.get(s.src) or "") if isinstance(s, Load) and not s.at else None
-            if isinstance(s, Load) and scalar is not None:
-                alias[s.dst] = scalar
-            else:
-                kept.append(renamed_operands(s, alias))
-        read = {s.src for s in kept if isinstance(s, Load)}
-        return _Body(tuple(kept), tuple(u for u in self.uses if u.writes or u.name in read))
-
-    def without_store(self, out: str) -> tuple[tuple[Statement, ...], str]:
-        """The statements but the store through `out`, and the scalar that it stores."""
-        stored = next(s.src for s in self.statements if isinstance(s, Store) and s.dst == out)
-        return tuple(s for s in self.statements if not isinstance(s, Store)), stored
-
-
-def _renamed(s: Statement, scalars: dict[str, str], uses: dict[str, str], taken: set[str]) -> Statement:
-    """A statement with its scalar under a fresh name, which `scalars` notes; it reads those noted before."""
-    match s:
-        case Load():
-            source, scalars[s.dst] = uses.get(s.src, s.src), claim(s.dst, taken)
-            at = tuple(scalars.get(a, a) if isinstance(a, str) else a for a in s.at)
-            return replace(s, dst=scalars[s.dst], src=source, at=at, deps=())
-        case Op():
-            args = tuple(scalars[a] for a in s.args)
-            scalars[s.dst] = claim(s.dst, taken)
-            return replace(s, dst=scalars[s.dst], args=args, deps=())
-        case Const() | LoadIndex():
-            scalars[s.dst] = claim(s.dst, taken)
-            return replace(s, dst=scalars[s.dst], deps=())
-        case Store():
-            at = tuple(scalars.get(a, a) if isinstance(a, str) else a for a in s.at)
-            return replace(s, dst=uses.get(s.dst, s.dst), src=scalars[s.src], at=at, deps=())
-        case _:
-            raise AssertionError(s)
-
-
-def _spliced(body: tuple[Statement, ...], use: str, inner: tuple[Statement, ...], stored: str) -> tuple[Statement, ...]:
-    """`body` with the loads from `use` replaced by `inner` (once), their scalars by `stored`."""
-    out: list[Statement] = []
-    alias: dict[str, str] = {}
-    placed = False
-    for s in body:
-        if isinstance(s, Load) and s.src == use:
-            if not placed:
-                out.extend(inner)
-                placed = True
-            alias[s.dst] = stored
-        else:
-            out.append(renamed_operands(s, alias))
-    return tuple(out)
-
-
-def renamed_operands(statement: Statement, alias: dict[str, str]) -> Statement:
-    """`statement` with the scalars it reads renamed; its sibling dependencies are dropped with the old numbering."""
-    match statement:
-        case Op():
-            if not statement.deps and alias.keys().isdisjoint(statement.args):
-                return statement
-            return replace(statement, args=tuple(alias.get(a, a) for a in statement.args), deps=())
-        case Store():
-            at = tuple(alias.get(a, a) if isinstance(a, str) else a for a in statement.at)
-            return replace(statement, src=alias.get(statement.src, statement.src), at=at, deps=())
-        case Load():
-            if not statement.deps and not statement.at:
-                return statement
-            at = tuple(alias.get(a, a) if isinstance(a, str) else a for a in statement.at)
-            return replace(statement, at=at, deps=())
-        case _:
-            return statement

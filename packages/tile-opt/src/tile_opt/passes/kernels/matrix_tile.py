@@ -26,6 +26,7 @@ class MatrixTile(SchedulingPass):
     """Instructions on tile registers for sums of dot products of words."""
 
     name: ClassVar[str] = "matrix_tile"
+    computes_on_the_way: ClassVar[bool] = True
 
     def candidates(self, view: KernelView, target: Target) -> Iterator[Plan]:
         yield from plans(view, target)

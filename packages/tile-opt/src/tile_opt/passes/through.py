@@ -1,0 +1,53 @@
+"""Operands that a kernel makes, element by element, for one other kernel: what copies them may compute them on the way.
+
+Then nobody reads what the first kernel writes, and it is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from tile_ir.stripe.nodes import Block, Program
+
+from tile_opt.blocks.buffers import drop_unused_temporaries, fixed_kernels, in_the_way, temporaries, users
+from tile_opt.blocks.tree import kernels_of, with_kernels
+from tile_opt.kernel.inlining import producer_of
+from tile_opt.kernel.view import KernelView, open_kernel
+
+
+def made_for_one(program: Program) -> Mapping[str, KernelView]:
+    """By buffer the kernel that makes it, all loops its stage's own, where one later kernel alone reads it."""
+    return {buffer: view for _, buffer, view in _makers(program)}
+
+
+def without_unread(program: Program, made: Mapping[str, KernelView]) -> Program:
+    """`program` without the kernels of `made` whose results nobody reads any more."""
+    named, kernels = users(program), kernels_of(program)
+    makers = {view.name: buffer for buffer, view in made.items()}
+    writers = ((k, makers.get(kernel.name)) for k, kernel in enumerate(kernels) if isinstance(kernel, Block))
+    unread = {k for k, buffer in writers if buffer is not None and named[buffer] == frozenset({k})}
+    kept = tuple(kernel for k, kernel in enumerate(kernels) if k not in unread)
+    return drop_unused_temporaries(with_kernels(program, kept)) if unread else program
+
+
+def _makers(program: Program) -> Iterator[tuple[int, str, KernelView]]:
+    kernels, named = kernels_of(program), users(program)
+    temps, fixed = temporaries(program), fixed_kernels(program)
+    for k, kernel in enumerate(kernels):
+        view = _flat(kernel) if isinstance(kernel, Block) and k not in fixed else None
+        out = producer_of(view, temps) if view is not None else None
+        if view is None or out is None or len(named[out.buffer]) != 2:
+            continue
+        reader = max(named[out.buffer])
+        if reader > k and not in_the_way(kernels[k + 1 : reader], view.reads(), view.writes()):
+            yield k, out.buffer, view
+
+
+def _flat(kernel: Block) -> KernelView | None:
+    """A kernel of one stage, all loops of which are its own."""
+    view = open_kernel(kernel)
+    if view is None or len(view.stages) != 1 or view.constraints:
+        return None
+    (stage,) = view.stages
+    return replace(view, loops=(), stages=(replace(stage, loops=(*view.loops, *stage.loops)),))
