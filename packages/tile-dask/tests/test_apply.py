@@ -15,6 +15,7 @@ from functions import BLUR, MATMUL, numbers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tile_dask.work import edge
+from tile_runtime import numpy as tnp
 
 da: Any = dask.array
 
@@ -172,6 +173,26 @@ def test_numbers_of_a_key_are_drawn_chunk_by_chunk() -> None:
     f = tile.compose([x, k], [x * tile.random.uniform(k, (12, 10))])
     a, key = numbers(12, 10), np.asarray(tile.random.key(3))
     np.testing.assert_array_equal(tile_dask.apply(f, da.from_array(a, (5, 3)), key).compute(), f(a, key))
+
+
+ARRAYS: dict[str, Any] = {
+    "argmax": lambda x: tnp.argmax(x, axis=0),
+    "running sum": lambda x: tnp.cumulative_sum(x, axis=0),
+    "sorted": lambda x: tnp.sort(x, axis=1),
+    "padded": lambda x: tnp.pad(x, ((2, 1), (0, 3))),
+    "in one row": lambda x: tnp.reshape(x, (-1,)),
+    "backwards": lambda x: x[9:1:-2, ::3],
+    "beside itself": lambda x: tnp.concat([x, x * 2], axis=0),
+    "below the diagonal": lambda x: tnp.tril(x @ tnp.permute_dims(x, (1, 0))),
+}
+
+
+@pytest.mark.parametrize("name", ARRAYS)
+def test_functions_of_arrays_over_unequal_chunks(name: str) -> None:
+    x, p = numbers(11, 7), tile.placeholder("float32", (11, 7), name="x")
+    f = tile.compose([p], [ARRAYS[name](p)])
+    found = tile_dask.apply(f, da.from_array(x, ((1, 1, 9), (2, 5))))
+    np.testing.assert_array_equal(found.compute(scheduler="sync"), f(x))
 
 
 def test_chunks_of_any_dtype_are_put_together() -> None:

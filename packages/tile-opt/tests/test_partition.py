@@ -252,6 +252,15 @@ def test_the_table_names_stages_and_splits() -> None:
     assert text.splitlines()[1].split()[:1] == ["T"]
 
 
+def test_the_table_says_what_workers_exchange_and_hold() -> None:
+    part = partition(bound(STENCIL, X=(64, 64)), {"X": Grid(((32, 32), (64,)))})
+    assert part.explain(workers=2).splitlines()[-1] == (
+        "2 workers: 2 tasks; 512 B moved, 512 B at least;"
+        " at most 32.2 KiB on one, with all its chunks of every array and its largest task."
+    )
+    assert traffic(part, 2).held == 4 * (2 * 32 * 64 + 33 * 64 + 32 * 64)
+
+
 @pytest.mark.parametrize(
     ("source", "shapes", "message"),
     [

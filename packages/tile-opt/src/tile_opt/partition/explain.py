@@ -7,6 +7,7 @@ from tile_opt.partition.costs import beyond
 from tile_opt.partition.partition import Partition
 from tile_opt.partition.region import Region
 from tile_opt.partition.stages import Stage
+from tile_opt.partition.traffic import traffic
 
 HEADER = ("array", "type", "chunks", "splits", "tasks", "reads of a task", "moved", "again", "memory")
 MEANING = """\
@@ -14,12 +15,20 @@ moved: cells that a task reads of chunks other than the one it reads most of; ag
 memory: what a task reads and writes."""
 
 
-def explained(partition: Partition) -> str:
-    """The table, then what its columns mean."""
+def explained(partition: Partition, workers: int | None = None) -> str:
+    """The table, then what its columns mean, then what so many workers exchange."""
     rows = [HEADER, *(_row(partition, stage) for stage in partition.stages)]
     widths = [max(len(row[k]) for row in rows) for k in range(len(HEADER))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    return "\n".join([*lines, "", MEANING])
+    return "\n".join([*lines, "", MEANING, *([_between(partition, workers)] if workers else [])])
+
+
+def _between(partition: Partition, workers: int) -> str:
+    found = traffic(partition, workers)
+    return (
+        f"{workers} workers: {found.tasks} tasks; {size(found.moved)} moved, {size(found.least)} at least;"
+        f" at most {size(found.held)} on one, with all its chunks of every array and its largest task."
+    )
 
 
 def _row(partition: Partition, stage: Stage) -> tuple[str, ...]:

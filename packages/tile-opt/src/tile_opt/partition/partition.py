@@ -104,11 +104,15 @@ class Partition:
             self._sweeps[key] = Sweep(*key)
         return self._sweeps[key]
 
-    def explain(self) -> str:
-        """Tasks, kernels, bytes moved and computed again, as a table."""
+    def explain(self, workers: int | None = None) -> str:
+        """Tasks, bytes moved and computed again, and memory of a task, as a table.
+
+        With `workers`, every task is placed on one of so many: the bytes that move between them, the fewest that could, and
+        the most that one holds.
+        """
         from tile_opt.partition.explain import explained
 
-        return explained(self)
+        return explained(self, workers)
 
 
 def partition(

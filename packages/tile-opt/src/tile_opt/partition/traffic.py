@@ -9,7 +9,8 @@ from itertools import pairwise
 from math import prod
 
 from tile_opt.partition.boxes import Box, Grid, Place
-from tile_opt.partition.partition import Partition
+from tile_opt.partition.partition import Partition, Task
+from tile_opt.partition.stages import Stage
 
 Worker = int
 Placing = Callable[[Grid, Place], Worker]
@@ -27,6 +28,8 @@ class Traffic:
     """Bytes of the distinct cells that workers need and do not have."""
     seconds: float
     """Of the slowest worker's transfers at the given bandwidth."""
+    held: int
+    """Bytes of the worker that holds most: its chunks of all arrays, were none let go, and what its largest task reads and writes."""
 
     @property
     def ratio(self) -> float:
@@ -38,13 +41,19 @@ def traffic(partition: Partition, workers: int, bandwidth: float = 1e9) -> Traff
     """Every chunk on one of `workers` workers, neighbours together; `bandwidth` in bytes a second, into each worker."""
     placed = _blocks(workers)
     types = partition.types
-    into = [0] * workers
+    into, held, largest = ([0] * workers for _ in range(3))
     least = tasks = 0
+    for array, grid in partition.inputs.items():
+        for place in grid.places():
+            held[placed(grid, place)] += grid.box(place).size * types[array].dtype.bytes
     for stage in partition.stages:
         fetched: dict[tuple[Worker, str, Place], set[Box]] = {}
         for task in partition.tasks(stage):
             tasks += 1
             worker = placed(stage.grid, task.place)
+            made = prod(task.shape) * stage.task_type.bytes
+            held[worker] += made
+            largest[worker] = max(largest[worker], made + _read(partition, stage, task))
             for number, box in task.needs.reads:
                 array = stage.reads[number]
                 for place, part in partition.grid(array).parts(box):
@@ -55,7 +64,13 @@ def traffic(partition: Partition, workers: int, bandwidth: float = 1e9) -> Traff
             size = types[array].dtype.bytes
             into[worker] += size * sum(p.size for p in _apart(parts))
             least += size * _distinct(parts)
-    return Traffic(workers, tasks, sum(into), least, max(into) / bandwidth)
+    most = max(map(sum, zip(held, largest, strict=True)))
+    return Traffic(workers, tasks, sum(into), least, max(into) / bandwidth, most)
+
+
+def _read(partition: Partition, stage: Stage, task: Task) -> int:
+    """Bytes that a task reads."""
+    return sum(box.size * partition.types[stage.reads[n]].dtype.bytes for n, box in task.needs.reads)
 
 
 def _apart(parts: set[Box]) -> list[Box]:
