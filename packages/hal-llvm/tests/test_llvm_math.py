@@ -1,4 +1,4 @@
-"""Accuracy of the float32 math functions over the whole range, and equal bits at every lane count."""
+"""Accuracy of the math functions over the whole range, and equal bits at every lane count."""
 
 from __future__ import annotations
 
@@ -140,3 +140,44 @@ def test_float64(launch_all: Any, name: str) -> None:
     np.testing.assert_array_equal(scalar.view(np.uint64), vector.view(np.uint64))
     with np.errstate(all="ignore"):
         np.testing.assert_allclose(vector, BOUNDS[name][1](*args), rtol=1e-15, atol=0)
+
+
+LONG = ["exp", "expm1", "log", "log1p", "sinh", "cosh", "tanh"]
+"""What has float64 polynomials of its own."""
+
+
+def doubles(kind: str) -> Any:
+    generator = np.random.default_rng(len(kind))
+    ranges = {"wide": (-760, 760), "unit": (-1, 1), "one": (0.4, 2.5), "large": (1e5, 1e7)}
+    if kind in ranges:
+        return generator.uniform(*ranges[kind], N)
+    bits = generator.integers(0, 2**64, N, np.uint64)
+    if kind == "exponents":  # of every exponent and sign some mantissas
+        bits = np.arange(N, dtype=np.uint64) << np.uint64(49) | bits >> np.uint64(15)
+    found = bits.view(np.float64)
+    found[: len(SPECIAL)] = SPECIAL
+    return found
+
+
+@pytest.mark.skipif(np.finfo(np.longdouble).nmant < 60, reason="no format is more exact here")
+@pytest.mark.parametrize("fused", [True, False], ids=["fma", "no fma"])
+@pytest.mark.parametrize("name", LONG)
+def test_float64_within_bounds_and_equal_in_every_lane(
+    launch_all: Any, name: str, fused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compiler, "machine_for", lambda p: replace(machine_for(p), fma=machine_for(p).fma and fused))
+    bound, reference = BOUNDS[name]
+    for kind in ("bits", "exponents", "wide", "unit", "one", "large"):
+        x = doubles(kind)
+        scalar, vector = launch_all([(call(name, DType.FLOAT64, lanes, 1), [np.zeros(N), x]) for lanes in (1, 8)])
+        np.testing.assert_array_equal(scalar.view(np.uint64), vector.view(np.uint64))
+        with np.errstate(all="ignore"):
+            exact = reference(x.astype(np.longdouble))
+            rounded = exact.astype(np.float64)
+            grid = np.ldexp(np.longdouble(1), np.maximum(np.frexp(np.abs(exact))[1], -1021) - 53)
+            error = np.abs(vector.astype(np.longdouble) - exact) / grid
+        error = np.where((vector == rounded) | (np.isnan(vector) & np.isnan(rounded)), 0, error)
+        worst = int(np.argmax(np.where(np.isnan(error), np.inf, error)))
+        assert error[worst] <= bound, (kind, x[worst], vector[worst], exact[worst], error[worst])
+        zeros = (vector == 0) & (exact == 0)
+        assert (np.signbit(vector) == np.signbit(exact))[zeros].all()

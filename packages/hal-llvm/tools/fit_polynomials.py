@@ -1,7 +1,8 @@
 """Fits the polynomials of `hal_llvm.math.coefficients` and prints that file's tables.
 
 Each is the near-minimax polynomial P of the stated remainder of a function, found by iteratively
-reweighted least squares (Lawson's method) on Chebyshev nodes in long double arithmetic.
+reweighted least squares (Lawson's method) on Chebyshev nodes in long double arithmetic; those for float64, for which
+least squares are not exact enough, interpolate at Chebyshev nodes.
 Run ``python tools/fit_polynomials.py``.
 """
 
@@ -58,6 +59,30 @@ def fit(
     return [float(c / scale**k) for k, c in enumerate(coefficients)], float(error.max())
 
 
+def interpolate(
+    remainder: Callable[[Floats], Floats], weight: Callable[[Floats], Floats], low: float, high: float, degree: int
+) -> tuple[list[float], float]:
+    """The same, by the sum of Chebyshev polynomials that meets the remainder at their nodes."""
+    count = degree + 1
+    angles = np.arctan(np.longdouble(1)) * 4 * (np.arange(count, dtype=np.longdouble) + np.longdouble(0.5)) / count
+    middle, half = (np.longdouble(low) + high) / 2, (np.longdouble(high) - low) / 2
+    values = remainder(middle + half * np.cos(angles))
+    weights = [2 * (values * np.cos(k * angles)).sum() / count for k in range(count)]
+    t = np.array([-middle / half, 1 / half], np.longdouble)
+    before, now = np.array([1], np.longdouble), t
+    total = np.zeros(count, np.longdouble)
+    total[:1] += before * weights[0] / 2
+    for k in range(1, count):
+        total[: k + 1] += now * weights[k]
+        after = 2 * np.convolve(t, now)
+        after[: len(before)] -= before
+        before, now = now, after
+    x = middle + half * np.linspace(-1, 1, 20001, dtype=np.longdouble)
+    coefficients = [float(c) for c in total]
+    error = np.abs((series(x, coefficients) - remainder(x)) * weight(x))
+    return coefficients, float(np.nanmax(error))
+
+
 def atan_remainder(z: Floats) -> Floats:
     x = np.sqrt(z)
     return np.where(z < 1e-3, series(z, [-1 / 3, 1 / 5, -1 / 7, 1 / 9, -1 / 11]), (np.arctan(x) - x) / (x * z))
@@ -70,7 +95,7 @@ def asin_remainder(z: Floats) -> Floats:
 
 
 def log_remainder(f: Floats) -> Floats:
-    near = series(f, [(-1) ** k / (k + 3) for k in range(24)])
+    near = series(f, [(-1) ** k / np.longdouble(k + 3) for k in range(24)])
     return np.where(np.abs(f) < 0.05, near, (np.log1p(f) - f + f * f / 2) / f**3)
 
 
@@ -111,7 +136,9 @@ def erfc_ratio(q: Floats) -> Floats:
     return (1 + 2 * x) * scaled_erfc(x) - 1
 
 
-FITS: dict[str, tuple[str, Callable[[Floats], Floats], Callable[[Floats], Floats], float, float, int]] = {
+Table = dict[str, tuple[str, Callable[[Floats], Floats], Callable[[Floats], Floats], float, float, int]]
+
+FITS: Table = {
     "EXP": (
         "(exp(r) - 1 - r) / r**2 for |r| <= ln(2)/2",
         lambda r: series(r, factorials(2, 1, 20)), lambda r: r * r / np.exp(r), -0.3485, 0.3485, 4,
@@ -162,15 +189,35 @@ FITS: dict[str, tuple[str, Callable[[Floats], Floats], Callable[[Floats], Floats
     ),
 }  # fmt: skip
 
+LONG_FITS: Table = {
+    "EXP_LONG": (
+        "(exp(r) - 1 - r) / r**2 for |r| <= ln(2)/2, to float64's precision",
+        lambda r: series(r, factorials(2, 1, 30)), lambda r: r * r / np.exp(r), -0.3485, 0.3485, 10,
+    ),
+    "LOG_LONG": (
+        "(log(1 + f) - f + f**2/2) / f**3 for sqrt(1/2) <= 1 + f < sqrt(2), to float64's precision",
+        log_remainder, lambda f: np.abs(f**3 / np.log1p(f)), -0.29295, 0.41425, 19,
+    ),
+    "SINH_LONG": (
+        "(sinh(x) - x) / x**3 in x**2 for |x| <= 1, to float64's precision",
+        lambda z: series(z, factorials(3, 2, 20)), lambda z: z, 0.0, 1.0, 6,
+    ),
+}  # fmt: skip
+
 
 def main() -> None:
     print('"""Polynomials of the math functions, constant term first; made by `tools/fit_polynomials.py`."""\n')
     for name, (meaning, remainder, weight, low, high, degree) in FITS.items():
-        coefficients, error = fit(remainder, weight, low, high, degree)
-        print(f"{name} = (")
-        for c in coefficients:
-            print(f"    {c!r},")
-        print(f')\n"""{meaning}; relative error of the function {error:.1e}."""\n')
+        show(name, meaning, *fit(remainder, weight, low, high, degree))
+    for name, (meaning, remainder, weight, low, high, degree) in LONG_FITS.items():
+        show(name, meaning, *interpolate(remainder, weight, low, high, degree))
+
+
+def show(name: str, meaning: str, coefficients: list[float], error: float) -> None:
+    print(f"{name} = (")
+    for c in coefficients:
+        print(f"    {c!r},")
+    print(f')\n"""{meaning}; relative error of the function {error:.1e}."""\n')
 
 
 if __name__ == "__main__":

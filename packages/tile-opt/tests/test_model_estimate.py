@@ -10,6 +10,7 @@ from explain_support import COPY, GPU, MATMUL, SOFTMAX
 from hypothesis import given, settings
 from model_support import kernel, kernels, processor
 from program_samples import programs
+from tile_ir.dtype import DType
 from tile_ir.machine import (
     Bandwidths,
     Cache,
@@ -26,6 +27,7 @@ from tile_ir.machine import (
 from tile_ir.program.nodes import Program
 from tile_ir.stripe.nodes import Block
 from tile_ir.target import Target
+from tile_opt.model.arithmetic import _cost  # pyright: ignore[reportPrivateUsage]
 from tile_opt.model.estimate import Estimate, estimate
 from tile_opt.model.scheduled import read
 from tile_opt.model.search import choose
@@ -260,6 +262,13 @@ def test_the_larger_of_a_value_and_a_constant_takes_one_instruction() -> None:
     target = replace(target, machine=replace(target.machine, launch=Launch(0, 0, 0)))
     constant, values = (total(source.format(other), target, A=(1000,), B=(1000,)) for other in ("3.0", "B"))
     assert constant < 0.6 * values
+
+
+def test_doubles_take_what_the_machine_says_of_each_kind_of_function() -> None:
+    """A backend's own exponential of float64 is not as dear as the C library's sine."""
+    machine = replace(Machine(), functions=Functions(long=2, double=10))
+    for name, times in (("exp", 2), ("expm1", 2), ("log", 2), ("tanh", 2), ("sin", 10), ("erf", 10)):
+        assert _cost(name, DType.FLOAT64, machine)[1] == times * _cost(name, DType.FLOAT32, machine)[1]
 
 
 def test_a_maximum_waits_as_long_as_the_machine_says() -> None:

@@ -193,6 +193,8 @@ class Functions:
     """Instructions of the add port that turn a float into an integer, NaN and what is beyond its range told apart."""
     double: float = 8
     """How many times as many for a vector of float64, division and roots apart."""
+    long: float = 8
+    """The same for exp, log and tanh, of which backends may have their own."""
 
 
 @dataclass(frozen=True, slots=True)

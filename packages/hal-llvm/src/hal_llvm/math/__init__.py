@@ -1,4 +1,5 @@
-"""Math functions as LLVM IR: our own polynomials for float32 at any lane count, the C library for float64.
+"""Math functions as LLVM IR: our own polynomials for float32 at any lane count, and for float64 what takes exponentials or
+logarithms; the other functions of float64 are the C library's.
 
 Every lane does the same instructions whatever the lane count, so a scalar gives the same bits as a
 vector. Bounds: OpenCL's full profile (exp, log 3 ulp; sin, cos, asin, acos, sinh, cosh 4; tan, atan,
@@ -52,6 +53,9 @@ _OUTLINED: dict[str, Callable[..., str]] = {
 }
 """Long ones become a function per lane count."""
 
+_OF_DOUBLES = frozenset({"exp", "expm1", "log", "log1p", "sinh", "cosh", "tanh"})
+"""Those whose steps are the same in float64."""
+
 
 def call(code: Code, name: str, args: Sequence[str], dtype: DType, lanes: int) -> str:
     """The value of a math function of float32 or float64 operands."""
@@ -62,21 +66,22 @@ def call(code: Code, name: str, args: Sequence[str], dtype: DType, lanes: int) -
         return code.intrinsic(f"llvm.{_INTRINSICS[name]}", llvm_type, *args)
     if name not in _INLINE and name not in _OUTLINED:
         raise TileInternalError(f"the llvm device has no math function {name!r}")
-    if dtype is DType.FLOAT64:
-        return _of_doubles(code, name, args, lanes)
+    if dtype is DType.FLOAT64 and name not in _OF_DOUBLES:
+        return _of_library(code, name, args, lanes)
+    v = Lanes(code, register(dtype), lanes)
     if name in _INLINE:
-        return _INLINE[name](Lanes(code, "float", lanes), args[0])
+        return _INLINE[name](v, args[0])
     symbol = f"math.{name}.{suffix(llvm_type)}"
-    code.module.helper(symbol, lambda: _function(code, symbol, name, len(args), lanes))
+    code.module.helper(symbol, lambda: _function(code, symbol, name, len(args), v))
     return code.call_local(symbol, llvm_type, *((llvm_type, arg) for arg in args))
 
 
-_LIBRARY = frozenset({"expm1", "log1p", "asinh", "acosh", "atanh", "erf", "erfc", "atan2", "fmod"})
+_LIBRARY = frozenset({"asinh", "acosh", "atanh", "erf", "erfc", "atan2", "fmod"})
 """Functions of the C library for which LLVM has no intrinsic."""
 
 
-def _of_doubles(code: Code, name: str, args: Sequence[str], lanes: int) -> str:
-    """The C library's function, lane by lane."""
+def _of_library(code: Code, name: str, args: Sequence[str], lanes: int) -> str:
+    """The C library's function of float64, lane by lane."""
     vector = register(DType.FLOAT64, lanes)
     if name not in _LIBRARY:
         return code.intrinsic(f"llvm.{name}", vector, *args)
@@ -90,9 +95,9 @@ def _of_doubles(code: Code, name: str, args: Sequence[str], lanes: int) -> str:
     return result
 
 
-def _function(caller: Code, symbol: str, name: str, arity: int, lanes: int) -> str:
+def _function(caller: Code, symbol: str, name: str, arity: int, like: Lanes) -> str:
     code = Code(caller.module)
-    v = Lanes(code, "float", lanes)
+    v = Lanes(code, like.element, like.lanes)
     params = [f"%x{n}" for n in range(arity)]
     code.emit(f"ret {v.f} {_OUTLINED[name](v, *params)}")
     header = ", ".join(f"{v.f} {p}" for p in params)

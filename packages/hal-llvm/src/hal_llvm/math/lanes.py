@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from hal_llvm.emit.code import Code
 from hal_llvm.emit.types import float_literal, splat, spread
+from hal_llvm.math.formats import FORMATS
 
 
 class Lanes:
@@ -15,6 +16,7 @@ class Lanes:
         self.code = code
         self.element = element
         self.lanes = lanes
+        self.format = FORMATS[element]
         self.integer = "i32" if element == "float" else "i64"
         self.f = spread(element, lanes)
         self.i = spread(self.integer, lanes)
@@ -86,6 +88,12 @@ class Lanes:
     def to_float(self, a: str) -> str:
         """Signed integers as floats."""
         return self.code.let(f"sitofp {self.i} {a} to {self.f}")
+
+    def short_to_float(self, a: str) -> str:
+        """The same of integers that 32 bits hold: every processor has that conversion."""
+        words = spread("i32", self.lanes)
+        short = a if words == self.i else self.code.let(f"trunc {self.i} {a} to {words}")
+        return self.code.let(f"sitofp {words} {short} to {self.f}")
 
     def integers(self, instruction: str, a: str, b: str | int) -> str:
         """An integer instruction (add, shl, ashr, and…) with a vector or a constant."""

@@ -45,10 +45,7 @@ def _log2(w: Lanes, x: str) -> str:
     s = w.div(w.sub(m, w.const(1.0)), w.add(m, w.const(1.0)))
     z = w.mul(s, s)
     atanh = w.fma(w.mul(w.horner(z, ATANH_DOUBLE), z), s, s)
-    # The exponent fits 32 bits, whose conversion every processor has.
-    small = w.code.let(f"trunc {w.i} {e} to {Lanes(w.code, 'float', w.lanes).i}")
-    whole = w.code.let(f"sitofp {Lanes(w.code, 'float', w.lanes).i} {small} to {w.f}")
-    result = w.fma(atanh, w.const(2.8853900817779268), whole)
+    result = w.fma(atanh, w.const(2.8853900817779268), w.short_to_float(e))
     result = w.select(w.compare("olt", x, w.const(_INF)), result, x)
     return w.select(w.compare("oeq", x, w.const(0.0)), w.const(-_INF), result)
 

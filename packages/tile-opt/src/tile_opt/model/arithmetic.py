@@ -480,8 +480,14 @@ def _cost(name: str, dtype: DType, machine: Machine) -> tuple[str, float]:
         return "add", 1
     if not dtype.is_float:
         return "fma", _INTEGER_DIVISION
-    longer = _DOUBLE_DIVISION if field in ("div", "sqrt") else machine.functions.double
-    return "fma", getattr(machine.functions, field) * (longer if dtype is DType.FLOAT64 else 1)
+    return "fma", getattr(machine.functions, field) * (_longer(field, machine) if dtype is DType.FLOAT64 else 1)
+
+
+def _longer(field: str, machine: Machine) -> float:
+    """Times as many instructions as for a vector of float32 that one of float64 takes."""
+    if field in ("div", "sqrt"):
+        return _DOUBLE_DIVISION
+    return machine.functions.long if field in ("exp", "log", "tanh") else machine.functions.double
 
 
 def crossing(access: Access, vector: Loop, bytes_: float, machine: Machine) -> float:
