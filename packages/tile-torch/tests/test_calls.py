@@ -200,6 +200,15 @@ def test_autocast() -> None:
     assert agree(found, wanted, atol=2e-2)
 
 
+@pytest.mark.parametrize("train", [False, True])
+def test_autocast_of_networks_with_batch_normalisation(train: bool) -> None:
+    """Whose statistics PyTorch gives in the dtype that autocast chose, where nothing of them is kept."""
+    model, x = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU()).train(train), torch.randn(2, 3, 8, 8)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        found, wanted = compiled(model)(x), model(x)
+    assert agree(found, wanted, atol=5e-2)
+
+
 @pytest.mark.parametrize("shape", [(7,), (0,), ()])
 @pytest.mark.parametrize("dtype", [torch.int64, torch.uint8, torch.bool])
 def test_integers_and_truth_values(dtype: torch.dtype, shape: tuple[int, ...]) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from tile_ir.dtype import DType
 from tile_runtime.ops.reducing import reduced
 from tile_runtime.ops.text import Shape, cast, function, listed, literal, reshaped, wide
 from tile_runtime.ops.values import Value, apply, dtype_of
@@ -62,8 +61,8 @@ def batch_norm(
         f" + {shift}" if shift else ""
     )
     made = apply(function(given.names, ("Y",), f"Y = {cast(f'({value})', call.dtype)};"), *given.values)
-    nothing = np.zeros((0,), DType.FLOAT32.numpy)
-    return made, nothing, nothing
+    mean, deviation = (np.zeros(shape, dtype.numpy) for shape, dtype in (call.type(1), call.type(2)))
+    return made, mean, deviation
 
 
 @operator(aten._native_batch_norm_legit.default, aten._native_batch_norm_legit.no_stats,
