@@ -45,6 +45,13 @@ def test_a_result_wanted_transposed_leaves_the_contraction_its_lanes() -> None:
     assert product.writes() == {"C"} and transposed.writes() == {"D"}
 
 
+def test_a_product_shares_its_own_loops_and_no_digits_of_one_of_them_instead() -> None:
+    """The copy has the digits of n as loops, and the product m and n: two each, and not the same two."""
+    text = "function (X[I, H, E], G[K, M]) -> (C) { B = reshape(X, 50, 96); C[m, n : 64, 96] = +(G[k, m] * B[k, n]); }"
+    *_, product = views(fused(text, X=(50, 3, 32), G=(50, 64)))
+    assert prod(loop.range for loop in product.loops) == 64 * 96
+
+
 @pytest.mark.parametrize(
     ("text", "kernels"),
     [

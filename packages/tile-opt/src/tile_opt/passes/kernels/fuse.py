@@ -318,7 +318,8 @@ class _Groups:
             return "two contractions" if len(heavy) > 1 else "edges in a contraction"
         both = self._shared(fused)
         carrying = [p for p, v in zip(parts, (a, b), strict=True) if view_carries(v)]
-        if any(len(p) != len(both) for p in (*heavy, *carrying)):
+        # As many loops may be fewer iterations: the digits of one of them, where another is lost.
+        if any(len(p) != len(both) or _iterations(p) > _iterations(both) for p in (*heavy, *carrying)):
             return "fewer loops around a contraction or a scan"
         before = (*_in_registers(a, parts[0]), *_in_registers(b, parts[1]))
         if any(kept > now for kept, now in zip(before, _in_registers(fused, both), strict=True)):
