@@ -272,6 +272,14 @@ PLAIN, WIDE = (
 )
 
 
+@pytest.mark.parametrize("allowed", ["reduced_precision", "short_products"])
+def test_sums_of_bfloat16_are_for_the_user_to_allow(allowed: str) -> None:
+    cpu = target(*DOTS)
+    arrays = dict.fromkeys("AB", np.ones((8, 8), pytest.importorskip("ml_dtypes").bfloat16))
+    program, options = bound(PLAIN, arrays), replace(cpu.options, **{allowed: True})
+    assert DotProducts(target=replace(cpu, options=options), gain=np.inf).apply(program) is not program
+
+
 def reduced(program: Program, gain: float = np.inf, **machine: Any) -> Program:
     """Where the user allows reduced precision."""
     allowed = target(*DOTS)

@@ -51,6 +51,12 @@ def test_what_no_instruction_computes_is_left_alone(case: str) -> None:
     assert scheduled(program, SMALL) == scheduled(program, without)
 
 
+@pytest.mark.parametrize("dtype", [F32, BF16, DType.FLOAT16])
+def test_products_of_short_floats_may_be_allowed_alone(dtype: DType) -> None:
+    target = replace(SMALL, options=Options(short_products=True))
+    assert on_matrix(scheduled(matmul("nn", dtype, 64, 64, 64).program, target)) is (dtype is not F32)
+
+
 TARGETS = {
     "precision is not to be reduced": replace(SMALL, options=Options()),
     "no instructions are listed": replace(SMALL, matrix=()),

@@ -9,6 +9,7 @@ import pytest
 import tile_torch
 import torch
 from tile_ir.diagnostics import TileFallbackWarning
+from tile_torch.backend import Options
 from torch import Tensor, nn
 from torch_networks import ResNet, mlp
 
@@ -254,3 +255,23 @@ def test_explain_shows_programs_and_where_kernels_come_from() -> None:
     assert "addmm (0.0)" in text
     assert "2. A program of" in tile_torch.explain(step)
     assert "nothing on Tile" in tile_torch.explain(model, x)
+
+
+# --- precision ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("asked", "pytorch", "reduced"),
+    [(None, "highest", False), (None, "high", True), (True, "highest", True), (False, "high", False)],
+)
+def test_float32_is_rounded_where_the_option_or_pytorch_says_so(
+    asked: bool | None, pytorch: str, reduced: bool
+) -> None:
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(pytorch)
+    try:
+        options = Options("null:0", reduced_precision=asked).evaluator().options
+    finally:
+        torch.set_float32_matmul_precision(before)
+    assert options.reduced_precision is reduced
+    assert options.short_products

@@ -149,7 +149,7 @@ class OpenCLCompiler(Compiler):
         """The source of each kernel."""
         info = self._context.info
         allowed = kernels.target.options
-        on_cpu, reduced = info.kind == "cpu", allowed.reduced_precision
+        on_cpu, reduced = info.kind == "cpu", allowed.rounds(DType.FLOAT16)
         dialect = Dialect(allowed.fast_math, on_cpu, info.vector_bytes, info.ptx, reduced, info.teams)
         check = Settings.from_environment().verify
         sources: list[Source] = []

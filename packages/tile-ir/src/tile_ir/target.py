@@ -123,12 +123,18 @@ class Options:
     - ``fast_math``: approximate math functions, and products fused with sums anywhere.
     - ``reduced_precision``: matrix instructions for float32 (its factors rounded to TF32) and for 16-bit floats,
       and dot products of bfloat16; what one kernel computes between two such products is not rounded to these.
+    - ``short_products``: the same for products of 16-bit floats alone; float32 stays exact.
     - ``fold_scales``: constant factors of contractions take up the constants that scale the result (``fast_math`` does, too).
     """
 
     fast_math: bool = False
     reduced_precision: bool = False
     fold_scales: bool = False
+    short_products: bool = False
+
+    def rounds(self, factor: DType) -> bool:
+        """Whether the hardware may add up products of such floats in its own order and rounding."""
+        return self.reduced_precision or (self.short_products and factor.bytes < DType.FLOAT32.bytes)
 
 
 @dataclass(frozen=True, slots=True)

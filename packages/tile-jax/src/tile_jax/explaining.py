@@ -40,7 +40,7 @@ def explain(
 
     With `kernels`, what every kernel is, with JAX's operations and the user's lines that it computes.
     """
-    evaluator = Evaluator(find_device(device))
+    evaluator = Evaluator(find_device(device), short_products=True)
     return "\n".join(_Explained(evaluator, kernels).program(lower(function, *args, **named)))
 
 

@@ -96,7 +96,9 @@ class Model:
         with self._lock:
             if self._made is None:
                 given = self._device
-                self._made = given if isinstance(given, Evaluator) else Evaluator(given, fold_scales=True)
+                self._made = (
+                    given if isinstance(given, Evaluator) else Evaluator(given, fold_scales=True, short_products=True)
+                )
             return self._made
 
     def run(self, feeds: Mapping[str, Any], outputs: str | Sequence[str] | None = None) -> dict[str, Any]:

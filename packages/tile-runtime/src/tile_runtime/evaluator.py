@@ -56,6 +56,9 @@ class Evaluator:
     rounded to TF32 (10 mantissa bits), and products, those of bfloat16 and float16 too, are added up in the
     hardware's own order and rounding; processors (AVX512-BF16) then count subnormal numbers among those of bfloat16 as zeros.
 
+    `short_products` allows the same for products of bfloat16 and float16 alone, as other frameworks do by themselves:
+    float32 stays exact. The front ends for other frameworks' models set it.
+
     `fold_scales` lets constant weights take up what scales their products behind them: a convolution and its batch
     normalisation ``(X*W - m)*s + b`` is computed as ``X*(W*s) + (b - m*s)``, as inference engines do. Sums are then
     rounded in other places, and a factor beyond a float's range shows elsewhere. `fast_math` includes it.
@@ -84,6 +87,7 @@ class Evaluator:
         tile_trials: int = 1,
         reduced_precision: bool = False,
         fold_scales: bool = False,
+        short_products: bool = False,
         plans: Given = None,
         isolate: bool = False,
         fallback: Device | str | None = None,
@@ -103,6 +107,7 @@ class Evaluator:
             checked_flag("fast_math", fast_math),
             checked_flag("reduced_precision", reduced_precision),
             checked_flag("fold_scales", fold_scales),
+            checked_flag("short_products", short_products),
         )
         self._target = replace(self.device.target, options=options)
 

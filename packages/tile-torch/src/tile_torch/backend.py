@@ -31,6 +31,9 @@ math_attention = cast("Callable[..., Any]", attention)
 ATTENTION = [SDPBackend.FLASH_ATTENTION, SDPBackend.MATH]
 """As one operator, of which Tile derives a kernel and gradients that keep no matrix of weights; else by its definition."""
 
+EXACT = "highest"
+"""Of `torch.get_float32_matmul_precision`: float32 is not rounded for products."""
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -40,8 +43,9 @@ class Options:
     """A Tile device; an Evaluator brings options of its own. None: $TILE_DEVICE, or the best."""
     fallback: str = "error"
     """What happens to operators that Tile lacks: ``"error"`` lists them, with ``"eager"`` PyTorch runs them."""
-    reduced_precision: bool = False
-    """Lets the device use matrix instructions of less precision, such as TF32."""
+    reduced_precision: bool | None = None
+    """Lets the device round factors of float32 for its matrix instructions, as to TF32. None: what
+    `torch.set_float32_matmul_precision` says. Products of bfloat16 and float16 use them, as PyTorch's own do."""
 
     @property
     def eager(self) -> bool:
@@ -52,7 +56,9 @@ class Options:
         """What compiles and runs programs with these options."""
         if isinstance(self.device, Evaluator):
             return self.device
-        return Evaluator(self.device, reduced_precision=self.reduced_precision, fold_scales=True)
+        asked = self.reduced_precision
+        reduced = torch.get_float32_matmul_precision() != EXACT if asked is None else asked
+        return Evaluator(self.device, reduced_precision=reduced, short_products=True, fold_scales=True)
 
 
 def tile(

@@ -91,7 +91,7 @@ class Client:
         flags = self._flags | {name: _flag(name, value) for name, value in overrides.items()}
         key = (device.id, *sorted(flags.items()))
         if key not in self._evaluators:
-            self._evaluators[key] = Evaluator(device, **flags)
+            self._evaluators[key] = Evaluator(device, short_products=True, **flags)
         return self._evaluators[key]
 
 

@@ -8,12 +8,21 @@ from itertools import permutations, product
 from math import prod
 
 from tile_ir.dots import DOTS
-from tile_ir.matrix import ROLES, MatrixInstruction
+from tile_ir.matrix import LANES, MATRIX_INSTRUCTIONS, ROLES, MatrixInstruction
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Const, Load, Op, Store
+from tile_ir.target import Target
 
 from tile_opt.kernel.view import KernelView, Stage, Use
 from tile_opt.kernel.work import is_heavy, merged_use
+
+
+def usable(target: Target) -> list[MatrixInstruction]:
+    """The target's instructions of sub-groups whose rounding is allowed, the preferred ones first."""
+    if target.machine.subgroup != LANES:
+        return []
+    named = (MATRIX_INSTRUCTIONS[name] for name in target.matrix)
+    return [i for i in named if target.options.rounds(i.a.dtype)]
 
 
 @dataclass(frozen=True, slots=True)

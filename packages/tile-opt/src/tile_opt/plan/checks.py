@@ -12,8 +12,10 @@ from difflib import get_close_matches
 from math import prod
 
 from tile_ir.diagnostics import Severity
+from tile_ir.dots import DOTS
 from tile_ir.dtype import DType, promote
-from tile_ir.matrix.x86 import TILE, TILED_INSTRUCTIONS
+from tile_ir.matrix import MATRIX_INSTRUCTIONS
+from tile_ir.matrix.x86 import PRODUCTS, TILE, TILED_INSTRUCTIONS
 from tile_ir.ops import Aggregation
 from tile_ir.stripe.nodes import Bind, Block, Direction, Order, Scope
 from tile_ir.stripe.walk import blocks_in
@@ -115,7 +117,7 @@ def instructions_are_known(view: KernelView, plan: Plan, target: Target) -> Iter
     if name not in known:
         message = f"{target.name} has no instruction {name!r}"
         yield Finding("TILE-E634", message, "instruction", 0, name, did_you_mean(name, known, "its instructions"))
-    elif _rounds(name) and not target.options.reduced_precision:
+    elif _rounds(name) and not target.options.rounds(_factor(name)):
         message = f"{name!r} rounds otherwise than the program says"
         yield Finding("TILE-E634", message, "instruction", 0, name, "allow it by reduced_precision=True")
 
@@ -123,6 +125,11 @@ def instructions_are_known(view: KernelView, plan: Plan, target: Target) -> Iter
 def _rounds(name: str) -> bool:
     """Sums of integers are exact in any order."""
     return name not in TILED_INSTRUCTIONS or TILED_INSTRUCTIONS[name].c.dtype.is_float
+
+
+def _factor(name: str) -> DType:
+    """Of what an instruction adds up products; instructions on tiles take them in words."""
+    return DOTS[PRODUCTS[name]].a if name in PRODUCTS else MATRIX_INSTRUCTIONS[name].a.dtype
 
 
 # --- numbers ---------------------------------------------------------------------------------------

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tile_ir.matrix import LANES, MATRIX_INSTRUCTIONS
 from tile_ir.powers import power_of_two
 from tile_ir.target import Target
 
-from tile_opt.kernel.instructions import Match, matches
+from tile_opt.kernel.instructions import Match, matches, usable
 from tile_opt.kernel.view import KernelView
 from tile_opt.plan.plan import Plan
 from tile_opt.plan.space.gpu_tiles import forecast
@@ -27,7 +26,7 @@ def plans(view: KernelView, target: Target, *, faster: bool = False) -> Iterator
     None where precision is not to be reduced. With `faster` only those that are predicted to take less than the best plan
     of `gpu_tiles`.
     """
-    if not target.options.reduced_precision or target.machine.subgroup != LANES:
+    if not usable(target):
         return
     teams = list(_tiles(view, target, team=True))
     near = LIKELY * min((tile.seconds for tile in teams), default=0.0)
@@ -40,8 +39,7 @@ def plans(view: KernelView, target: Target, *, faster: bool = False) -> Iterator
 
 
 def _matches(view: KernelView, target: Target, *, team: bool) -> Iterator[Match]:
-    named = [MATRIX_INSTRUCTIONS[name] for name in target.matrix]
-    return (m for i in named if (i.team > 1) is team for m in matches(view, i) if _suits(view, m))
+    return (m for i in usable(target) if (i.team > 1) is team for m in matches(view, i) if _suits(view, m))
 
 
 def _suits(view: KernelView, match: Match) -> bool:

@@ -13,7 +13,7 @@ from tile_ir.matrix import LANES, MATRIX_INSTRUCTIONS, PANEL_BYTES, WGMMA, Matri
 from tile_ir.stripe.nodes import Bind, Scope
 from tile_ir.target import Target
 
-from tile_opt.kernel.instructions import Match
+from tile_opt.kernel.instructions import Match, usable
 from tile_opt.kernel.rows_in_steps import RowsInSteps
 from tile_opt.kernel.view import Use
 from tile_opt.kernel.work import op_cost
@@ -46,11 +46,8 @@ STEPS = 3
 
 def plans(kinds: RowsInSteps, row: str, target: Target) -> Iterator[Plan]:
     """Plans on matrix instructions, best first; none where precision is not to be reduced."""
-    if not target.options.reduced_precision or target.machine.subgroup != LANES:
-        return
     made: list[tuple[float, _Space, _Warps]] = []
-    for name in target.matrix:
-        instruction = MATRIX_INSTRUCTIONS[name]
+    for instruction in usable(target):
         space = _space(kinds, row, instruction, target) if feeds(instruction) else None
         made += space.ranked(target.settings.threads) if space is not None else ()
     for _, space, warps in sorted(made, key=lambda found: found[0]):

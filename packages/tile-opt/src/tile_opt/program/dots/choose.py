@@ -79,7 +79,7 @@ class Chooser:
     def _choices(self, match: Match) -> Iterator[Choice]:
         first, second = match.factors
         for dot in DOTS.values():
-            if dot.c.is_float and not self.target.options.reduced_precision:
+            if dot.c.is_float and not self.target.options.rounds(dot.a):
                 continue
             for index, pair in product(match.reduced, ((first, second), (second, first))):
                 yield from self._with(match, dot, index, pair)
