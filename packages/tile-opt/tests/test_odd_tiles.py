@@ -13,8 +13,10 @@ from tile_ir.diagnostics import Source
 from tile_ir.dtype import DType
 from tile_ir.program.nodes import TensorType
 from tile_opt.compiler import compile
+from tile_opt.kernel.view import KernelView
+from tile_opt.plan.plan import Plan
 from tile_opt.plan.space.odd_tiles import EACH, ITEMS, nested, odd_tile, overhang, run_of
-from tile_opt.plan.steps.group_transpose import shares
+from tile_opt.plan.steps.group_transpose import Turn, shares
 
 SIZES = st.one_of(st.integers(2, 24), st.integers(25, 200), st.integers(201, 100_000))
 
@@ -57,3 +59,35 @@ def test_powers_of_two_are_kept_where_they_fit(shape: tuple[int, int, int], odd:
     (plan,) = compile(program, GPU.resolved(cores=132)).plans.values()
     sizes = [c.size for c in plan.levels[0].covers]
     assert any(size & (size - 1) for size in sizes) is odd
+
+
+@pytest.mark.parametrize(
+    ("shape", "source"),
+    [
+        pytest.param((2, 3079, 2693), "R[k, j, i : C, B, A]", id="a short loop in front of two long ones"),
+        pytest.param((3, 500, 700), "R[k, i, j : C, A, B]", id="a short loop between them"),
+    ],
+)
+def test_lanes_do_not_meet_in_the_banks_of_local_memory(shape: tuple[int, int, int], source: str) -> None:
+    """Rows are padded where lanes go from one to the next: behind all of several loops 32 lanes had met in one bank."""
+    view, plan = permutation(shape, source)
+    turn, tile = Turn(view, plan, 16), plan.levels[0].covers
+    assert turn.cycles(32) <= 2 * 2 * prod(c.size for c in tile) // 256
+
+
+def test_short_neighbours_leave_room_for_other_loops() -> None:
+    """The two loops along memory have 64 elements here: groups of so few took as long to begin as to copy."""
+    function = "function (X[A, B, C, D]) -> (R) { R[j, l, i, k : B, D, A, C] = =(X[i, j, k, l]); }"
+    _, plan = chosen(function, (16, 16144, 32, 2))
+    assert 2048 <= prod(c.size for c in plan.levels[0].covers) <= 8192
+
+
+def permutation(shape: tuple[int, ...], result: str) -> tuple[KernelView, Plan]:
+    return chosen(f"function (X[A, B, C]) -> (R) {{ {result} = =(X[i, j, k]); }}", shape)
+
+
+def chosen(source: str, shape: tuple[int, ...]) -> tuple[KernelView, Plan]:
+    """The one kernel of a program and its plan."""
+    function = tile_lang.parse(Source(source, "sample.tile"))
+    (found,) = compile(tile_lang.bind(function, {"X": TensorType(DType.FLOAT32, shape)}), GPU).decisions.values()
+    return found.view, found.plan

@@ -57,6 +57,8 @@ FULL = 0.85
 BUSY = 1024
 """Items that keep a compute unit busy."""
 SMALL_GROUP = 64
+LEAST_GROUP = 128
+"""Items of a group that goes over long columns."""
 EXCHANGED = 4
 """Elements of an item of rows that items exchange where data says: others work while some wait for one another."""
 ACROSS = 64
@@ -267,6 +269,8 @@ class _Chooser:
         if columns < self.settings.cores * across and length * across > 2 * FEW_STEPS * threads:
             most = max(most, self.most_items)
         ways = min(power_of_two(-(-self.busy // max(1, columns))), most // across, power_of_two(length) // 4)
+        # A unit holds few groups: where they are small, little of it is at work, however many there are.
+        ways = max(ways, min(LEAST_GROUP // across, power_of_two(length) // (4 * FEW_STEPS)))
         if rows:
             ways = max(ways, min(power_of_two(-(-length * self.wide // (KEPT // 2))), threads // (SUB_GROUP // 4)))
         if ways < 2:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from math import prod
 
 from tile_ir.frozen import replace
@@ -71,7 +71,7 @@ def plans(view: KernelView, target: Target) -> Iterator[Plan]:
     for order in (store, read):
         _extend(view, tile, order, piece)
     most = min(max(TILE, TILE_BYTES // width), target.settings.max_mem // (2 * width * len(uses)))
-    _enlarge(view, tile, (along, read[0]), most)
+    _enlarge(view, tile, (along, read[0], *store, *read), most)
     items = min(target.settings.threads, prod(tile.values()))
     narrow = width < BANK_BYTES and copy_walk(view, uses[0], tile, items, 4 * target.settings.vec_size).lanes[1] > 1
     if not (wide or narrow) and overhang(tile, view.ranges) > CLEARLY:
@@ -79,12 +79,21 @@ def plans(view: KernelView, target: Target) -> Iterator[Plan]:
         odd = odd_tile((store, read), view.ranges, most, width)
         if odd is not None and overhang(odd.tile, view.ranges) * CLEARLY < overhang(tile, view.ranges):
             tile, items = odd.tile, odd.items
-    made = _plan(view, tile, items, (read, store), facts, target)
-    yield min((_padded(made, pad) for pad in PADS), key=lambda plan: _cycles(view, plan, target))
+    made = _plan(view, tile, items, store, facts, target)
+    rows = _rows(read[: read.index(store[0])], tile)
+    yield min((_laid(made, row, pad) for row in rows for pad in PADS), key=lambda plan: _cycles(view, plan, target))
 
 
-def _padded(plan: Plan, pad: int) -> Plan:
-    return replace(plan, stagings=tuple(replace(s, pad=pad) for s in plan.stagings))
+def _rows(near: list[str], tile: Mapping[str, int]) -> Iterator[tuple[str, ...]]:
+    """Loops, outermost first, along which a tile lies side by side in local memory: all of `near`, or the nearest ones alone."""
+    yield tuple(reversed(near))
+    for count in range(len(near) - 1, 0, -1):
+        if tile[near[count]] > 1:
+            yield tuple(reversed(near[:count]))
+
+
+def _laid(plan: Plan, row: tuple[str, ...], pad: int) -> Plan:
+    return replace(plan, stagings=tuple(replace(s, order=row, pad=pad) for s in plan.stagings))
 
 
 def _cycles(view: KernelView, plan: Plan, target: Target) -> int:
@@ -121,11 +130,10 @@ def _plan(
     view: KernelView,
     tile: dict[str, int],
     items: int,
-    orders: tuple[list[str], list[str]],
+    store: list[str],
     facts: Facts,
     target: Target,
 ) -> Plan:
-    read, store = orders
     lanes = min(_lanes(facts, store[0], 4 * target.settings.vec_size), tile[store[0]])
     counts = dict(shares(items, tile, store, lanes))
     grid = Level(Bind.GRID, tuple(Cover(i.name, tile[i.name]) for i in view.loops))
@@ -137,8 +145,7 @@ def _plan(
     levels += [Level(Bind.VECTOR, (Cover(store[0], 1),), lanes=lanes)] if lanes > 1 else []
     found = transposed(view)
     buffers = dict.fromkeys(u.buffer for u in found[1]) if found else ()
-    inner = tuple(reversed(read[: read.index(store[0])]))
-    stagings = tuple(Staging(b, 0, "LOCAL", order=inner, scope=Scope.GROUP) for b in buffers)
+    stagings = tuple(Staging(b, 0, "LOCAL", scope=Scope.GROUP) for b in buffers)
     return Plan(
         tuple(levels), stagings, reason=f"a tile of {' x '.join(map(str, tile.values()))} goes through local memory"
     )
