@@ -159,7 +159,9 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--device", default="llvm")
     parser.add_argument("--points", type=int, default=300, help="kernels to measure")
     parser.add_argument("--orders", type=int, default=60, help="kernels whose plans are measured")
-    parser.add_argument("--plans", type=int, default=5, help="most plans of each of them")
+    parser.add_argument(
+        "--plans", type=int, default=5, help="most plans of each of them, drawn evenly from all that are weighed"
+    )
     parser.add_argument("--seed", type=int, default=date.today().toordinal(), help="what shapes are drawn from")
     parser.add_argument("--budget", type=float, default=500, metavar="SECONDS", help="no case begins after this")
     parser.add_argument("--jobs", type=int, default=1, help="processes that compile beside each other")
@@ -224,7 +226,7 @@ def _causes(estimates: Sequence[Estimate]) -> dict[str, float]:
 def _orders(case: str, low: Lowered, plans: int, alone: Alone) -> Iterator[Order]:
     """The kernels of a case that have several plans of different speed."""
     by_kernel = defaultdict[str, list[tuple[float, float, str]]](list)
-    for trial in measure(low, plans, alone=alone).trials:
+    for trial in measure(low, plans, alone=alone, spread=True).trials:
         first = trial.kernels[0]
         if trial.measured:
             built = first.scheduler.build(first.view, trial.plan, low.target)

@@ -72,6 +72,14 @@ def test_no_more_plans_than_asked_for(low: Lowered, monkeypatch: pytest.MonkeyPa
     assert tuning.measure(low, 1).lowered is low
 
 
+def test_plans_may_be_drawn_from_all_that_are_weighed(low: Lowered, monkeypatch: pytest.MonkeyPatch) -> None:
+    hold(monkeypatch, best=8)
+    every = tuning.measure(low, 1000).trials
+    some = tuning.measure(low, 3, spread=True).trials
+    order = [t.plan for t in sorted(every, key=lambda t: not t.own)]
+    assert 2 <= len(some) <= 3 and {str(t.plan) for t in some} <= {str(p) for p in order}
+
+
 def test_kernels_run_while_the_device_is_held(low: Lowered, monkeypatch: pytest.MonkeyPatch) -> None:
     held = Lock()
     found: list[bool] = []

@@ -191,6 +191,8 @@ class Functions:
     """Comparisons, conversions and shuffles for each of these instructions, division and roots apart: work of the add port."""
     saturate: float = 6
     """Instructions of the add port that turn a float into an integer, NaN and what is beyond its range told apart."""
+    bfloat: float = 6
+    """Instructions of the add port that round a float to bfloat16."""
     double: float = 8
     """How many times as many for a vector of float64, division and roots apart."""
     long: float = 8

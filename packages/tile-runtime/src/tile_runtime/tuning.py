@@ -85,15 +85,20 @@ def _unwatched(trials: Sequence[Trial], done: int, total: int) -> None:
 
 
 def measure(
-    base: Lowered, count: int, watch: Watch = _unwatched, alone: AbstractContextManager[object] | None = None
+    base: Lowered,
+    count: int,
+    watch: Watch = _unwatched,
+    alone: AbstractContextManager[object] | None = None,
+    spread: bool = False,
 ) -> Tuned:
     """Time up to `count` plans of each kernel of `base`, on inputs of ones.
 
     A plan that fails on the device keeps an infinite time. Winners are stored on disk for `best`, even when
     KeyboardInterrupt ends the measuring early. `watch` is called after each run. `alone` is held while the device runs, such as
-    a lock of several processes that compile beside each other.
+    a lock of several processes that compile beside each other. With `spread` the plans lie evenly among all that are weighed, good
+    and bad ones, instead of being those that are expected to be best.
     """
-    kernels = [list(_trials(base, group, count)) for group in _groups(base)]
+    kernels = [list(_trials(base, group, count, spread)) for group in _groups(base)]
     kernels = [trials for trials in kernels if len(trials) > 1]
     try:
         _time(base, kernels, watch, alone or nullcontext())
@@ -144,18 +149,24 @@ def _groups(base: Lowered) -> list[tuple[Decision, ...]]:
     return [tuple(group) for group in groups.values()]
 
 
-def _trials(base: Lowered, group: tuple[Decision, ...], count: int) -> Iterator[Trial]:
-    """The compiler's choice, and the next best plans that make other kernels."""
+def _trials(base: Lowered, group: tuple[Decision, ...], count: int, spread: bool) -> Iterator[Trial]:
+    """The compiler's choice, and the next best plans that make other kernels, or with `spread` some of all."""
     first = group[0]
     seen = {_built(base, first, first.plan)}
     yield Trial(group, first.plan)
-    for plan in first.others(base.target):
+    others = first.others(base.target)
+    for plan in _evenly(list(others), count) if spread else others:
         if len(seen) >= count:
             return
         built = _built(base, first, plan)
         if built is not None and built not in seen:
             seen.add(built)
             yield Trial(group, plan)
+
+
+def _evenly(plans: Sequence[Plan], count: int) -> Sequence[Plan]:
+    """About so many, as far from each other as can be."""
+    return plans[:: max(1, -(-len(plans) // max(1, count - 1)))]
 
 
 def _built(base: Lowered, decision: Decision, plan: Plan) -> str | None:

@@ -95,6 +95,7 @@ def _coupled(forms: Iterable[Quasi]) -> list[list[Quasi]]:
 
 def _count(forms: Sequence[Quasi], ranges: Ranges) -> int:
     """Points of the box `ranges` where all `forms` are >= 0."""
+    forms, ranges = _narrowed(forms, ranges)
     lines = [f for f in forms if isinstance(f, Affine)]
     everything = prod(ranges.values())
     if everything <= (LIMIT if len(lines) < len(forms) else FEW):
@@ -103,6 +104,22 @@ def _count(forms: Sequence[Quasi], ranges: Ranges) -> int:
     if counts == [None]:
         counts = [_by_values([form], ranges) for form in lines]
     return min((n for n in counts if n is not None), default=everything)
+
+
+def _narrowed(forms: Sequence[Quasi], ranges: Ranges) -> tuple[Sequence[Quasi], Ranges]:
+    """Constraints on one index alone as what they are, its bounds; it then counts from the first value on."""
+    alone = next((f for f in forms if isinstance(f, Affine) and len(f.names) == 1), None)
+    if alone is None:
+        return forms, ranges
+    ((name, factor),) = alone.terms
+    first = max(0, -(alone.const // factor)) if factor > 0 else 0
+    end = min(ranges[name], alone.const // -factor + 1) if factor < 0 else ranges[name]
+    moved = {name: Affine.var(name) + first if end - first > 1 else Affine((), first)}
+    rest = [f.substitute(moved) for f in forms if f is not alone]
+    if end <= first or any(not f.names and f.evaluate({}) < 0 for f in rest):
+        return (), {name: 0}
+    left = {n: r for n, r in ranges.items() if n != name} | ({name: end - first} if end - first > 1 else {})
+    return _narrowed([f for f in rest if f.names], left)
 
 
 def _listed(forms: Sequence[Quasi], ranges: Ranges) -> int:

@@ -10,7 +10,7 @@ from tile_ir.dots import DOTS
 from tile_ir.dtype import DType, Kind
 from tile_ir.machine import Machine, Ports
 from tile_ir.matrix.x86 import ROWS_OF_TILE, is_tile_step
-from tile_ir.ops import Aggregation
+from tile_ir.ops import ROUNDINGS, Aggregation
 from tile_ir.stripe.affine import Quasi
 from tile_ir.stripe.nodes import Bind, Const, Load, LoadIndex, Op, Reduce, Store
 
@@ -38,8 +38,10 @@ _NARROW: Mapping[DType, float] = {DType.FLOAT16: 1, DType.BFLOAT16: 2}
 """Instructions that widen a vector of 16-bit floats, or that store one."""
 _NARROW_ALONE: Mapping[DType, float] = {DType.FLOAT16: 4, DType.BFLOAT16: 3}
 """Instructions that widen one 16-bit float, and fill a vector with it: it comes from a register of integers."""
-_ROUNDING: Mapping[DType, float] = {DType.FLOAT16: 2, DType.BFLOAT16: 6}
-"""Instructions that round a result to 16 bits."""
+_HALF_ROUNDING = 2
+"""Instructions that round a result to float16."""
+_EXACT = ROUNDINGS | {"max", "min", "neg", "abs", "fmod"}
+"""Operations whose results are of the operands' dtype without rounding."""
 _DIVIDED = 12
 """Cycles until a quotient or a root is there, beyond those in which the next one cannot start."""
 _IN_A_ROW = 0.7
@@ -227,7 +229,7 @@ class _Counter:
         An element for all lanes is an operand of each instruction that needs it.
         """
         whole = self._instances(names)
-        if self.machine.is_gpu or not self._is_vector(names):
+        if not self.machine.is_gpu and not self._is_vector(names):
             return whole
         moving = [(t, self._loop_of(t)) for t in access.terms]
         if any(loop is None and t.loops & names for t, loop in moving) or access.scattered or whole > MANY_PLACES:
@@ -329,8 +331,12 @@ class _Counter:
         times *= share or 1
         self._compute(port, times * cost, bytes_)
         self._compute("add", times * self._beside(name, dtype, cost), bytes_)
-        if op.dtype in _ROUNDING:
-            self._compute("add", times * _ROUNDING[op.dtype], bytes_)
+        if op.dtype in _NARROW and name not in _EXACT:
+            self._compute("add", times * self._rounding(op.dtype), bytes_)
+
+    def _rounding(self, dtype: DType) -> float:
+        """Instructions that round a vector of results to 16 bits."""
+        return self.machine.functions.bfloat if dtype is DType.BFLOAT16 else _HALF_ROUNDING
 
     def _beside(self, name: str, dtype: DType, cost: float) -> float:
         """A function's comparisons and conversions, beside its `cost` of multiplications."""
@@ -374,8 +380,8 @@ class _Counter:
         each = self._merging(access)
         self._compute("fma" if multiply else "add", times * (1 + across) * each, bytes_)
         self._compute("shuffle", times * across, bytes_)
-        if access.dtype in _ROUNDING:
-            self._compute("add", times * _ROUNDING[access.dtype], bytes_)
+        if access.dtype in _NARROW:
+            self._compute("add", times * self._rounding(access.dtype), bytes_)
         if not access.buffer.in_registers:
             self._move("load", access, target)
             self._move("store", access, target)
