@@ -2,8 +2,8 @@
 
     python integration/bench/dask_arrays.py [stencil product overhead image devices] [--size 16384] [--chunk 2048] [--workers 2]
 
-Prints, for each: wall time, tasks, and the largest memory of all workers together, ours beside the peers', and ratios.
-Each is run `--rounds` times, interleaved; medians with the spread. Memory is the most that workers
+Prints, for each: wall time, processor time of all workers and the scheduler, tasks, and the largest memory of all workers
+together, ours beside the peers', and ratios. On a machine that does other work, too, the processor time says more. Each is run `--rounds` times, interleaved; medians with the spread. Memory is the most that workers
 hold beyond what they held before the first run: the result is in it.
 """
 
@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import dask.array
 import distributed
@@ -113,10 +113,24 @@ def blockwise(x: Any) -> Any:
 Way = tuple[str, Callable[[], Any]]
 
 
-def measured(client: Any, ways: list[Way], rounds: int) -> dict[str, tuple[float, float, float, int]]:
-    """(median seconds, spread, most bytes, tasks) of each way, run in turns."""
+class Found(NamedTuple):
+    """What one way took."""
+
+    seconds: float
+    """The median."""
+    spread: float
+    """Of the slowest round beyond the fastest, relative to the median."""
+    processor: float
+    """The median of the processor seconds of all workers, and of this process, which has the scheduler."""
+    bytes: int
+    """The most that workers held."""
+    tasks: int
+
+
+def measured(client: Any, ways: list[Way], rounds: int) -> dict[str, Found]:
+    """What each way takes, run in turns."""
     processes = [psutil.Process(p) for p in client.run(_process).values()]
-    seconds: dict[str, list[float]] = {name: [] for name, _ in ways}
+    seconds, processor = ({name: list[float]() for name, _ in ways} for _ in range(2))
     most: dict[str, int] = {name: 0 for name, _ in ways}
     tasks: dict[str, int] = {}
     client.run(_collect)
@@ -125,7 +139,7 @@ def measured(client: Any, ways: list[Way], rounds: int) -> dict[str, tuple[float
         for name, make in ways:
             client.run(_collect)
             with Memory(processes, before) as memory:
-                start = time.perf_counter()
+                start, used = time.perf_counter(), worked(processes)
                 result = make()
                 tasks[name] = len(result.__dask_graph__())
                 kept = client.persist(result)
@@ -133,12 +147,20 @@ def measured(client: Any, ways: list[Way], rounds: int) -> dict[str, tuple[float
                 took = time.perf_counter() - start
             if turn:
                 seconds[name].append(took)
+                processor[name].append(worked(processes) - used)
                 most[name] = max(most[name], memory.most)
             del kept, result
-    return {
-        n: (statistics.median(s), (max(s) - min(s)) / statistics.median(s), float(most[n]), tasks[n])
-        for n, s in seconds.items()
-    }
+    return {name: _found(seconds[name], processor[name], most[name], tasks[name]) for name, _ in ways}
+
+
+def _found(seconds: list[float], processor: list[float], most: int, tasks: int) -> Found:
+    middle = statistics.median(seconds)
+    return Found(middle, (max(seconds) - min(seconds)) / middle, statistics.median(processor), most, tasks)
+
+
+def worked(processes: list[psutil.Process]) -> float:
+    """Processor seconds of processes, and of this one, so far."""
+    return sum(sum(p.cpu_times()[:2]) for p in (*processes, psutil.Process()))
 
 
 def _process() -> int:
@@ -156,20 +178,18 @@ def _collect() -> None:
     ctypes.CDLL(None).malloc_trim(0)
 
 
-def show(title: str, found: dict[str, tuple[float, float, float, int]], unit: int, per: str) -> None:
+def show(title: str, found: dict[str, Found], unit: int, per: str) -> None:
     ours = found["tile"]
     print(f"\n{title}")
-    for name, (seconds, spread, memory, tasks) in found.items():
-        ratios = (
-            ""
-            if name == "tile"
-            else f"   ours/its: time {ours[0] / seconds:.2f}, memory {ours[2] / max(memory, 1):.2f}"
-        )
-        each = f"{tasks / unit:.2f} tasks {per}"
-        print(
-            f"  {name:12} {seconds:7.2f} s ±{spread / 2:.0%}  {memory / 1e9:6.2f} GB  {tasks} tasks ({each}){ratios}",
-            flush=True,
-        )
+    for name, way in found.items():
+        line = f"  {name:12} {way.seconds:7.2f} s ±{way.spread / 2:.0%}  {way.processor:7.2f} CPU s  {way.bytes / 1e9:6.2f} GB"
+        ratios = "" if way is ours else f"   ours/its: {_ratios(ours, way)}"
+        print(f"{line}  {way.tasks} tasks ({way.tasks / unit:.2f} {per}){ratios}", flush=True)
+
+
+def _ratios(ours: Found, other: Found) -> str:
+    time, processor = ours.seconds / other.seconds, ours.processor / other.processor
+    return f"time {time:.2f}, CPU {processor:.2f}, memory {ours.bytes / max(other.bytes, 1):.2f}"
 
 
 def stencil(client: Any, args: argparse.Namespace) -> None:

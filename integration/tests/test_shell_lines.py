@@ -19,7 +19,7 @@ ELSEWHERE = {
     r"git clone|python3 -m venv|cd tile\b|\. env/": "the job `matrix` of the workflow installs so",
     r"python3 dev\.py": "a session of its own",
     r"python integration/examples/first\.py": "test_the_first_answer",
-    r"pip install|tile new-backend|cd tile-": "test_plugin_page, conformance(sample)",
+    r"pip install|tile new-backend|python -m tile_hal\.scaffold|cd tile-": "test_plugin_page, conformance(sample)",
     r"python -m tile_hal\.conformance|tile conformance": "conformance(sample)",
     r"tile lsp|tile-lsp": "a server that waits: packages/tile-lsp/tests",
     r"(\w+=\S+ )*python train|tile devices .*sample:0": "packages/tile-jax/tests, packages/tile-torch/tests",
