@@ -13,6 +13,7 @@ import pytest
 import tile_hal
 from hal_opencl import binding
 from hal_opencl.driver import OpenCLDevice
+from hal_opencl.emit.source import Source, gathered, joined
 from hal_opencl.executor import OpenCLKernel
 from tile_hal.host_queue import HostEvent
 from tile_ir.diagnostics import TileDeviceError
@@ -107,19 +108,49 @@ def test_lane_counts_opencl_lacks(device: OpenCLDevice, launch: Launch, lanes: i
 
 def test_equal_kernels_are_built_once(device: OpenCLDevice) -> None:
     library = device.compiler.build(kernels(device, increment(), increment(), increment(2.0)))
+    assert library.sources[0] == library.sources[1] != library.sources[2]
     assert library.program(0) is library.program(1)
-    assert library.program(0) is not library.program(2)
     assert library.source().count("kernel __attribute__") == 2
 
 
-def test_a_build_error_names_the_kernel_and_shows_the_log(device: OpenCLDevice) -> None:
-    library = device.compiler.build(kernels(device, increment(41.0)))
-    sources = list(library.sources)
-    broken = sources[0].text.replace("out[i]", "nowhere[i]")
-    library._programs[broken] = device.compiler._start(broken, ("-cl-std=CL1.2",))
-    library.sources = [type(sources[0])(broken, sources[0].entry)]
-    with pytest.raises(TileDeviceError, match=r"(?s)kernel 'k0'.*nowhere"):
-        device.executor.prepare(library, 0)
+def quotients(device: OpenCLDevice, count: int) -> KernelList:
+    """Kernels with names of their own, and a helper that all need: division is total."""
+    i, t = Var("i", INT), DType.INT32
+    blank = np.zeros(N, np.int32)
+    divided = [Binary("div", Load(pointer("a", t), i, INT), Const(n, INT), INT) for n in range(count)]
+    loops = [For("i", Const(0, INT), Const(N, INT), 1, Block((Store(pointer("out", t), i, d),))) for d in divided]
+    return kernels(device, *(function({"out": blank, "a": blank}, body, name=f"k{n}") for n, body in enumerate(loops)))
+
+
+def test_as_many_kernels_as_pay_are_one_program(device: OpenCLDevice) -> None:
+    many = quotients(device, 11)
+    library = device.compiler.build(many)
+    again = device.compiler.deserialize(many, library.serialize() or b"")
+    assert again.source() == library.source()
+    for made in (library, again):
+        assert len({made.program(n) for n in range(11)}) == -(-11 // library.context.kernels_of_a_program)
+        assert all(device.executor.prepare(made, n) for n in range(11))
+
+
+def test_a_helper_of_several_kernels_is_written_once() -> None:
+    sources = [Source(("head", "helper", f"kernel {n}"), f"k{n}") for n in (0, 1, 2)]
+    assert joined(sources) == "head\nhelper\nkernel 0\nkernel 1\nkernel 2"
+    assert [len(g) for g in gathered([*sources, sources[0]], 2)] == [2, 1]
+    assert [len(g) for g in gathered([sources[0], Source(("other",), "k0"), sources[1]], 8)] == [1, 2]
+
+
+def test_a_build_error_names_the_kernel_and_shows_the_log(
+    device: OpenCLDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that are built with it are none the worse."""
+    many = quotients(device, 3)
+    sources = device.compiler.emit(many)
+    broken = replace(sources[1], parts=tuple(part.replace("out[", "nowhere[") for part in sources[1].parts))
+    monkeypatch.setattr(device.compiler, "emit", lambda _: [sources[0], broken, sources[2]])
+    library = device.compiler.build(many)
+    with pytest.raises(TileDeviceError, match=r"(?s)kernel 'k1'.*nowhere"):
+        device.executor.prepare(library, 1)
+    assert device.executor.prepare(library, 0) and device.executor.prepare(library, 2)
 
 
 def test_damaged_code_falls_back_to_the_source(device: OpenCLDevice) -> None:

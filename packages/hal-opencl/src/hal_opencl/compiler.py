@@ -1,4 +1,4 @@
-"""Kernel lists to OpenCL programs, one per distinct kernel, built in the background."""
+"""Kernel lists to OpenCL programs, one per distinct kernel or for some, built in the background."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ import json
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import Any, Protocol
 
 from tile_hal.errors import Code, device_error
 from tile_hal.interfaces import Compiler, Library
@@ -24,11 +26,11 @@ from hal_opencl import binding
 from hal_opencl.context import DeviceContext
 from hal_opencl.emit import registers, teams
 from hal_opencl.emit.dialect import Dialect
-from hal_opencl.emit.source import Source, dtypes, emit_kernel
+from hal_opencl.emit.source import Source, dtypes, emit_kernel, gathered, joined
 from hal_opencl.emit.types import comment_text
 from hal_opencl.endings import owner
 
-_MAGIC = b"tile-opencl 2\n"
+_MAGIC = b"tile-opencl 3\n"
 OPTIONS = ("-cl-std=CL1.2",)
 """No fast-math: the device's own functions keep the bounds of OpenCL's full profile."""
 FAST_OPTIONS = ("-cl-std=CL1.2", "-cl-mad-enable", "-cl-no-signed-zeros")
@@ -45,6 +47,28 @@ def build(context: Any, device: Any, text: str, options: Sequence[str]) -> bindi
     return binding.build_binary(context, device, teams.retargeted(ptx).encode(), options)
 
 
+class Program(Protocol):
+    """A program, finished or still being built."""
+
+    def result(self) -> binding.RawProgram:
+        """Waits for it; BuildError when it does not compile."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """A kernel's program: one with others, or its own where the driver does not take them together."""
+
+    together: Future[binding.RawProgram]
+    alone: Callable[[], Program]
+
+    def result(self) -> binding.RawProgram:
+        try:
+            return self.together.result()
+        except binding.BuildError:
+            return self.alone().result()
+
+
 @owner
 class OpenCLLibrary(Library):
     """Programs of a kernel list, finished or still being built."""
@@ -54,7 +78,7 @@ class OpenCLLibrary(Library):
         context: DeviceContext,
         kernels: KernelList,
         sources: Sequence[Source],
-        programs: dict[str, Future[binding.RawProgram]],
+        programs: dict[str, Program],
         fingerprint: str,
     ) -> None:
         self.context = context
@@ -74,15 +98,13 @@ class OpenCLLibrary(Library):
 
     def serialize(self) -> bytes | None:
         try:
-            entries = [
-                [text, base64.b64encode(binding.binary_of(program.result())).decode()]
-                for text, program in self._programs.items()
-            ]
+            built = [self._programs[source.text].result() for source in self.sources]
+            numbers = {program: number for number, program in enumerate(dict.fromkeys(built))}
+            binaries = [base64.b64encode(binding.binary_of(program)).decode() for program in numbers]
         except (binding.BuildError, binding.cl_error):
             return None
-        numbers = {text: number for number, text in enumerate(self._programs)}
-        kernels = [[numbers[source.text], source.entry] for source in self.sources]
-        body = json.dumps({"programs": entries, "kernels": kernels}).encode()
+        kernels = [[numbers[p], s.entry, s.parts] for p, s in zip(built, self.sources, strict=True)]
+        body = json.dumps({"programs": binaries, "kernels": kernels}).encode()
         header = {"fingerprint": self._fingerprint, "sha256": hashlib.sha256(body).hexdigest()}
         return _MAGIC + json.dumps(header).encode() + b"\n" + body
 
@@ -97,8 +119,8 @@ class OpenCLLibrary(Library):
     def assembly(self) -> str:
         """What the driver gives as binary, where it is text (PTX on NVIDIA)."""
         texts: list[str] = []
-        for program in self._programs.values():
-            data = binding.binary_of(program.result()).rstrip(b"\0")
+        for program in dict.fromkeys(program.result() for program in self._programs.values()):
+            data = binding.binary_of(program).rstrip(b"\0")
             if data.isascii() and b"\0" not in data:
                 texts.append(data.decode())
         return "\n".join(texts)
@@ -119,8 +141,19 @@ class OpenCLCompiler(Compiler):
     def build(self, kernels: KernelList) -> OpenCLLibrary:
         sources = self.emit(kernels)
         options = FAST_OPTIONS if kernels.target.options.fast_math else OPTIONS
-        programs = {text: self._start(text, options) for text in dict.fromkeys(s.text for s in sources)}
+        programs: dict[str, Program] = {}
+        for group in gathered(sources, self._context.kernels_of_a_program):
+            programs |= self._started(group, options)
         return OpenCLLibrary(self._context, kernels, sources, programs, self.fingerprint)
+
+    def _started(
+        self, group: Sequence[Source], options: Sequence[str], binary: bytes | None = None
+    ) -> dict[str, Program]:
+        """The program of each kernel by its text; of several at once, one for all."""
+        whole = self._start(joined(group), options, binary)
+        if len(group) == 1:
+            return {group[0].text: whole}
+        return {s.text: Shared(whole, partial(self._start, s.text, options)) for s in group}
 
     def _start(self, text: str, options: Sequence[str], binary: bytes | None = None) -> Future[binding.RawProgram]:
         context, device = self._context.raw, self._context.info.raw
@@ -179,11 +212,13 @@ class OpenCLCompiler(Compiler):
         if len(sources) != len(outline.kernels):
             raise ValueError("the compiled kernels belong to other kernels")
         options = FAST_OPTIONS if outline.target.options.fast_math else OPTIONS
-        programs = {text: self._start(text, options, code) for text, code in binaries.items()}
+        programs: dict[str, Program] = {}
+        for group, code in binaries.items():
+            programs |= self._started(group, options, code)
         return OpenCLLibrary(self._context, outline, sources, programs, self.fingerprint)
 
-    def _unpacked(self, data: bytes) -> tuple[list[Source], dict[str, bytes]]:
-        """The source of each kernel, and the binary of each distinct text; ValueError for foreign and damaged bytes."""
+    def _unpacked(self, data: bytes) -> tuple[list[Source], dict[tuple[Source, ...], bytes]]:
+        """The source of each kernel, and the binaries, each of some distinct ones; ValueError for foreign and damaged bytes."""
         if not data.startswith(_MAGIC):
             raise ValueError("these bytes are no compiled kernels of an OpenCL device")
         try:
@@ -192,14 +227,21 @@ class OpenCLCompiler(Compiler):
             if header["sha256"] != hashlib.sha256(body).hexdigest():
                 raise ValueError("another content")
             document = json.loads(body)
-            binaries = {str(text): base64.b64decode(code) for text, code in document["programs"]}
-            texts: list[str] = list(binaries)
-            sources = [Source(texts[int(number)], str(entry)) for number, entry in document["kernels"]]
+            kernels = [
+                (int(number), Source(tuple(map(str, parts)), str(entry)))
+                for number, entry, parts in document["kernels"]
+            ]
+            binaries = {
+                tuple(dict.fromkeys(source for n, source in kernels if n == number)): base64.b64decode(code)
+                for number, code in enumerate(document["programs"])
+            }
+            if {number for number, _ in kernels} != {*range(len(document["programs"]))}:
+                raise ValueError("kernels without a program, or the reverse")
         except (ValueError, KeyError, TypeError, IndexError) as problem:
             raise ValueError("the compiled kernels are damaged") from problem
         if header.get("fingerprint") != self.fingerprint:
             raise ValueError("the kernels were compiled for another device, driver or version")
-        return sources, binaries
+        return [source for _, source in kernels], binaries
 
     @property
     def fingerprint(self) -> str:

@@ -130,6 +130,11 @@ class DeviceContext:
         return "pocl" in self.info.platform_version.lower()
 
     @property
+    def kernels_of_a_program(self) -> int:
+        """Kernels that are built together: PoCL reads its own declarations twice a program, which takes 0.1 s."""
+        return 8 if self.is_pocl else 1
+
+    @property
     def shares_host_memory(self) -> bool:
         """Buffers over host memory are used in place."""
         return self.info.kind == "cpu" and self.info.unified

@@ -1,7 +1,8 @@
-"""The source of one kernel."""
+"""The source of one kernel, and of several."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from tile_ir.dtype import DType
@@ -18,10 +19,32 @@ from hal_opencl.emit.types import comment_text
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """OpenCL C text and the identifier of its kernel."""
+    """OpenCL C text, in parts that depend on those before them, and the identifier of its kernel."""
 
-    text: str
+    parts: tuple[str, ...]
     entry: str
+
+    @property
+    def text(self) -> str:
+        """The kernel as a program of its own."""
+        return joined([self])
+
+
+def joined(sources: Iterable[Source]) -> str:
+    """One program of several kernels: a helper's name says what it does, so that equal ones stand there once."""
+    return "\n".join(dict.fromkeys(part for source in sources for part in source.parts))
+
+
+def gathered(sources: Iterable[Source], most: int) -> Iterator[tuple[Source, ...]]:
+    """The distinct sources, up to `most` that follow one another and have names of their own at a time."""
+    group: dict[str, Source] = {}
+    for source in dict.fromkeys(sources):
+        if len(group) == most or source.entry in group:
+            yield tuple(group.values())
+            group = {}
+        group[source.entry] = source
+    if group:
+        yield tuple(group.values())
 
 
 def emit_kernel(kernel: Kernel, dialect: Dialect = PLAIN) -> Source:
@@ -37,7 +60,7 @@ def emit_kernel(kernel: Kernel, dialect: Dialect = PLAIN) -> Source:
     head = [*_extensions(function), "#pragma OPENCL FP_CONTRACT OFF", ""]
     comments = [f"// {line}".rstrip() for line in comment_text(kernel.stripe.comment)]
     parts = ["\n".join(head), *(f"{text}\n" for text in printer.preamble.values()), *_joined(comments), body]
-    return Source("\n".join(parts), printer.lookup(function.name))
+    return Source(tuple(parts), printer.lookup(function.name))
 
 
 def _joined(comments: list[str]) -> list[str]:
