@@ -37,7 +37,7 @@ from tile_ir.stripe import nodes as stripe
 import tile_hal
 from tile_hal.conformance import subnormals
 from tile_hal.conformance.buffers import check_guards, download, guarded
-from tile_hal.interfaces import Device
+from tile_hal.interfaces import Device, Library
 
 Array = npt.NDArray[Any]
 INT = Type(DType.INT32)
@@ -192,19 +192,18 @@ def launch_all(
     """Run several items as one kernel list."""
     kernels = kernel_list(device, *items, groups=groups)
     flat = [array for group in arrays for array in group]
-    buffers = [guarded(device, info.name, array) for info, array in zip(kernels.buffers, flat, strict=True)]
-    library = device.compiler.build(kernels)
-    tile_hal.submit(device, library, kernels, {n: g.buffer for n, g in enumerate(buffers)}).wait()
+    written = iter(launch_list(device, device.compiler.build(kernels), kernels, flat))
+    return [[next(written) for p in function_of(item).params if p.access is not Access.READ] for item in items]
+
+
+def launch_list(device: Device, library: Library, kernels: KernelList, arrays: Sequence[Array]) -> list[Array]:
+    """Run the steps of a list on copies of `arrays` (one per buffer); the arrays of its outputs."""
+    buffers = [guarded(device, info.name, array) for info, array in zip(kernels.buffers, arrays, strict=True)]
+    bound = {info.id: made.buffer for info, made in zip(kernels.buffers, buffers, strict=True)}
+    tile_hal.submit(device, library, kernels, bound).wait()
     check_guards(buffers)
-    rest = iter(buffers)
-    return [
-        [
-            download(made.buffer, p.type.dtype)[: p.elements]
-            for p, made in zip(function_of(item).params, rest, strict=False)
-            if p.access is not Access.READ
-        ]
-        for item in items
-    ]
+    outputs = [info for info in kernels.buffers if info.kind is BufferKind.OUTPUT]
+    return [download(bound[info.id], info.dtype)[: info.shape[0]] for info in outputs]
 
 
 def reference(item: Function, arrays: Sequence[Array], groups: tuple[int, int, int] = (1, 1, 1)) -> list[Array]:
@@ -318,9 +317,14 @@ def without_nan(array: Array) -> Array:
     return np.where(array == array, array, array.dtype.type(1))
 
 
+def narrows(source: DType, target: DType) -> bool:
+    """Whether a cast rounds floats to shorter ones."""
+    return source.is_float and target.is_float and source.bits > target.bits
+
+
 def near_ties(source: DType, target: DType) -> list[Array]:
     """Floats of the wider `source` just beside the middle between two of `target`: what is rounded twice comes out wrong."""
-    if not (source.is_float and target.is_float and source.bits > target.bits):
+    if not narrows(source, target):
         return []
     low = np.abs(values(target, 1024, 9)).astype(np.float64)
     step = 2.0 ** np.floor(np.log2(np.maximum(low, 0.1))) * float(_finfo(target).eps)

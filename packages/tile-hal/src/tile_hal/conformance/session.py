@@ -16,6 +16,7 @@ from tile_ir.diagnostics import TileDeviceError
 
 import tile_hal
 from tile_hal import submission
+from tile_hal.conformance import rows
 from tile_hal.conformance.record import HUNG, Record
 from tile_hal.conformance.report import LEVELS, Case, DeviceFacts, RunFacts, case_of, matches
 from tile_hal.discovery import flawed, register_module
@@ -50,6 +51,7 @@ class Session:
         devices = _devices(backend, cast(bool, config.getoption("tile_strict")) and not flawed)
         file = cast(str | None, config.getoption("tile_record"))
         record = Record(Path(file) if file else None)
+        rows.alone = record.deaths > 0
         if hasattr(config, "workerinput"):
             record.detach()
         if record.facts is None:
