@@ -35,6 +35,19 @@ def everywhere(machine: str, *passes: str) -> tuple[Way, ...]:
 
 
 case(
+    "a kernel whose results only an empty tensor would have been made of",
+    "function (E[J, L, K], F[I, K], G[I], X[P, Q]) -> (O) { S[k : 3] = +(E[j, l, k] * F[i, k] * G[i]);"
+    " O[j, k, m + 1 : P, 3, 4] = =(X[i + j, k] * S[m]), m < 2; }",
+    Way("llvm", form="composed"), *everywhere("rows"), *everywhere("small"),
+    E="float32[2, 1, 3]", F="float32[5, 3]", G="float32[5]", X="float32[0, 1]",
+)  # fmt: skip
+case(
+    "small kernels that are repeated for a reader without loops",
+    "function (A[N]) -> (O) { O = argmax(A, 0); }",
+    *everywhere("rows", "repeat_small"), *everywhere("groups", "repeat_small"),
+    A="float32[2]",
+)  # fmt: skip
+case(
     "what data subscripts of a kernel's own buffer has as many subscripts as the buffer that each item has of it",
     "function (A[M, N], B[K], C[L]) -> (O) { O[i, B[0] : 32, 3] = +(A[i, 0]) default C; }",
     *everywhere("rows"),

@@ -102,6 +102,25 @@ def drop_unused_temporaries(program: Program) -> Program:
     return program if len(kept) == len(refs) else with_main_refs(program, kept)
 
 
+def drop_unread_kernels(program: Program) -> Program:
+    """Remove the kernels that no output needs: what an empty tensor, or one without contributions, would be made of."""
+    main = main_of(program)
+    behind = {r.into: r.source for r in main.refs if r.source not in ("", r.into)}
+    needed = {r.into for r in main.refs if r.dir in _WRITES}
+    kept: list[Statement] = []
+    for kernel in reversed(main.body):
+        if not isinstance(kernel, Block) or not needed.isdisjoint(buffers_written(kernel)):
+            kept.append(kernel)
+            named: Set[str] = buffers_named(kernel)
+            while named:
+                needed |= named
+                named = {behind[n] for n in named if n in behind}
+    if len(kept) == len(main.body):
+        return program
+    main = replace(main, body=tuple(reversed(kept)))
+    return drop_unused_temporaries(replace(program, entry=replace(program.entry, body=(main,))))
+
+
 def first_fit(size: int, blocked: Sequence[tuple[int, int]], alignment: int, start: int = 0) -> int:
     """The lowest aligned offset from `start` where `size` bytes meet no blocked interval."""
     offset = -(-start // alignment) * alignment

@@ -42,7 +42,12 @@ class Repeated:
 def stretches(maker: KernelView, reader: KernelView, most: int, beside: int) -> Iterator[Repeated]:
     """What a group may go over, for which it repeats `maker`: up to `most` elements, the longest stretch first."""
     cells = _cells(maker, reader)
-    if cells is None or any(s.loops for s in reader.stages) or any(_rest(s) > BESIDES for s in maker.stages):
+    if (
+        cells is None
+        or not reader.loops
+        or any(s.loops for s in reader.stages)
+        or any(_rest(s) > BESIDES for s in maker.stages)
+    ):
         return
     along = _along(reader)
     side = min(beside, reader.ranges[along]) if along in cells.values() else 1

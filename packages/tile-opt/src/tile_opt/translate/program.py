@@ -23,6 +23,7 @@ from tile_ir.program.nodes import Program as TileProgram
 from tile_ir.stripe.nodes import Block, ConstantBuffer, Direction, Program, Refinement
 from tile_ir.target import Target
 
+from tile_opt.blocks.buffers import drop_unread_kernels
 from tile_opt.translate.argsort import argsort
 from tile_opt.translate.build import whole
 from tile_opt.translate.constant import constant
@@ -100,4 +101,4 @@ def _assemble(context: Context) -> Program:
     entry = Block(
         "program", refs=tuple(outer), body=(main,), tags=frozenset(("program",)), comment=context.program.name
     )
-    return Program(entry, constants, inputs, tuple(context.outputs))
+    return drop_unread_kernels(Program(entry, constants, inputs, tuple(context.outputs)))
