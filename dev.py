@@ -106,7 +106,8 @@ def _test(rest: list[str]) -> int:
     listed = _nox("--list", "--json", stdout=subprocess.PIPE).stdout
     names = [s["session"] for s in json.loads(listed)]
     failed = [name for name, status in _side_by_side(names, rest) if status]
-    print("failed: " + ", ".join(failed) if failed else f"{len(names)} sessions passed")
+    verdict = "failed: " + ", ".join(failed) if failed else f"{len(names)} sessions passed"
+    print(f"{verdict}; {os.times().children_user / 60:.1f} CPU minutes")
     return 1 if failed else 0
 
 

@@ -116,15 +116,18 @@ nox.options.sessions = ["lint", "types", "tests", "conformance", "integration"]
 
 
 def repeatable(work: Callable[..., None]) -> Callable[..., None]:
-    """A session that says, when one of its commands fails, what repeats it."""
+    """A session that says what processor time it took and, when one of its commands fails, what repeats it."""
 
     @wraps(work)
     def run(session: nox.Session, *arguments: str, **named: str) -> None:
+        before = os.times().children_user
         try:
             work(session, *arguments, **named)
         except CommandFailed:
             session.warn(f"to repeat it: {repeating(session.name, session.posargs)}")
             raise
+        finally:
+            session.log(f"{session.name}: {os.times().children_user - before:.0f} CPU seconds")
 
     return run
 
@@ -439,7 +442,8 @@ def nightly(session: nox.Session) -> None:
         )
     for backend in BACKENDS:
         session.notify(f"conformance({backend})", posargs=("--examples", "100"))
-    session.notify("fuzz")
+    for search in ("fuzz", "farm", "mutants"):
+        session.notify(search, posargs=())
 
 
 @nox.session(default=False)
