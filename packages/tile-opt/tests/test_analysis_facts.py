@@ -108,6 +108,12 @@ def test_gradient_of_a_strided_convolution() -> None:
     assert got == [(6, 1, 2, 0), (0, 0, 1, 3), (2, 1, 0, -2)]
 
 
+def test_steps_over_an_image_as_large_as_the_filter_leave_a_part_for_each_place_within_a_step() -> None:
+    """``O[2*y + k - 1] += I[y] * K[k]`` with 4 cells and 4 weights: each cell of the output has two of them, not four."""
+    domain = flat(contraction(([p(-1, k=1, y=2)], [8]), ([y], [4]), ([k], [4])))
+    assert domain.ranges == (2, 5, 2)
+
+
 @pytest.mark.parametrize("size", [10, 33])
 def test_upsampling_with_a_kernel(size: int) -> None:
     half = p(i=F(1, 2), k=F(1, 2))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
+from functools import partial
 from math import ceil, floor
 
 from tile_ir.frozen import frozen
@@ -59,11 +60,15 @@ def substitute(form: Poly, values: Mapping[str, Poly]) -> Poly:
 
 
 def gather(contraction: Contraction) -> System:
-    """All constraints, the user's first, then output and inputs by dimension; small ranges first."""
+    """All constraints, the user's first, then output and inputs by dimension; small ranges first.
+
+    Of ranges as large those come last whose indexes step over cells of the output: what is solved for such an index has a
+    part for each place within a step, where otherwise every cell would look at all indexes that may reach it.
+    """
     subscripts = len(contraction.output) + sum(len(load.formulas) for load in contraction.loads)
     given = contraction.constraints
     ordered: Sequence[Constraint] = (*given[subscripts:], *given[:subscripts])
-    ranges = sorted((Range(c.formula, c.size) for c in ordered), key=lambda r: r.size or 0)
+    ranges = sorted((Range(c.formula, c.size) for c in ordered), key=partial(_order, _steps(contraction.output)))
     guards = tuple(Range(Poly.of({name: 1}), None) for name in contraction.indexes)
     return System(
         tuple(sorted(contraction.indexes)),
@@ -71,6 +76,17 @@ def gather(contraction: Contraction) -> System:
         tuple(load.formulas for load in contraction.loads),
         (*ranges, *guards),
     )
+
+
+def _steps(output: Iterable[Poly]) -> dict[str, Fraction]:
+    """Of each index the cells between neighbouring iterations, where that is more than one and other indexes fill them."""
+    mixed = (form for form in output if len(form.terms) > 1)
+    return {name: abs(c) for form in mixed for name, c in form.terms if abs(c) > 1}
+
+
+def _order(steps: Mapping[str, Fraction], given: Range) -> tuple[int, Fraction]:
+    """Small ones first, then those without `steps`."""
+    return given.size or 0, max((steps.get(name, Fraction()) for name, _ in given.form.terms), default=Fraction())
 
 
 def merge_parallel(ranges: Iterable[Range]) -> tuple[Range, ...]:
