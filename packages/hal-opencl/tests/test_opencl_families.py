@@ -14,7 +14,7 @@ from hal_opencl import binding
 from hal_opencl.driver import OpenCLDriver, flushes
 from hal_opencl.families import family_of, family_target, target_of, without_teams
 from tile_ir.dtype import DType
-from tile_ir.matrix import WGMMA
+from tile_ir.matrix import DPAS, WGMMA
 
 
 def device(kind: str = "gpu", vendor: str = "Nobody", name: str = "Thing", platform: str = "Some OpenCL", version: str = "OpenCL 1.2",
@@ -24,6 +24,9 @@ def device(kind: str = "gpu", vendor: str = "Nobody", name: str = "Thing", platf
         (512, 512, 64), 32768, True, 8 << 30, 2 << 30, 1 << 20, 64, lanes, 128, False, 64,
         capability,
     )  # fmt: skip
+
+
+PRODUCTS_OF_HALVES = "cl_khr_fp16 cl_intel_subgroup_matrix_multiply_accumulate"
 
 
 @pytest.mark.parametrize(
@@ -179,3 +182,15 @@ def test_a_device_without_subnormal_numbers_says_so() -> None:
     """They are optional in OpenCL; its bfloat16 is computed in float32."""
     assert flushes(device()) == frozenset()
     assert flushes(replace(device(), subnormals=False)) == {DType.FLOAT32, DType.BFLOAT16}
+
+
+@pytest.mark.parametrize(
+    ("extensions", "found"),
+    [("", 0), (PRODUCTS_OF_HALVES, 2), (f"{PRODUCTS_OF_HALVES} cl_intel_subgroup_matrix_multiply_accumulate_tf32", 3)],
+)
+def test_extensions_say_which_a_device_has(extensions: str, found: int) -> None:
+    target = target_of(
+        device("gpu", platform="Intel(R) OpenCL Graphics", vendor="Intel(R) Corporation", extensions=extensions)
+    )
+    assert target.matrix == tuple(i.name for i in DPAS)[:found]
+    assert ("Mma" in target.nodes) == bool(found)

@@ -8,6 +8,7 @@ from itertools import product
 import pytest
 from tile_ir.dtype import DType
 from tile_ir.matrix import (
+    DPAS,
     LANES,
     MATRIX_INSTRUCTIONS,
     MMA,
@@ -57,6 +58,17 @@ def test_registers_hold_what_the_isa_says(operand: Operand, registers: int, tabl
     assert operand.registers == registers
     held = {(lane, i): table(lane // 4, lane % 4, i) for lane in range(LANES) for i in range(registers)}
     assert elements(operand) == held
+
+
+@pytest.mark.parametrize("instruction", DPAS, ids=lambda i: i.name)
+def test_subgroups_of_sixteen_hold_what_the_extension_says(instruction: MatrixInstruction) -> None:
+    """Element i of lane l: rows of the first factor are cut into as many elements as there are lanes, all else is a column a lane."""
+    (m, n, k), deep = instruction.shape, instruction.shape[2]
+    assert (m, n, instruction.lanes) == (8, 16, 16)
+    for operand, rows in ((instruction.b, k), (instruction.c, m)):
+        assert elements(operand) == {(lane, i): (i, lane) for lane in range(16) for i in range(rows)}
+    flat = {(lane, i): 16 * i + lane for lane in range(16) for i in range(m * k // 16)}
+    assert elements(instruction.a) == {at: divmod(number, deep) for at, number in flat.items()}
 
 
 @pytest.mark.parametrize(

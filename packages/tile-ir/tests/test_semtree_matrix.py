@@ -5,7 +5,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from tile_ir.dtype import DType
-from tile_ir.matrix import MATRIX_INSTRUCTIONS, MMA, elements
+from tile_ir.matrix import DPAS, MATRIX_INSTRUCTIONS, MMA, elements
 from tile_ir.semtree import errors as err
 from tile_ir.semtree import parse_function
 from tile_ir.semtree.interpret import launch
@@ -122,18 +122,18 @@ def product_kernel(instruction, subgroups=1):
     dtype, ra, rb = instruction.a.dtype.value, instruction.a.registers, instruction.b.registers
     params = f"readwrite global float32* c, read global {dtype}* a, read global {dtype}* b"
     m, n, k = instruction.shape
-    half = rb // 2
+    half, rc, lanes = rb // 2, instruction.c.registers, instruction.lanes
     body = f"""
-let t = local_id(1) * 32 + l;
+let t = local_id(1) * {lanes} + l;
 let first = b[t * {rb}]:{dtype}x{half};
-c[t * 4] = mma({m}, {n}, {k}, [a[t * {ra}]:{dtype}x{ra}], [first, b[t * {rb} + {half}]:{dtype}x{half}], [c[t * 4]:float32x4]);"""
-    return function(params, body, f"32, {subgroups}, 1")
+c[t * {rc}] = mma({m}, {n}, {k}, [a[t * {ra}]:{dtype}x{ra}], [first, b[t * {rb} + {half}]:{dtype}x{half}], [c[t * {rc}]:float32x{rc}]);"""
+    return function(params, body, f"{lanes}, {subgroups}, 1", lanes)
 
 
 def dealt(operand, matrix):
     """The matrix as the lanes hold it, lane after lane."""
     places = elements(operand)
-    return np.array([matrix[places[lane, r]] for lane in range(32) for r in range(operand.registers)], matrix.dtype)
+    return np.array([matrix[places[at]] for at in sorted(places)], matrix.dtype)
 
 
 def matrices(instruction, seed, make):
@@ -142,7 +142,7 @@ def matrices(instruction, seed, make):
     return [make(rng, shape) for shape in ((m, n), (m, k), (k, n))]
 
 
-@pytest.mark.parametrize("instruction", MMA, ids=lambda i: i.name)
+@pytest.mark.parametrize("instruction", (*MMA, *DPAS), ids=lambda i: i.name)
 def test_product_across_lanes(instruction):
     """Two sub-groups, each with matrices of its own, of small whole numbers."""
     pairs = [
@@ -227,4 +227,4 @@ def test_a_part_of_a_subgroup_multiplies_nothing():
 
 def test_every_instruction_accumulates_in_float32():
     assert {i.a.dtype for i in MATRIX_INSTRUCTIONS.values()} == {DType.FLOAT32, DType.BFLOAT16, DType.FLOAT16}
-    assert {i.c.registers for i in MATRIX_INSTRUCTIONS.values()} == {4}
+    assert {i.c.dtype for i in MATRIX_INSTRUCTIONS.values()} == {DType.FLOAT32}

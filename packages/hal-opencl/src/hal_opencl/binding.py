@@ -15,6 +15,9 @@ import numpy as np
 import numpy.typing as npt
 from tile_hal.errors import Code, device_error
 from tile_ir import forking
+from tile_ir.matrix import DPAS
+
+from hal_opencl.emit.dpas import EXTENSIONS
 
 cl: Any = import_module("pyopencl")
 """pyopencl without static types: its stubs vary between versions."""
@@ -88,6 +91,11 @@ class DeviceInfo:
     @property
     def subgroups(self) -> bool:
         return "cl_khr_subgroups" in self.extensions
+
+    @property
+    def products(self) -> tuple[str, ...]:
+        """The matrix instructions that extensions of OpenCL C give its sub-groups."""
+        return tuple(i.name for i in DPAS if EXTENSIONS[i.a.dtype] in self.extensions)
 
     @property
     def teams(self) -> bool:

@@ -183,7 +183,9 @@ class OpenCLCompiler(Compiler):
         info = self._context.info
         allowed = kernels.target.options
         on_cpu, reduced = info.kind == "cpu", allowed.rounds(DType.FLOAT16)
-        dialect = Dialect(allowed.fast_math, on_cpu, info.vector_bytes, info.ptx, reduced, info.teams)
+        dialect = Dialect(
+            allowed.fast_math, on_cpu, info.vector_bytes, info.ptx, reduced, info.teams, bool(info.products)
+        )
         check = Settings.from_environment().verify
         sources: list[Source] = []
         for kernel in kernels.kernels:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tile_hal.interfaces import Device, DeviceSet, Driver
 from tile_ir.dtype import DType
-from tile_ir.matrix import LANES
+from tile_ir.matrix import LANES, intel
 from tile_ir.target import Capabilities
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class OpenCLDevice(Device):
             nodes=target_of(info).nodes,
             max_group_size=info.max_group,
             local_bytes=info.local_bytes,
-            subgroup=LANES if info.ptx else 1,
+            subgroup=LANES if info.ptx else intel.LANES if info.products else 1,
             is_async=True,
             serializes=True,
             loads_outlines=True,

@@ -62,6 +62,8 @@ def target_of(info: DeviceInfo) -> Target:
         probed["l2_bytes"] = info.cache_bytes or target.settings.l2_bytes
     resolved = target.resolved(**{**probed, **rule.get("settings", {})})
     resolved = replace(resolved, machine=_machine(rule, resolved, info), passes=_passes(resolved, info))
+    if info.products:
+        return replace(resolved, matrix=info.products, nodes=resolved.nodes | {"Mma"})
     return _with_matrices(resolved, info) if info.ptx else resolved
 
 

@@ -22,6 +22,8 @@ class Dialect:
     """Matrix instructions round their factors: functions of their results need not be better than these."""
     teams: bool = False
     """Write products of teams of sub-groups, which `hal_opencl.emit.teams.retargeted` brings to their target."""
+    subgroup_products: bool = False
+    """Write matrix instructions as functions of Intel's extensions, and say what sub-groups a kernel has."""
 
 
 PLAIN = Dialect()

@@ -12,7 +12,7 @@ from tile_ir.matrix import LANES, MANTISSA_BITS, TF32_BITS, MatrixInstruction, O
 from tile_ir.semtree.errors import SemtreeError
 from tile_ir.semtree.nodes import Call, Expr, Function, MatrixLoad, Mma, Round, Space, TeamMma
 
-from hal_opencl.emit import helpers, ptx
+from hal_opencl.emit import dpas, helpers, ptx
 from hal_opencl.emit.lanes import LaneExpressions
 from hal_opencl.emit.types import HALVES, tag
 
@@ -61,11 +61,17 @@ class MatrixExpressions(LaneExpressions):
         return ATOM, [f"{load}(", *self._address(node.ptr, node.index), ")"]
 
     def _multiply(self, node: Mma) -> Expansion:
-        self._check_collective(node)
         instruction = self._instruction(node)
-        if instruction.a.dtype is DType.FLOAT16:
-            self.preamble.setdefault("pack halves", ptx.PACK_HALVES)
-        name = self.helper(instruction.name, ptx.multiply, instruction)
+        if instruction.name in dpas.FUNCTIONS and self._dialect.subgroup_products:
+            self._check_lanes(node, instruction.lanes)
+            if instruction.a.dtype is DType.FLOAT16:
+                self.preamble.setdefault("halves", dpas.HALF)
+            name = self.helper(instruction.name, dpas.multiply, instruction)
+        else:
+            self._check_collective(node)
+            if instruction.a.dtype is DType.FLOAT16:
+                self.preamble.setdefault("pack halves", ptx.PACK_HALVES)
+            name = self.helper(instruction.name, ptx.multiply, instruction)
         a, b = _registers(node.a, instruction.a), _registers(node.b, instruction.b)
         return ATOM, [f"{name}(", *a, ", ", *b, ", ", *_registers(node.c, instruction.c), ")"]
 
@@ -73,7 +79,8 @@ class MatrixExpressions(LaneExpressions):
     def _instruction(node: Mma) -> MatrixInstruction:
         dtypes = {part.type.dtype for part in (*node.a, *node.b)}
         found = instruction_of(node.shape, next(iter(dtypes)))
-        if len(dtypes) > 1 or found is None or found.name not in ptx.MNEMONICS or node.type.dtype is not DType.FLOAT32:
+        written = found is not None and (found.name in ptx.MNEMONICS or found.name in dpas.FUNCTIONS)
+        if len(dtypes) > 1 or found is None or not written or node.type.dtype is not DType.FLOAT32:
             names = ", ".join(sorted(map(str, dtypes)))
             raise SemtreeError(f"no matrix instruction of shape {node.shape} makes {node.type.dtype} of {names}")
         return found
@@ -81,8 +88,11 @@ class MatrixExpressions(LaneExpressions):
     def _check_collective(self, node: Expr) -> None:
         if not self._dialect.ptx:
             raise SemtreeError(f"{type(node).__name__} needs PTX")
-        if self._subgroup != LANES:
-            raise SemtreeError(f"{type(node).__name__} is for sub-groups of {LANES}, not of {self._subgroup}")
+        self._check_lanes(node, LANES)
+
+    def _check_lanes(self, node: Expr, lanes: int) -> None:
+        if self._subgroup != lanes:
+            raise SemtreeError(f"{type(node).__name__} is for sub-groups of {lanes}, not of {self._subgroup}")
 
     _handlers: ClassVar[dict[type, Callable[..., Expansion]]] = {
         **LaneExpressions._handlers, Call: _call, Round: _mantissa, MatrixLoad: _matrix_load, Mma: _multiply,

@@ -35,7 +35,7 @@ from tile_ir.semtree.nodes import (
     Var,
 )  # fmt: skip
 
-from hal_opencl.emit import arrivals, helpers, ptx, teams
+from hal_opencl.emit import arrivals, dpas, helpers, ptx, teams
 from hal_opencl.emit.arrivals import arrives
 from hal_opencl.emit.copies import asynchronous_bytes, copy_groups, each_is_awaited, sums_of_teams
 from hal_opencl.emit.matrix import MatrixExpressions, multiplies
@@ -72,7 +72,8 @@ class OpenCLPrinter(MatrixExpressions):
             params += f"{', ' if params else ''}volatile global uint* {self._arrivals}"
         size = ", ".join(map(str, function.group_size))
         self._intervals.group_size = function.group_size
-        return f"kernel __attribute__(({self.size_attribute}({size})))\nvoid {name}({params})"
+        lanes = dpas.size_attribute(function.subgroup) if self._dialect.subgroup_products else ""
+        return f"kernel {lanes}__attribute__(({self.size_attribute}({size})))\nvoid {name}({params})"
 
     def program(self, function: Function) -> str:
         """A kernel after its helpers."""

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tile_ir.dots import DOTS
 from tile_ir.dtype import DType
-from tile_ir.matrix import LANES, MATRIX_INSTRUCTIONS, MMA, TF32_BITS, MatrixInstruction, Operand, elements
+from tile_ir.matrix import DPAS, LANES, MATRIX_INSTRUCTIONS, MMA, TF32_BITS, MatrixInstruction, Operand, elements
 from tile_ir.matrix.x86 import TILED_INSTRUCTIONS
 from tile_ir.semtree import parse_function
 from tile_ir.semtree.nodes import Function
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.takes("semtree")
 MMA_TOLERANCE = 1e-5
 """Of Σ|a||b| + |c|: hardware adds products in an order of its own, and may cut them below float32's last bit."""
 SUBGROUPS = 2
-INSTRUCTIONS = pytest.mark.parametrize("instruction", MMA, ids=lambda i: i.name)
+INSTRUCTIONS = pytest.mark.parametrize("instruction", (*MMA, *DPAS), ids=lambda i: i.name)
 
 
 def need_local(device: Device, elements: int, dtype: DType) -> None:
@@ -95,11 +95,12 @@ def product_kernel(instruction: MatrixInstruction, steps: int) -> Function:
         *(o.registers for o in (instruction.a, instruction.b, instruction.c)),
     )
     m, n, k = instruction.shape
-    lanes = LANES * SUBGROUPS
+    items = instruction.lanes
+    lanes = items * SUBGROUPS
     return parse_function(f"""
 function kernel(readwrite global float32* c [elements={lanes * rc}], read global {dtype}* a [elements={steps * lanes * ra}],
-        read global {dtype}* b [elements={steps * lanes * rb}]) group({LANES}, {SUBGROUPS}, 1) subgroup({LANES}) {{
-    let l = local_id(1) * {LANES} + local_id(0);
+        read global {dtype}* b [elements={steps * lanes * rb}]) group({items}, {SUBGROUPS}, 1) subgroup({items}) {{
+    let l = local_id(1) * {items} + local_id(0);
     var sum = c[l * {rc}]:float32x{rc};
     for (s = 0; s < {steps}; s += 1) {{
         let left = a[(s * {lanes} + l) * {ra}]:{dtype}x{ra};
@@ -113,13 +114,15 @@ function kernel(readwrite global float32* c [elements={lanes * rc}], read global
 def dealt(operand: Operand, matrices: Array) -> Array:
     """Matrices as the lanes hold them, lane after lane."""
     places = elements(operand)
-    rows, columns = np.array([places[lane, r] for lane in range(LANES) for r in range(operand.registers)]).T
+    rows, columns = np.array([places[at] for at in sorted(places)]).T
     return matrices[..., rows, columns].reshape(-1)
 
 
 def product(device: Device, instruction: MatrixInstruction, c: Array, a: Array, b: Array) -> Array:
     """The sum over the steps on the device; a and b have a matrix per step and sub-group."""
-    need_threads(device, LANES * SUBGROUPS, "Mma", instruction.a.dtype)
+    need_threads(device, instruction.lanes * SUBGROUPS, "Mma", instruction.a.dtype)
+    if device.capabilities.subgroup != instruction.lanes:
+        pytest.skip(f"device has sub-groups of {device.capabilities.subgroup}, not of {instruction.lanes}")
     item = product_kernel(instruction, len(a))
     dtype = instruction.a.dtype.numpy
     given = [dealt(instruction.c, c), dealt(instruction.a, a).astype(dtype), dealt(instruction.b, b).astype(dtype)]

@@ -17,10 +17,12 @@ from tile_ir.matrix.definition import (
     elements,
     side_by_side,
 )
+from tile_ir.matrix.intel import DPAS
 from tile_ir.matrix.nvidia import LANES, LINE_BYTES, LINES, MATRIX_LOADS, MMA, TF32_BITS, WGMMA
 
 __all__ = [
     "CHUNK_BYTES",
+    "DPAS",
     "LANES",
     "LINES",
     "LINE_BYTES",
@@ -41,7 +43,7 @@ __all__ = [
     "side_by_side",
 ]
 
-MATRIX_INSTRUCTIONS: Mapping[str, MatrixInstruction] = {i.name: i for i in (*WGMMA, *MMA)}
+MATRIX_INSTRUCTIONS: Mapping[str, MatrixInstruction] = {i.name: i for i in (*WGMMA, *MMA, *DPAS)}
 """By name; a target lists in its ``matrix`` those that its emitter can write."""
 
 

@@ -59,7 +59,7 @@ def round_bits(node: Round) -> Callable[[Any], Any]:
 
 def load_matrices(node: MatrixLoad, threads: Sequence[Thread], args: Sequence[tuple[Any, ...]]) -> list[Any]:
     """Each lane's part of the matrices whose rows' addresses the lanes give."""
-    _whole_subgroup(node, threads)
+    _whole_subgroup(node, threads, LANES)
     rows, dtype = LINES * node.type.lanes // 2, node.type.dtype.numpy
     for thread, (memory, start) in zip(threads[:rows], args, strict=False):
         if start % LINES:
@@ -86,9 +86,9 @@ def _read(memory: Memory, index: int, thread: Thread) -> Any:
     return memory.data[at[0]]
 
 
-def _whole_subgroup(node: Expr, lanes: Sequence[Any]) -> None:
-    if len(lanes) != LANES:
-        raise SemtreeRuntimeError(f"{type(node).__name__} meets {len(lanes)} lanes, it takes {LANES}")
+def _whole_subgroup(node: Expr, lanes: Sequence[Any], wanted: int) -> None:
+    if len(lanes) != wanted:
+        raise SemtreeRuntimeError(f"{type(node).__name__} meets {len(lanes)} lanes, it takes {wanted}")
 
 
 # --- products --------------------------------------------------------------------------------------
@@ -111,9 +111,9 @@ def whole_product(node: Mma, args: tuple[Evaluate, ...]) -> Evaluate:
 
 def lanes_product(node: Mma, args: Sequence[tuple[Any, ...]]) -> list[Any]:
     """Each lane's fragment of the product of the matrices that the lanes hold together."""
-    _whole_subgroup(node, args)
     instruction = instruction_of(node.shape, node.a[0].type.dtype)
     assert instruction is not None, "the verifier knows the instruction"
+    _whole_subgroup(node, args, instruction.lanes)
     cuts = (len(node.a), len(node.a) + len(node.b))
     a = _gathered(instruction.a, [lane[: cuts[0]] for lane in args])
     b = _gathered(instruction.b, [lane[cuts[0] : cuts[1]] for lane in args])
@@ -206,7 +206,8 @@ def _dealt(operand: Operand, matrix: Array) -> list[Any]:
 def _places(operand: Operand) -> tuple[Array, Array]:
     """Rows and columns of what the lanes hold, one row of registers per lane."""
     places = elements(operand)
-    grid = np.array([[places[lane, register] for register in range(operand.registers)] for lane in range(LANES)])
+    lanes = len(places) // operand.registers
+    grid = np.array([[places[lane, register] for register in range(operand.registers)] for lane in range(lanes)])
     return grid[..., 0], grid[..., 1]
 
 

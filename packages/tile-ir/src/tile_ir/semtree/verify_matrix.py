@@ -87,12 +87,13 @@ def needs_lanes(e: Expr, subgroup: int) -> None:
     """A matrix load, and in a function with sub-groups a product, are the work of a whole sub-group."""
     if not isinstance(e, (MatrixLoad, Mma)) or (isinstance(e, Mma) and subgroup < 2):
         return
-    if subgroup != LANES:
-        fail(err.LaneError, f"{type(e).__name__} takes sub-groups of {LANES} lanes, not {subgroup}", e)
-    if isinstance(e, Mma):
-        instruction = instruction_of(e.shape, e.a[0].type.dtype)
-        if instruction is None:
-            fail(err.UnknownOperation, f"no matrix instruction has shape {e.shape} on {e.a[0].type.dtype}", e)
+    instruction = instruction_of(e.shape, e.a[0].type.dtype) if isinstance(e, Mma) else None
+    if isinstance(e, Mma) and instruction is None:
+        fail(err.UnknownOperation, f"no matrix instruction has shape {e.shape} on {e.a[0].type.dtype}", e)
+    lanes = LANES if instruction is None else instruction.lanes
+    if subgroup != lanes:
+        fail(err.LaneError, f"{type(e).__name__} takes sub-groups of {lanes} lanes, not {subgroup}", e)
+    if isinstance(e, Mma) and instruction is not None:
         _check_fragments(e, instruction)
 
 

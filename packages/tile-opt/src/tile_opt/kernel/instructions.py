@@ -22,7 +22,7 @@ def usable(target: Target) -> list[MatrixInstruction]:
     if target.machine.subgroup != LANES:
         return []
     named = (MATRIX_INSTRUCTIONS[name] for name in target.matrix)
-    return [i for i in named if target.options.rounds(i.a.dtype)]
+    return [i for i in named if i.lanes == LANES and target.options.rounds(i.a.dtype)]
 
 
 @dataclass(frozen=True, slots=True)
