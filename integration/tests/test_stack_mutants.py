@@ -30,12 +30,6 @@ def test_every_mutant_has_tests(name: str) -> None:
             assert (ROOT / tests.split()[0]).exists() or not tests.startswith(("packages", "integration"))
 
 
-def test_the_page_counts_them() -> None:
-    page = (ROOT / "docs" / "trust.md").read_text("utf-8")
-    assert f"one line each, {len(compiler.MUTANTS)} times" in page
-    assert f"| {len(sample.MUTANTS)} more, one line each" in page
-
-
 def test_a_mutant_is_what_its_tests_import() -> None:
     mutant = Mutant("nothing", "packages/tile-ir/src/tile_ir/names.py", "def fresh(", "MUTATED = True\n\n\ndef fresh(")
     with Applied(mutant) as environment:
