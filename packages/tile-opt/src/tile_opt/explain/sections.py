@@ -25,8 +25,8 @@ MOST_CANDIDATES = 400
 def facts(report: ProgramReport) -> str:
     """The program's numbers at a glance."""
     pairs = {
-        "kernels": str(len(report.kernels)),
-        "steps": str(report.steps),
+        "kernel" if len(report.kernels) == 1 else "kernels": str(len(report.kernels)),
+        "step" if report.steps == 1 else "steps": str(report.steps),
         "operations": number(report.operations),
         "compulsory traffic": size(report.bytes),
         "device buffers": size(report.memory.peak),
