@@ -63,6 +63,7 @@ CASES: dict[str, tuple[str, tuple[int, int], str, Callable[[Array], Array]]] = {
     "scan of short rows": (SUMS, (50, 333), "float32", lambda x: np.cumsum(x, 1)),
     "whole sum by the last group": (WHOLE, (700, 701), "float32", np.sum),
     "columns by the last group": (WIDEST, (30000, 24), "float32", lambda x: x.max(0)),
+    "tiles of columns by their last groups": (WIDEST, (4000, 700), "float32", lambda x: x.max(0)),
     "two results of the last group": (TWO, (700, 701), "float32", lambda x: x.sum() / 3),
     "bytes turned": (TURN, (300, 260), "uint8", np.transpose),
 }

@@ -146,20 +146,27 @@ def test_barriers_must_be_reached_by_all():
         launch(parse_function(BARRIER_UNDER_LOAD), (1, 1, 1), [np.zeros(1, np.int32)])
 
 
-LAST = "var last = false; last_group(last); "
+LAST = "var last = false; last_group(last, %s, %d); "
 COUNT = "let i = global_id(0); b1[i] = i + 1; "
 
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_the_last_group_sees_what_all_have_stored(threads: int) -> None:
-    body = f"{COUNT}{LAST}if (last) {{ if (local_id(0) == 0) {{ for (k = 0; k < 8; k += 1) {{ b0[0] = b0[0] + b1[k]; }} }} }}"
+    last = LAST % ("0", 8 // threads)
+    body = f"{COUNT}{last}if (last) {{ if (local_id(0) == 0) {{ for (k = 0; k < 8; k += 1) {{ b0[0] = b0[0] + b1[k]; }} }} }}"
     for _ in range(2):  # a second launch counts anew
         found = run(body, [np.zeros(1, np.int32), np.zeros(8, np.int32)], (8 // threads, 1, 1), threads)
         assert found.tolist() == [36]
 
 
+def test_each_set_of_groups_has_its_last() -> None:
+    add = "for (k = 0; k < 4; k += 1) { b0[group_id(0) % 2] = b0[group_id(0) % 2] + b1[2 * k + group_id(0) % 2]; }"
+    body = f"{COUNT}{LAST % ('group_id(0) % 2', 4)}if (last) {{ {add} }}"
+    assert run(body, [np.zeros(2, np.int32), np.zeros(8, np.int32)], (8, 1, 1)).tolist() == [16, 20]
+
+
 def test_groups_that_are_not_the_last_see_nothing_of_others() -> None:
-    body = f"{COUNT}{LAST}b0[i] = b1[7 - i];"
+    body = f"{COUNT}{LAST % ('0', 4)}b0[i] = b1[7 - i];"
     with pytest.raises(SemtreeRuntimeError, match=r"read after write|write after read"):
         run(body, [np.zeros(8, np.int32), np.zeros(8, np.int32)], (4, 1, 1), 2)
 

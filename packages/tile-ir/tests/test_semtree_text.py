@@ -193,7 +193,7 @@ function every(write global float32* out [align=64, elements=128], read global f
     tile_step tdpbf16ps(0, 4, 6);
     barrier("group", "local");
     var last = false;
-    last_group(last);
+    last_group(last, group_id(0) % 2, 4);
     let a = matrix_load(half, lane * 8):bfloat16x8;
     let b = matrix_load_transposed(half, lane * 8):bfloat16x4;
     sum = mma(16, 8, 16, [a], [b], [wide]);

@@ -77,8 +77,9 @@ BAD = [
     ("let z = reduce_assign(v);", err.UnknownOperation),
     ('out[i, hint="later"] = x;', err.UnknownOperation),
     ('barrier("grid", "local");', err.UnknownOperation),
-    ("let last = false; last_group(last);", err.ImmutableAssignment),
-    ("var last = 1; last_group(last);", err.ImmutableAssignment),
+    ("let last = false; last_group(last, 0, 4);", err.ImmutableAssignment),
+    ("var last = 1; last_group(last, 0, 4);", err.ImmutableAssignment),
+    ("var last = false; last_group(last, 0, 0);", err.UnknownOperation),
     ('let z = subgroup("scan", x);', err.UnknownOperation),
     ("async_wait(0, 0); let z = float32x4(x);", err.IllegalCast),
     ("let z = x[i];", err.PointerExpected),
@@ -176,7 +177,7 @@ def test_helpers():
 
 DIVERGENT = [
     'if (local_id(0) < 4) { barrier("group", "local"); }',
-    "var last = false; if (local_id(0) < 4) { last_group(last); }",
+    "var last = false; if (local_id(0) < 4) { last_group(last, 0, 4); }",
     'for (k = 0; k < global_id(0); k += 1) { barrier("group", "local"); }',
     'if (local_id(0) == 0) { m = 1; } if (m == 1) { barrier("group", "local"); }',
     'if (local_id(0) == 0) { return; } barrier("group", "local");',

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 import pytest
 import tile_lang
@@ -24,6 +26,7 @@ PAIR = """function (X[C, N]) -> (R) {{
     P[c : C] = {0}(X[c, i]); R[] = {0}(P[c]);
 }}"""
 COLUMNS = "function (X[C, N, M]) -> (R) { P[c, j : C, M] = +(X[c, i, j]); R[j : M] = +(P[c, j]); }"
+HIGHEST = COLUMNS.replace("+(", ">(")
 RESULTS = "function (X[C, N]) -> (R, S) { P[c : C] = +(X[c, i]); T[] = +(P[c]); R = T / 2.0; S = exp(T * 0.01); }"
 TEMPORARY = """function (X[C, N]) -> (R, Q) { P[c : C] = +(X[c, i]); R[] = +(P[c]); Q[c : C] = =(P[c]); }"""
 
@@ -46,6 +49,8 @@ def bound(source: str, dtype: DType = DType.FLOAT32, **shapes: tuple[int, ...]) 
         pytest.param(PAIR.format("*"), DType.INT32, (9, 70), id="product of integers"),
         pytest.param(COLUMNS, DType.FLOAT32, (64, 50, 8), id="columns"),
         pytest.param(COLUMNS, DType.FLOAT32, (7, 90, 5), id="fewer cells than items"),
+        pytest.param(HIGHEST, DType.FLOAT32, (32, 16, 160), id="a last group for each tile of columns"),
+        pytest.param(HIGHEST, DType.FLOAT32, (32, 16, 151), id="ragged tiles"),
         pytest.param(RESULTS, DType.FLOAT32, (9, 200), id="two results"),
         pytest.param(TEMPORARY, DType.FLOAT32, (9, 200), id="partial results that others read"),
     ],
@@ -85,6 +90,15 @@ def test_one_kernel_is_expected_to_save_a_launch() -> None:
     assert estimate(one.stripe, machine).seconds < sum(estimate(k.stripe, machine).seconds for k in two)
 
 
+def test_groups_of_a_tile_meet() -> None:
+    """Each tile of columns has a count of its own, and as many groups as there are chunks."""
+    (kernel,) = tile_opt.compile(bound(COLUMNS, X=(32, 16, 160)), target()).kernels.kernels
+    assert kernel.function is not None
+    (last,) = (s for s in kernel.function.body.body if isinstance(s, LastGroup))
+    tiles = prod(i.range for i in kernel.stripe.indexes)
+    assert tiles > 1 and tiles * last.count == prod(kernel.groups)
+
+
 def test_what_is_long_stays_a_kernel_of_its_own() -> None:
-    compiled = tile_opt.compile(bound(COLUMNS, X=(64, 8, 4096)), target())
+    compiled = tile_opt.compile(bound(PAIR.format("+"), X=(1 << 16, 8)), target())
     assert not any(waits_for_all(k.stripe) for k in compiled.kernels.kernels)

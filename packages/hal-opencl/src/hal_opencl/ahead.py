@@ -11,6 +11,7 @@ from typing import Any
 from tile_hal.ahead import ABI, Entry, Exported, Exporter, Parameter, Status
 from tile_hal.errors import Code, device_error
 from tile_ir.kernels import BufferKind, KernelList, Step, StepKind
+from tile_ir.semtree.nodes import MOST_COUNTS
 from tile_ir.target import Target
 
 from hal_opencl.compiler import FAST_OPTIONS, OPTIONS, OpenCLCompiler
@@ -66,6 +67,7 @@ class OpenCLExporter(Exporter):
             kernel_count=max(1, len(sources)),
             sizes=", ".join(str(max(1, b.bytes)) for b in kernels.buffers) or "1",
             buffer_count=max(1, len(kernels.buffers)),
+            counts=MOST_COUNTS,
             data="\n".join(f"static const unsigned char data{b.id}[] = {{{_bytes(constants[b.name])}}};" for b in listed),
             uploads="\n".join(
                 f"    PUT({places[b.id]}, data{b.id}, {b.bytes});" for b in listed if b.bytes
@@ -225,7 +227,7 @@ static cl_device_id find_device_(void) {
 
 static int32_t set_up_(void) {
     cl_device_id device = find_device_();
-    const cl_uint zero_ = 0;
+    static const cl_uint zero_[$counts];
     cl_int problem;
     size_t n;
     if (device == NULL) return TILE_DEVICE;
@@ -250,7 +252,7 @@ static int32_t set_up_(void) {
     }
     arrivals_ = clCreateBuffer(context_, CL_MEM_READ_WRITE, sizeof zero_, NULL, &problem);
     TRY(problem);
-    TRY(clEnqueueWriteBuffer(queue_, arrivals_, CL_TRUE, 0, sizeof zero_, &zero_, 0, NULL, NULL));
+    TRY(clEnqueueWriteBuffer(queue_, arrivals_, CL_TRUE, 0, sizeof zero_, zero_, 0, NULL, NULL));
 $uploads
     return TILE_OK;
 }

@@ -9,6 +9,7 @@ from contextlib import suppress
 import numpy as np
 from tile_hal.errors import Code, device_error
 from tile_ir import forking
+from tile_ir.semtree.nodes import MOST_COUNTS
 
 from hal_opencl import binding
 from hal_opencl.endings import owner
@@ -21,7 +22,7 @@ USABLE = 0.95
 """Part of the device's memory that allocations may count on."""
 
 
-COUNT_BYTES = 64
+COUNT_BYTES = 4 * MOST_COUNTS
 
 
 @owner
@@ -46,7 +47,7 @@ class DeviceContext:
         self.alignment = info.alignment
 
     def arrivals(self, queue: binding.RawQueue) -> binding.RawBuffer:
-        """A count that kernels on this queue leave at zero (`hal_opencl.emit.arrivals`); the queue's lock is held."""
+        """Counts that kernels on this queue leave at zero (`hal_opencl.emit.arrivals`); the queue's lock is held."""
         found = self._arrivals.get(queue)
         if found is None:
             found = self._arrivals[queue] = binding.make_buffer(self.raw, COUNT_BYTES)

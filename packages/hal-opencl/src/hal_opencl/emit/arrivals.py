@@ -1,4 +1,4 @@
-"""Which group arrives last: a count in memory that belongs to the queue, and is zero whenever no kernel runs.
+"""Which group arrives last: counts in memory that belongs to the queue, and is zero whenever no kernel runs.
 
 The kernel has it as one more parameter, behind those of its function; who runs it binds it (`DeviceContext.arrivals`).
 """

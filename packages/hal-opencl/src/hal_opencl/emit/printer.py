@@ -258,8 +258,8 @@ class OpenCLPrinter(MatrixExpressions):
         name = self.helper("arrive", arrivals.arrive, self._dialect.ptx)
         first = " + ".join(f"get_local_id({axis})" for axis in range(3))
         self.line("barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);")
-        groups = " * ".join(f"get_num_groups({axis})" for axis in range(3))
-        self.line(f"if ({first} == 0) {self._last} = {name}({self._arrivals}, {groups});")
+        place = f"{self._arrivals} + {self.expression(node.which, ADDITIVE)}"
+        self.line(f"if ({first} == 0) {self._last} = {name}({place}, {node.count});")
         self.line("barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);")
         self.line(f"{self.expression(node.flag)} = {self._last} != 0;")
 

@@ -406,22 +406,24 @@ def test_the_last_group_sees_what_all_have_stored(tile_device: Device) -> None:
     need_threads(tile_device, threads, "LastGroup", I32)
     me, group, last = WorkId(IdKind.LOCAL, 0), WorkId(IdKind.GROUP, 0), Var("last", Type(DType.BOOL))
     where = add(mul(group, number(threads)), me)
-    total = loop("i", N, store("out", number(0), add(load("out", I32, number(0)), load("b", I32, I))))
+    mine = Binary("mod", group, number(2), INT)
+    theirs = load("b", I32, add(mul(I, number(2 * threads)), mul(mine, number(threads))))
+    total = loop("i", N // threads // 2, store("out", mine, add(load("out", I32, mine), theirs)))
     memory = Type(I32, space=Space.GLOBAL, ptr=True)
     item = function(
         [
-            Param("out", memory, Access.READWRITE, elements=1),
+            Param("out", memory, Access.READWRITE, elements=2),
             Param("b", memory, Access.READWRITE, elements=N),
             param("a", I32, N),
         ],
         store("b", where, mul(load("a", I32, where), number(3))),
         Let("last", Const(False, Type(DType.BOOL)), mutable=True),
-        LastGroup(last),
+        LastGroup(last, mine, N // threads // 2),
         If(last, Block((If(less(me, number(1)), Block((total,))),))),
         group_size=(threads, 1, 1),
     )
     for _ in range(2):
-        check(tile_device, item, [np.zeros(1, np.int32), blank(I32), values(I32, N)], (N // threads, 1, 1))
+        check(tile_device, item, [np.zeros(2, np.int32), blank(I32), values(I32, N)], (N // threads, 1, 1))
 
 
 @pytest.mark.parametrize("agg", [Aggregation.SUM, Aggregation.MAX, Aggregation.MIN], ids=lambda a: a.name.lower())

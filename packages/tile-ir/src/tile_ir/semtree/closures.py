@@ -237,7 +237,7 @@ class _Compiler:
             case Barrier():
                 return Code(_barrier(item), waits=True)
             case LastGroup(Var(name)):
-                return Code(_arrive(item, self.lookup(name)), waits=True)
+                return Code(_arrive(item, self.lookup(name), args[1]), waits=True)
             case CallFn(name):
                 return _call(self.helpers[name], args)
             case _:
@@ -400,9 +400,9 @@ def _barrier(node: Barrier) -> Callable[[Frame], Waiting]:
     return run
 
 
-def _arrive(node: LastGroup, slot: int) -> Callable[[Frame], Waiting]:
+def _arrive(node: LastGroup, slot: int, which: Evaluate) -> Callable[[Frame], Waiting]:
     def run(f: Frame) -> Waiting:
-        f[slot] = yield (node, ())
+        f[slot] = yield (node, (which(f),))
 
     return run
 

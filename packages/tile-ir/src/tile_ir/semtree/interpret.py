@@ -9,10 +9,10 @@ sub-groups across one go unseen.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import product
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -119,8 +119,8 @@ class _Launch:
     groups: Triple
     memories: list[Memory]
     stage: int = 0
-    arrived: int = 0
-    """Groups that were at the `LastGroup`."""
+    arrived: Counter[int] = field(default_factory=Counter[int])
+    """Groups that were at the `LastGroup`, of each set."""
 
     def run(self) -> None:
         gx, gy, gz = self.groups
@@ -137,10 +137,10 @@ class _Launch:
             return
         _LockStep(self, threads).run()
 
-    def arrive(self) -> bool:
-        """Whether another group is the last one: then what all have done is behind it."""
-        self.arrived += 1
-        last = self.arrived == prod(self.groups)
+    def arrive(self, which: int, count: int) -> bool:
+        """Whether another group is the last one of its set: then what all have done is behind it."""
+        self.arrived[which] += 1
+        last = self.arrived[which] == count
         if last:
             for memory in self.memories:
                 memory.settle()
@@ -223,7 +223,7 @@ class _LockStep:
             return dict.fromkeys(lanes)
         if isinstance(node, LastGroup):
             self._pass("global")
-            return dict.fromkeys(lanes, self.launch.arrive())
+            return dict.fromkeys(lanes, self.launch.arrive(int(args[0][0]), node.count))
         return dict(zip(lanes, self._collective(node, lanes, args), strict=True))
 
     def _collective(self, node: Collective, lanes: range, args: list[tuple[Any, ...]]) -> list[Any]:

@@ -354,12 +354,19 @@ class Barrier:
 
 @frozen
 class LastGroup:
-    """All threads of the group arrive; `flag`, a mutable bool, becomes true in the group that arrives last of all of the grid.
+    """All threads of the group arrive; `flag`, a mutable bool, becomes true in the last of `count` groups with this `which`.
 
-    That group then sees what all others have stored in global memory before they arrived. Once in a kernel, not in a loop.
+    That group then sees what the others have stored in global memory before they arrived. Groups with equal `which`, below
+    `MOST_COUNTS`, are `count` of them, in every launch. Once in a kernel, not in a loop.
     """
 
     flag: Expr
+    which: Expr
+    count: int
+
+
+MOST_COUNTS = 1 << 14
+"""Sets of groups of one kernel that `LastGroup` may tell apart."""
 
 
 @frozen

@@ -454,7 +454,7 @@ _PURE_RULES: dict[str, Make] = {
     "if": _if,
     "while": lambda a: While(a[0], a[1]),
     "barrier": lambda a: Barrier(_text(a[0]), _text(a[1])),
-    "last_group": lambda a: LastGroup(a[0]),
+    "last_group": lambda a: LastGroup(a[0], a[1], int(a[2])),
     "atomic": _atomic,
     "async_copy": _async_copy,
     "async_wait": lambda a: AsyncWait(int(a[0]), int(a[1])),

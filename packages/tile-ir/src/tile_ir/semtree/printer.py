@@ -297,8 +297,8 @@ class _Printer:
                 return f"async_copy {self._at(dst, to)} = {self._at(src, at)}{options};"
             case Barrier() | AsyncWait():
                 return _wait_text(item)
-            case LastGroup(flag):
-                return f"last_group({self.expr(flag)});"
+            case LastGroup(flag, which, count):
+                return f"last_group({self.expr(flag)}, {self.expr(which)}, {count});"
             case TileStep():
                 return self._tile_step(item)
             case TeamMma():

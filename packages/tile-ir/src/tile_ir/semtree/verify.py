@@ -230,6 +230,9 @@ class _Verifier:
         declared = self._find(node.flag.name) if isinstance(node.flag, Var) else None
         if node.flag.type != _BOOL or not isinstance(declared, Let) or not declared.mutable:
             fail(err.ImmutableAssignment, "whether a group is the last is no mutable bool variable", node.flag)
+        check_index(node.which)
+        if node.count < 1:
+            fail(err.UnknownOperation, f"the last of {node.count} groups")
 
     def alloc(self, node: Alloc) -> None:
         t = node.type

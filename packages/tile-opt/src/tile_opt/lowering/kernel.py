@@ -156,11 +156,11 @@ class _Grid:
 
     def __init__(self, block: stripe.Block, settings: HardwareSettings) -> None:
         last = waits_for_all(block)
-        spread = block if last is None else last[0]
+        spread = (block,) if last is None else (last[0], block)
         for inner in blocks_of(block):
-            if inner is not spread and any(i.bind is Bind.GRID and i.range > 1 for i in inner.indexes):
+            if not any(inner is b for b in spread) and any(i.bind is Bind.GRID and i.range > 1 for i in inner.indexes):
                 raise LoweringError(f"block {inner.name!r} inside a kernel has an index bound to the grid")
-        bound = [i for i in spread.indexes if i.bind is Bind.GRID and i.value is None and i.range > 1]
+        bound = [i for b in spread for i in b.indexes if i.bind is Bind.GRID and i.value is None and i.range > 1]
         self.axes = [[i for i in bound if i.axis == axis] for axis in range(3)]
         wanted = [prod(i.range for i in axis) for axis in self.axes]
         self.total = prod(wanted)

@@ -385,20 +385,30 @@ class _Run:
         instance = self._instance(point)
         for number, statement in enumerate(self.block.body):
             if isinstance(statement, stripe.Sync) and statement.scope is stripe.Scope.DEVICE:
-                self._last_group(self.block.body[number + 1 :], instance, point)
+                self._last_group(number, instance, point)
                 return
             self._statement(statement, instance, point)
 
-    def _last_group(self, statements: Sequence[stripe.Statement], instance: Instance, point: Point) -> None:
-        """Where all groups meet one goes on: the one that arrives last."""
+    def _last_group(self, number: int, instance: Instance, point: Point) -> None:
+        """Where all groups of a point of this block meet one goes on behind statement `number`: the one that arrives last."""
         builder = self.builder
         if builder.scope is not builder.top:
             raise LoweringError(f"block {self.block.name!r} waits for all groups under a condition, or in a loop")
         last = builder.mutable("last", Const(False, BOOL))
-        builder.emit(LastGroup(last))
+        groups = [
+            i.range
+            for b in self.block.body[:number]
+            if isinstance(b, stripe.Block)
+            for i in b.indexes
+            if i.bind is Bind.GRID
+        ]
+        which, step = Affine(), 1
+        for index in reversed(self.block.indexes):
+            which, step = which + point.env[index.name] * step, step * index.range
+        builder.emit(LastGroup(last, builder.index(which), prod(groups)))
         builder.forget_loads()
         with builder.nested() as scope:
-            for statement in statements:
+            for statement in self.block.body[number + 1 :]:
                 self._statement(statement, instance, point)
         builder.branch(scope, last)
 

@@ -12,7 +12,7 @@ from tile_opt.model.causes import Cause, Estimate
 from tile_opt.model.multiprocessor import LAUNCH, on_multiprocessors
 from tile_opt.model.processor import on_processor
 from tile_opt.model.scheduled import read
-from tile_opt.plan.steps.last_group import waits_for_all
+from tile_opt.plan.steps.last_group import apart, waits_for_all
 
 __all__ = ["Cause", "Estimate", "estimate"]
 
@@ -23,11 +23,8 @@ def estimate(kernel: Block, target: Target) -> Estimate:
     The kernel is taken to run again and again, so what fits in a cache is there. Sizes must be known.
     """
     machine = target.machine
-    parts = waits_for_all(kernel)
-    if parts is not None and machine.is_gpu:
-        return _in_turn(
-            [on_multiprocessors(read(b), machine) for b in (parts[0], *parts[1]) if isinstance(b, Block)], machine
-        )
+    if machine.is_gpu and waits_for_all(kernel) is not None:
+        return _in_turn([on_multiprocessors(read(b), machine) for b in apart(kernel)], machine)
     tree = read(kernel)
     return on_multiprocessors(tree, machine) if machine.is_gpu else on_processor(tree, machine)
 

@@ -6,26 +6,31 @@ work instead, where one group is enough for it and the device can count groups (
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import prod
 
 from tile_ir.diagnostics import TileError
 from tile_ir.frozen import replace
-from tile_ir.stripe.nodes import Block, Statement
+from tile_ir.semtree.nodes import MOST_COUNTS
+from tile_ir.stripe.affine import Affine
+from tile_ir.stripe.nodes import Bind, Block, Statement
 from tile_ir.stripe.walk import buffers_named, buffers_read, buffers_written
 from tile_ir.target import Target
 
 from tile_opt.blocks.buffers import fixed_kernels, in_the_way
 from tile_opt.blocks.tree import main_of, with_kernels
+from tile_opt.kernel.view import KernelView
 from tile_opt.kernel.work import nbytes
 from tile_opt.model.estimate import estimate
 from tile_opt.passes.scheduling import Decision, Scheduled, SchedulingPass
 from tile_opt.plan.plan import Plan
 from tile_opt.plan.space import gpu_rows
-from tile_opt.plan.steps.last_group import group_size, groups, last_group
+from tile_opt.plan.steps.last_group import grid, group_size, last_group
 
 NODE = "LastGroup"
 MOST_BYTES = 1 << 17
-"""Of all that the last group reads and writes."""
+"""Of all that a last group reads and writes."""
 
 
 def join_last(found: Scheduled, scheduler: SchedulingPass, target: Target, given: Mapping[str, Plan]) -> Scheduled:
@@ -53,21 +58,18 @@ class _Join:
         """Kernel `number` with the one that makes what it reads."""
         then = self.kernels[number]
         decision = self.decisions.get(then.name) if isinstance(then, Block) else None
-        if not isinstance(then, Block) or decision is None or decision.within or not self._is_small(then):
+        if not isinstance(then, Block) or decision is None or decision.within or then.name in self.given:
             return
         first = self._maker(number, then)
-        if first is None or then.name in self.given:
+        if first is None:
             return
         maker = self.kernels[first]
         assert isinstance(maker, Block)
-        made = self._made(maker, then, decision)
+        made = min(self._joined(maker, then, decision), key=lambda m: m[0], default=None)
         if made is not None:
-            block, plan = made
+            _, block, plan = made
             self.kernels[first], self.kernels[number] = None, block
             self.decisions[then.name] = replace(decision, plan=plan, within=maker.name)
-
-    def _is_small(self, then: Block) -> bool:
-        return sum(nbytes(r.type) for r in then.refs if r.source) <= MOST_BYTES
 
     def _maker(self, number: int, then: Block) -> int | None:
         """The last kernel before it that writes what it reads, where that may run as late."""
@@ -81,24 +83,68 @@ class _Join:
             return first if late and kernel.indexes and (first in self.fixed) == (number in self.fixed) else None
         return None
 
-    def _made(self, maker: Block, then: Block, decision: Decision) -> tuple[Block, Plan] | None:
-        """Both as one kernel, where that takes less time."""
+    def _joined(self, maker: Block, then: Block, decision: Decision) -> Iterator[tuple[float, Block, Plan]]:
+        """Both as one kernel, where that takes less time: the last group of all, or of each tile."""
         size = group_size(maker)
-        if groups(maker) < 2 or size[1:] != (1, 1):
-            return None
-        plan = gpu_rows.plan_of_group(decision.view, self.target, size[0])
+        if size[1:] != (1, 1):
+            return
+        separate = estimate(maker, self.target).seconds + estimate(then, self.target).seconds
+        for tiles in ({}, self._tiles(maker, decision)):
+            count = prod(grid(maker)[t.index] for t in tiles.values())
+            bytes_ = sum(nbytes(r.type) for r in then.refs if r.source)
+            if bytes_ > MOST_BYTES * count or count > MOST_COUNTS or prod(grid(maker).values()) < 2 * count:
+                continue
+            plan = gpu_rows.plan_of_group(decision.view, self.target, size[0], {n: t.size for n, t in tiles.items()})
+            built = None if plan is None else self._built(decision, plan)
+            names = {f"{n}_g": t.index for n, t in tiles.items()}
+            if plan is None or built is None or group_size(built) != size:
+                continue
+            if grid(built) == {n: grid(maker)[i] for n, i in names.items()}:
+                block = last_group(maker, built, names)
+                seconds = estimate(block, self.target).seconds
+                if seconds < separate:
+                    yield seconds, block, plan
+
+    def _built(self, decision: Decision, plan: Plan) -> Block | None:
         try:
-            built = None if plan is None else self.scheduler.build(decision.view, plan, self.target)
+            built = self.scheduler.build(decision.view, plan, self.target)
         except TileError:
             return None
-        if (
-            plan is None
-            or built is None
-            or not built.alone
-            or groups(built.kernel) > 1
-            or group_size(built.kernel) != size
-        ):
-            return None
-        block = last_group(maker, built.kernel)
-        apart = estimate(maker, self.target).seconds + estimate(then, self.target).seconds
-        return (block, plan) if estimate(block, self.target).seconds < apart else None
+        return built.kernel if built.alone else None
+
+    def _tiles(self, maker: Block, decision: Decision) -> dict[str, _Tile]:
+        """The shared loops of the second kernel whose cells a group of the first makes alone, but for its chunks."""
+        made = self.decisions.get(maker.name)
+        if made is None:
+            return {}
+        covers = {c.loop: c.size for level in made.plan.bound(Bind.GRID) for c in level.covers}
+        pairs = _pairs(made.view, decision.view)
+        return {
+            reader: _Tile(f"{loop}_g", covers[loop])
+            for reader, loop in pairs.items()
+            if loop in covers and grid(maker).get(f"{loop}_g", 1) > 1
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class _Tile:
+    """A loop over the grid, and how many iterations of what it is cut from a group has."""
+
+    index: str
+    size: int
+
+
+def _pairs(maker: KernelView, reader: KernelView) -> dict[str, str]:
+    """Shared loops of the reader -> those of the maker, by how both subscript all that passes between them."""
+    sources = {r.into: r.source for r in (*maker.refs, *reader.refs)}
+    written = {sources[u.buffer]: u for s in maker.stages for u in s.uses if u.writes and u.buffer in sources}
+    found: dict[str, set[str]] = {}
+    for use in (u for s in reader.stages for u in s.uses if u.reads and sources.get(u.buffer, "") in written):
+        theirs = dict(zip(use.forms, written[sources[use.buffer]].forms, strict=True))
+        for loop in reader.loops:
+            form = theirs.get(Affine.var(loop.name), Affine())
+            plain = len(form.names) == 1 and form == Affine.var(form.names[0])
+            found.setdefault(loop.name, set()).add(form.names[0] if plain else "")
+    ranges = {i.name: i.range for i in maker.loops}
+    single = {n: next(iter(loops)) for n, loops in found.items() if len(loops) == 1}
+    return {n: loop for n, loop in single.items() if ranges.get(loop) == reader.ranges[n]}

@@ -8,7 +8,7 @@ items divide between them. A short row leaves room for several rows in a group.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Mapping, Set
 from functools import cached_property
 from math import prod
 
@@ -84,9 +84,9 @@ def plans(view: KernelView, target: Target, staged: bool = False) -> Iterator[Pl
         yield plain
 
 
-def plan_of_group(view: KernelView, target: Target, items: int) -> Plan | None:
-    """A plan with one group of just so many items; None where they could not share the kernel."""
-    return _Chooser(Facts(prepared(view)), target, False).group_plan(items)
+def plan_of_group(view: KernelView, target: Target, items: int, tile: Mapping[str, int]) -> Plan | None:
+    """A plan with groups of just so many items and `tile`, one of all else; None where they could not share the kernel."""
+    return _Chooser(Facts(prepared(view)), target, False).group_plan(items, tile)
 
 
 def rewritten(view: KernelView, plan: Plan) -> KernelView:
@@ -317,7 +317,7 @@ class _Chooser:
 
     # --- one group ------------------------------------------------------------------------------------
 
-    def group_plan(self, items: int) -> Plan | None:
+    def group_plan(self, items: int, tile: Mapping[str, int]) -> Plan | None:
         """Neighbouring cells side by side, and the other items along the longest own loop where one is long."""
         own = self._own()
         if items != power_of_two(items) or not self.facts.may_share(frozenset(own)):
@@ -326,13 +326,18 @@ class _Chooser:
         room = min(items, SUB_GROUP) if long and self.facts.extent(long) >= SHORT else items
         shared: list[Share] = []
         for loop in reversed(self.facts.shared):
-            count = min(room, power_of_two(self.facts.extent(loop)))
-            shared.append(Share(loop, count, 1, -(-self.facts.extent(loop) // count)))
+            size = tile.get(loop, self.facts.extent(loop))
+            count = min(room, power_of_two(size))
+            shared.append(Share(loop, count, 1, -(-size // count)))
             room //= count
+        if any(s.span != tile.get(s.loop, s.span) for s in shared):
+            return None
         left = items // prod(s.items for s in shared)
         if not long and not shared:
             return None
-        if not long:  # more than there are cells
+        if not long and left > 1:  # more than there are cells
+            if tile:
+                return None
             shared[0] = replace(shared[0], items=shared[0].items * left)
         self.wide = 1
         dealt = [self._steps(long, left, 1)] if long else []
