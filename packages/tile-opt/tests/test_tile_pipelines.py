@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from math import prod
@@ -21,6 +22,7 @@ from tile_ir.target import HardwareSettings, PassConfig, Target
 from tile_opt.blocks.tree import kernels_of
 from tile_opt.kernel.view import KernelView
 from tile_opt.passes.choosing import Chosen
+from tile_opt.passes.kernels.tile_pipelines import Chains, Timed
 from tile_opt.pipeline import optimize, schedule
 from tile_opt.plan.space.cpu import plans
 from tile_opt.plan.space.cpu_tiles import fastest_cycles
@@ -141,6 +143,29 @@ ATTENTION = """function (Q[H, S, D], K[H, T, D], V[H, T, D]) -> (O) {
 }"""
 ROOM = Machine(caches=(Cache(1, 1024, 4), Cache(2, 1 << 14, 8)), memory=SLOW.memory)
 SHAPES = {"Q": (2, 48, 8), "K": (2, 40, 8), "V": (2, 40, 8)}
+
+
+def test_chains_that_are_alike_are_put_together_once_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not once for each kernel that joins: only the first chain is weighed as it grows."""
+    built: list[int] = []
+    fastest = Chains._fastest  # pyright: ignore[reportPrivateUsage]
+
+    def counted(self: Chains, members: Sequence[int]) -> Timed | None:
+        built.append(len(members))
+        return fastest(self, members)
+
+    monkeypatch.setattr(Chains, "_fastest", counted)
+
+    def made(layers: int) -> tuple[int, int]:
+        names = ["A", *(f"X{k}" for k in range(layers - 1)), "Y"]
+        body = " ".join(f"{to}[y, x : H, W] = +({of}[y, t] * K[t, x]);" for of, to in pairwise(names))
+        built.clear()
+        found = schedule(stripe(f"function (A[H, W], K[W, W]) -> (Y) {{ {body} }}", A=(40, 24), K=(24, 24)), TINY)
+        return len(pipelines(found.program)), len(built)
+
+    (few, first), (many, all_) = made(16), made(32)
+    assert many - few >= 2 and max(built) > 2
+    assert all_ - first <= many - few
 
 
 def test_products_are_parts_so_that_attention_is_one_kernel_without_a_matrix_of_scores() -> None:

@@ -95,6 +95,8 @@ class Chains:
         """Seconds of several as one, by the structure of that."""
         self.cycles: dict[str, float | None] = {}
         """Of the parts' fastest register tiles."""
+        self.weighed: dict[object, tuple[tuple[int, ...], Timed | None]] = {}
+        """Kernels that were weighed as one, by what they are and exchange: the first such, and they in the fastest tiles."""
         self.kernels: list[Statement | None] = list(kernels_of(program))
         """None where a kernel has become part of a later one."""
         self.temps = temporaries(program)
@@ -118,31 +120,61 @@ class Chains:
         view = self.views[last]
         if view is None or self.kernels[last] is None or view_carries(view):
             return None
-        members, found = [last], None
+        members, seconds = [last], self._seconds([last])
         while len(members) < self.options.most:
-            larger = self._larger(members, found)
+            larger = self._larger(members, seconds)
             if larger is None:
                 break
-            members, found = larger
+            members, seconds = larger
+        made = self._made(members) if len(members) > 1 else None
         for k in members[:-1]:
             self.kernels[k] = None
-        return None if found is None else found.kernels
+        return made
 
-    def _larger(self, members: list[int], found: Timed | None) -> tuple[list[int], Timed] | None:
-        """One more producer; the first that pays."""
+    def _larger(self, members: list[int], together: float) -> tuple[list[int], float] | None:
+        """One more producer, and what all take then; the first that pays."""
         for producer in self._producers(members):
             both = sorted((producer, *members))
-            alone = self._seconds([producer]) + (self._seconds(members) if found is None else found.seconds)
+            alone = self._seconds([producer]) + together
             least = self._margin(producer) * alone
-            made = self._fastest(both) if self.unsaved(both) < least else None
-            if made is None:
+            seconds = self._together(both) if self.unsaved(both) < least else None
+            if seconds is None:
                 continue
-            paid = made.seconds < least
+            paid = seconds < least
             names = results((self._view(producer),)), results(map(self._view, members))
-            self.choices.append(Choice(Chosen.TILED if paid else Chosen.APART, *names, made.seconds, alone))
+            self.choices.append(Choice(Chosen.TILED if paid else Chosen.APART, *names, seconds, alone))
             if paid:
-                return both, made
+                return both, seconds
         return None
+
+    def _together(self, members: Sequence[int]) -> float | None:
+        """Seconds in the fastest tiles, found once for all members that are alike: programs repeat their layers and steps."""
+        _, made = self._weighed(members)
+        return None if made is None else made.seconds
+
+    def _made(self, members: Sequence[int]) -> Tiled | None:
+        """The members in the fastest tiles."""
+        first, made = self._weighed(members)
+        if first != (*members,):
+            made = self._fastest(members)
+        return None if made is None else made.kernels
+
+    def _weighed(self, members: Sequence[int]) -> tuple[tuple[int, ...], Timed | None]:
+        key = self._exchange(members)
+        if key not in self.weighed:
+            self.weighed[key] = (*members,), self._fastest(members)
+        return self.weighed[key]
+
+    def _exchange(self, members: Sequence[int]) -> object:
+        """What the members are, which of their buffers are the same, and which others want."""
+        numbers: dict[str, int] = {}
+        found: list[object] = []
+        for k in members:
+            kernel = self.kernels[k]
+            assert isinstance(kernel, Block)
+            buffers = tuple(numbers.setdefault(r.source or r.into, len(numbers)) for r in kernel.refs)
+            found.append((structural_hash(kernel), buffers, frozenset(numbers[b] for b in self._kept(k, members))))
+        return tuple(found)
 
     def _producers(self, members: Sequence[int]) -> Iterator[int]:
         """Kernels with results that only members read, the nearest first; no member reads what others want, too."""
