@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+import tile_autodiff
 import tile_hal
 import tile_opt
 from hal_opencl.families import family_target
 from stack import bind, on_device
 from tile_hal.interfaces import Device
 from tile_ir.dtype import DType
+from tile_ir.kernels import BufferKind
 from tile_ir.matrix import MMA
 from tile_ir.program.nodes import TensorType
 from tile_ir.target import Options, Target
@@ -78,6 +80,61 @@ def test_values_of_short_floats_are_numpys_by_matrix_instructions(name: str, mon
     found = on_device(devices()[0], compiled, inputs)
     np.testing.assert_allclose(found["O"].transpose(0, 2, 1, 3).astype(float), o, 2e-2, 2e-2)
     np.testing.assert_allclose(found["L"].astype(float), sums, 2e-2, 2e-2)
+
+
+MASKED = """function (Q[B, H, S, D], K[B, H, T, D], V[B, H, T, D]) -> (O) {{
+    P[b, h, s, t : B, H, S, T] = +(Q[b, h, s, d] * K[b, h, t, d]); C = P * 0.25; {0}
+    M[b, h, s, z : B, H, S, 1] = >(X[b, h, s, t]), z < 1; {1} E = exp(X - N);
+    Z[b, h, s, z : B, H, S, 1] = +(E[b, h, s, t]), z < 1; Y = E / Z;
+    O[b, h, s, d : B, H, S, D] = +(Y[b, h, s, t] * V[b, h, t, d]); }}"""
+GRADIENTS = {
+    "all scores": ("X = C;", "N = M;"),
+    "causal": ("X = index(P, 3) <= index(P, 2) ? C : -1.0 / 0.0;", "N = M;"),
+    "a window": ("X = index(P, 3) <= index(P, 2) + 90 & index(P, 3) > index(P, 2) - 30 ? C : -1.0 / 0.0;", "N = M;"),
+    "bounded": ("X = 3.0 * tanh(C / 3.0);", "N = M;"),
+}  # fmt: skip
+
+
+def reference_gradients(name: str, inputs: dict[str, Array]) -> list[Array]:
+    """By the rules of differentiation, of rows that all see something, in float64."""
+    q, k, v, g = (a.astype(float) for a in inputs.values())
+    c = np.einsum("bhsd,bhtd->bhst", q, k) * 0.25
+    s, t = np.indices(c.shape[2:])
+    sees = {"causal": t <= s, "a window": (t <= s + 90) & (t > s - 30)}.get(name, t >= 0)
+    x = np.where(sees, 3 * np.tanh(c / 3) if name == "bounded" else c, -np.inf)
+    e = np.exp(x - x.max(-1, keepdims=True))
+    y = e / e.sum(-1, keepdims=True)
+    w = np.einsum("bhsd,bhtd->bhst", g, v)
+    dx = y * (w - (w * y).sum(-1, keepdims=True))
+    dp = dx * 0.25 * (1 - np.tanh(c / 3) ** 2 if name == "bounded" else 1)
+    return [
+        np.einsum("bhst,bhtd->bhsd", dp, k),
+        np.einsum("bhst,bhsd->bhtd", dp, q),
+        np.einsum("bhst,bhsd->bhtd", y, g),
+    ]
+
+
+@pytest.mark.skipif(not devices(), reason="no OpenCL device")
+@pytest.mark.parametrize(("units", "name"), [("sub-groups", n) for n in GRADIENTS] + [("teams", "causal")])
+def test_gradients_keep_no_scores(units: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows, scores and results left over."""
+    monkeypatch.setattr("tile_opt.passes.kernels.join_rows.NEAR", 1e9)
+    names, options, _ = ON_MATRICES[units]
+    for option, value in options.items():
+        monkeypatch.setattr(tensor_space, option, value)
+    b, h, s, t, d = (1, 2, 40, 133, 24) if units == "sub-groups" else (1, 1, 80, 133, 64)
+    random = np.random.default_rng(0)
+    shapes = {"Q": (b, h, s, d), "K": (b, h, t, d), "V": (b, h, t, d)}
+    types = {n: TensorType(DType.FLOAT16, shape) for n, shape in shapes.items()}
+    program = tile_autodiff.gradient(bind(MASKED.format(*GRADIENTS[name]), types), list(shapes))
+    compiled = tile_opt.compile(program, matrix_target(devices()[0], names), verify=True)
+    temporaries = [x.bytes for x in compiled.kernels.buffers if x.kind is BufferKind.TEMP]
+    assert max(temporaries) < 2 * b * h * s * t, "nobody stores scores"
+    cotangent = random.normal(0, 1, shapes["Q"]).astype(np.float16)
+    inputs = {n: random.normal(0, 1, shape).astype(np.float16) for n, shape in shapes.items()} | {"d_O": cotangent}
+    found = on_device(devices()[0], compiled, inputs)
+    for n, want in zip(shapes, reference_gradients(name, inputs), strict=True):
+        np.testing.assert_allclose(found[f"d_{n}"].astype(float), want, 1e-2, 1e-2 * np.abs(want).max(), err_msg=n)
 
 
 @pytest.mark.skipif(not devices(), reason="no OpenCL device")

@@ -8,10 +8,14 @@ from tile_ir.ops import Aggregation
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Const, Direction, Load, Location, Refinement, Scope, Store, TensorType
 
+from tile_opt.kernel.regroup import unique_loops
 from tile_opt.kernel.strides import limits_inside
 from tile_opt.kernel.unify import is_indirect
 from tile_opt.kernel.view import KernelView, Stage, Use
 from tile_opt.kernel.work import merged_use
+
+STARTED = 2
+"""Stages that touch an aggregate in memory: one starts it, one merges into it."""
 
 
 def accumulated(view: KernelView) -> KernelView:
@@ -25,6 +29,49 @@ def accumulated(view: KernelView) -> KernelView:
         if use is not None and stage.loops and not rewritten.is_local(use.buffer):
             rewritten = _privatised(rewritten, stage, use)
     return rewritten
+
+
+def stored_last(view: KernelView) -> KernelView:
+    """`view`, all of whose loops are its stages' own, with aggregates that it starts in memory in a buffer of its own.
+
+    One more stage stores each, when it is complete.
+    """
+    for stage in view.stages:
+        use = merged_use(stage)
+        if use is not None and stage.loops and not view.is_local(use.buffer):
+            view = _set_apart(view, use)
+    return view
+
+
+def _set_apart(view: KernelView, use: Use) -> KernelView:
+    """Where one stage starts every cell, and one goes on."""
+    users = [(s, u) for s in view.stages for u in s.uses if u.buffer == use.buffer]
+    type = view.type_of(use.buffer)
+    first, start = users[0]
+    whole = {f.names: i.range for f in start.forms for i in first.loops if f == Affine.var(i.name)}
+    plain = [whole.get(f.names, 1 if f == Affine() else 0) for f in start.forms] == [*type.sizes]
+    if (
+        len(users) != STARTED
+        or start.agg
+        or start.reads
+        or first.constraints
+        or not plain
+        or len(first.loops) < len(whole)
+    ):
+        return view
+    name = claim(f"{use.buffer}_acc", {r.into for r in (*view.refs, *view.allocs)})
+    alloc = Refinement(
+        Direction.ALLOC, name, "", (Affine(),) * len(type.sizes), TensorType.row_major(type.dtype, type.sizes),
+        loc=Location("LOCAL", scope=Scope.THREAD),
+    )  # fmt: skip
+    stages = tuple(
+        replace(s, uses=tuple(replace(u, buffer=name) if u.buffer == use.buffer else u for u in s.uses))
+        for s in view.stages
+    )
+    body = (Load("$a", "acc"), Store("out", "$a"))
+    uses = (Use("acc", name, start.forms, Direction.IN), replace(start, name="out"))
+    last = Stage(f"{use.buffer}_store", first.loops, (), uses, body)
+    return unique_loops(replace(view, stages=(*stages, last), allocs=(*view.allocs, alloc)), len(stages))
 
 
 def _privatised(view: KernelView, stage: Stage, use: Use) -> KernelView:

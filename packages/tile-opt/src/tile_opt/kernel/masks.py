@@ -21,9 +21,35 @@ OPPOSITE = {"cmp_le": "cmp_gt", "cmp_gt": "cmp_le", "cmp_lt": "cmp_ge", "cmp_ge"
 
 def seen(kinds: RowsInSteps) -> tuple[Affine, ...]:
     """Forms over shared loops and the loop over scores, each >= 0 for every score that is not minus infinity."""
+    if not kinds.largest:
+        return tuple(dict.fromkeys(form for value in _weights(kinds) for form in _weighs(value)))
     # If several stages look for the largest element, they look at the same.
     scalars = next(Scalars(kinds, k) for k in kinds.pieces if merges_into(kinds.view.stages[k], kinds.largest))
     return tuple(dict.fromkeys(_seen(scalars.value(scalars.stored))))
+
+
+def _weights(kinds: RowsInSteps) -> Iterator[Value]:
+    """What the product of values takes, from the stage that makes it."""
+    taken = {u.buffer for u in kinds.view.stages[kinds.values].uses if u.buffer in kinds.wide}
+    for k in kinds.pieces:
+        if any(u.writes and u.buffer in taken for u in kinds.view.stages[k].uses):
+            scalars = Scalars(kinds, k)
+            yield scalars.value(scalars.stored)
+
+
+def _weighs(value: object) -> Iterator[Affine]:
+    """Forms that are >= 0 wherever an exponential among the factors is not that of minus infinity."""
+    match _parts(value):
+        case ("exp", _, inner):
+            (below,) = [inner]
+            yield from _seen(_parts(below)[2]) if _parts(below)[:1] == ("sub",) else ()
+        case ("mul", _, a, b):
+            yield from _weighs(a)
+            yield from _weighs(b)
+        case ("div" | "cast" | "neg", _, a, *_):
+            yield from _weighs(a)
+        case _:
+            return
 
 
 def _parts(value: object) -> Value:

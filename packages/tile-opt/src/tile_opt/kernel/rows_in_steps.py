@@ -2,6 +2,9 @@
 
     scores = product;  largest = max over the row;  weights = exp(scores - largest);  sums = sum of weights (* values)
 
+Weights may be made of several products, and below a largest element that is known: then the sum of values is all there is.
+That is how the gradients of attention compute scores again, instead of keeping them.
+
 The largest element grows while a row is walked piece by piece, and ``exp(x - new) = exp(x - old) * exp(old - new)``: a sum
 over the pieces so far becomes one about the new largest element when it is multiplied once. So a piece is all that is kept
 of a row. `rows_in_steps` finds that a kernel in normal form is of this kind from what its stages compute.
@@ -22,6 +25,8 @@ from tile_opt.kernel.unify import is_indirect
 from tile_opt.kernel.view import KernelView, Stage, Use
 from tile_opt.kernel.work import is_elementwise, is_heavy, merged_use
 
+LEAST = 2
+"""Products: one gives rows, and one takes them."""
 Scalar = Load | Op | Const | LoadIndex
 
 
@@ -31,7 +36,7 @@ class RowsInSteps:
 
     view: KernelView
     scores: int
-    """The product of which rows are pieces."""
+    """The product of which rows are pieces; of several, the first."""
     values: int
     """The product that weighs with them."""
     pieces: Mapping[int, str]
@@ -45,11 +50,23 @@ class RowsInSteps:
     results: str
     """The buffer of what `values` sums up."""
     largest: str
-    """The buffer of the largest element so far."""
+    """The buffer of the largest element so far; empty where nothing is below it."""
     sums: tuple[str, ...]
     """What else stages merge into, piece by piece."""
     instead: float | None = None
     """Below what the sums are where the largest element is -inf, if not below that."""
+    others: tuple[int, ...] = ()
+    """More products like `scores`."""
+
+    @property
+    def firsts(self) -> tuple[int, ...]:
+        """The products that give rows."""
+        return self.scores, *self.others
+
+    @property
+    def products(self) -> tuple[int, ...]:
+        """All of them, in order."""
+        return *self.firsts, self.values
 
     @property
     def row(self) -> str:
@@ -70,9 +87,9 @@ class RowsInSteps:
 def rows_in_steps(view: KernelView) -> RowsInSteps | None:
     """What the stages are for; None for other kernels, and where rows are needed whole."""
     products = [k for k, s in enumerate(view.stages) if is_heavy(view, s)]
-    if len(products) != 2 or view.constraints or not _plain(view):
+    if len(products) < LEAST or view.constraints or not _plain(view):
         return None
-    return _Finder(view, products[0], products[1]).found()
+    return _Finder(view, tuple(products[:-1]), products[-1]).found()
 
 
 def _plain(view: KernelView) -> bool:
@@ -88,16 +105,16 @@ def _plain(view: KernelView) -> bool:
 @dataclass
 class _Finder:
     view: KernelView
-    scores: int
+    firsts: tuple[int, ...]
     values: int
     wide: dict[str, int] = field(default_factory=dict[str, int])
     pieces: dict[int, str] = field(default_factory=dict[int, str])
 
     def found(self) -> RowsInSteps | None:
-        row, result = (self._cell(k) for k in (self.scores, self.values))
-        if row is None or result is None:
+        *rows, result = (self._cell(k) for k in (*self.firsts, self.values))
+        if None in rows or result is None:
             return None
-        self.wide[row[0]] = row[1]
+        self.wide.update(row for row in rows if row is not None)
         # Twice: what starts a buffer stands before the stage that shows how it is walked.
         every = [*range(len(self.view.stages))] * 2
         if not all(map(self._walks, every)) or result[0] in self.wide:
@@ -109,12 +126,15 @@ class _Finder:
             return None
         largest = [b for b, agg in carried if agg is Aggregation.MAX]
         sums = tuple(b for b, agg in carried if agg is Aggregation.SUM)
-        if len(largest) != 1 or len(carried) != len(sums) + 1 or result[0] not in sums or self.values not in columns:
+        known = len(largest) == 1 or (not largest and sums == (result[0],))
+        if not known or len(carried) != len(sums) + len(largest) or result[0] not in sums or self.values not in columns:
             return None
+        scores, *others = self.firsts
         kinds = RowsInSteps(
-            self.view, self.scores, self.values, self.pieces, columns, across, self.wide, result[0], largest[0], sums
-        )
-        return _proved(kinds)
+            self.view, scores, self.values, self.pieces, columns, across, self.wide, result[0],
+            "".join(largest), sums, others=tuple(others),
+        )  # fmt: skip
+        return _proved(kinds) if largest else _given(kinds)
 
     def _cell(self, number: int) -> tuple[str, int] | None:
         """The own buffer that a product merges into, and its one dimension that moves."""
@@ -133,7 +153,7 @@ class _Finder:
         if not names or any(more) or name not in stage.loop_names:
             return False
         self.pieces[number] = name
-        for use in (u for u in stage.uses if u.writes):
+        for use in (u for u in stage.uses if u.writes or self.view.is_local(u.buffer)):
             dims = [d for d, f in enumerate(use.forms) if name in f.names]
             if dims and self.wide.setdefault(use.buffer, dims[0]) != dims[0]:
                 return False
@@ -185,6 +205,13 @@ def _proved(kinds: RowsInSteps) -> RowsInSteps | None:
     if len(instead) != 1 or not (_starts_empty(kinds) and _is_in_order(kinds) and _rest_apart(kinds)):
         return None
     return replace(kinds, instead=instead.pop())
+
+
+def _given(kinds: RowsInSteps) -> RowsInSteps | None:
+    """Nothing within a piece asks for the sum."""
+    others = (kinds.view.stages[k] for k in kinds.pieces if k != kinds.values)
+    asks = any(u.buffer == kinds.results for stage in others for u in stage.uses)
+    return None if asks or not (_is_in_order(kinds) and _rest_apart(kinds)) else kinds
 
 
 def _adds(stage: Stage, sums: Set[str], weights: Set[str]) -> bool:

@@ -24,9 +24,9 @@ WIDE = DType.FLOAT32
 def unrounded(kinds: RowsInSteps) -> RowsInSteps:
     """The kernel with its own buffers of short floats in float32; what a product takes as its factor is rounded in front of it."""
     name, view = weights_of(kinds), kinds.view
-    scores, values = (view.stages[k] for k in (kinds.scores, kinds.values))
+    *firsts, values = (view.stages[k] for k in kinds.products)
     if view.type_of(name).dtype not in SHORT:
-        return replace(kinds, view=_widened(view, (scores, values)))
+        return replace(kinds, view=_widened(view, (*firsts, values)))
     factor = next(a for a in view.allocs if a.into == name)
     short = replace(factor, into=f"{name}_short")
     taken = tuple(replace(u, buffer=short.into) if u.buffer == name else u for u in values.uses)
@@ -34,7 +34,7 @@ def unrounded(kinds: RowsInSteps) -> RowsInSteps:
     before, after = view.stages[: kinds.values], view.stages[kinds.values + 1 :]
     stages = (*before, _rounding(kinds, name, short.into), product, *after)
     split = replace(view, allocs=(*view.allocs, short), stages=stages)
-    ready = _widened(split, (scores, product), short.into)
+    ready = _widened(split, (*firsts, product), short.into)
     return _renumbered(replace(kinds, view=ready, wide={**kinds.wide, short.into: kinds.wide[name]}))
 
 
@@ -64,7 +64,7 @@ def _renumbered(kinds: RowsInSteps) -> RowsInSteps:
     return replace(kinds, values=new + 1, pieces=pieces, columns=columns)
 
 
-def _widened(view: KernelView, products: tuple[Stage, Stage], kept: str = "") -> KernelView:
+def _widened(view: KernelView, products: tuple[Stage, ...], kept: str = "") -> KernelView:
     """The kernel with its own short floats in float32, but for one buffer; products widen their factors themselves."""
     allocs = tuple(a if a.into == kept else _wide(a) for a in view.allocs)
     dtypes = {u.buffer: view.type_of(u.buffer).dtype for s in view.stages for u in s.uses}

@@ -1,4 +1,4 @@
-"""Both products of a kernel over rows (`kernel.rows_in_steps`) on matrix instructions: `plan.tensor_tiles` for one piece of a row.
+"""The products of a kernel over rows (`kernel.rows_in_steps`) on matrix instructions: `plan.tensor_tiles` for one piece of a row.
 
 Each sub-group has rows of its own, and all scores and results of these. What the first product gives lies in the lanes
 as the second one takes it, so that weights never leave registers; teams of sub-groups take them from local memory:
@@ -9,11 +9,14 @@ as the second one takes it, so that weights never leave registers; teams of sub-
       rows (`plan.rows_in_steps`)
       Wait; Sync; copy the keys of the next piece; values
     }
+
+Several products may give rows, each by keys of its own. Where keys are the values, too, a piece has them twice: the next
+ones arrive while these are used.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -41,7 +44,7 @@ from tile_opt.kernel.work import merged_use
 from tile_opt.plan.cells import Cells
 from tile_opt.plan.plan import Cover, Level, Plan
 from tile_opt.plan.row_parts import Piece, RowParts, Sharers
-from tile_opt.plan.row_products import named_apart, with_cell
+from tile_opt.plan.row_products import named_apart, with_cell, with_names
 from tile_opt.plan.steps.fragments import LANE_INDEXES, Walk, walk
 from tile_opt.plan.steps.group_copy import GroupCopy
 from tile_opt.plan.steps.tensorise import tile_name
@@ -50,6 +53,8 @@ from tile_opt.plan.tree import Nest, Node
 
 HALF_BYTES = 2
 """Of a float that teams of sub-groups take in rows along either of its loops."""
+TURNS = 2
+"""Versions of keys that are values, too."""
 CELL = "cell"
 """What the indexes over a lane's elements of a matrix start with."""
 
@@ -75,12 +80,35 @@ def shares_of(operand: Operand) -> Operand:
     return replace(operand, rows=tuple(rows), columns=columns)
 
 
-def product_views(kinds: RowsInSteps) -> tuple[KernelView, KernelView]:
-    """Each product as a kernel of its own, into one cell; of the second, weights are in memory."""
-    stages = kinds.view.stages
-    scores = with_cell(stages[kinds.scores])
-    values = with_cell(named_apart(stages[kinds.values], stages[kinds.scores]))
-    return _alone(kinds.view, scores, kinds.row), _alone(_with_weights(kinds), _on_weights(kinds, values), kinds.column)
+def product_views(kinds: RowsInSteps) -> tuple[KernelView, ...]:
+    """Each product as a kernel of its own, into one cell; those that give rows by the same loop; of the last, weights are in memory."""
+    made: list[Stage] = []
+    for k in kinds.products:
+        made.append(named_apart(kinds.view.stages[k], *made))
+    *firsts, values = made
+    scores = (
+        _alone(kinds.view, with_cell(_walking(s, kinds.pieces[k], kinds.row)), kinds.row)
+        for k, s in zip(kinds.firsts, firsts, strict=True)
+    )
+    values = with_cell(with_names(values, dict(_again(kinds, firsts, values))))
+    return *scores, _alone(_with_weights(kinds), _on_weights(kinds, values), kinds.column)
+
+
+def _walking(stage: Stage, old: str, new: str) -> Stage:
+    """The stage with another name for a loop of its own."""
+    loops = tuple(replace(i, name=new) if i.name == old else i for i in stage.loops)
+    return replace(stage.substitute({old: Affine.var(new)}), loops=loops)
+
+
+def _again(kinds: RowsInSteps, firsts: Sequence[Stage], values: Stage) -> Iterator[tuple[str, str]]:
+    """What the last product reads of the keys, by its name there, and by that where they are keys."""
+    keys = {
+        u.buffer: u.name
+        for k, s in zip(kinds.firsts, firsts, strict=True)
+        for u in s.uses
+        if u.reads and not u.writes and any(kinds.pieces[k] in f.names for f in u.forms)
+    }
+    yield from ((u.name, keys[u.buffer]) for u in values.uses if u.reads and not u.writes and u.buffer in keys)
 
 
 def _alone(view: KernelView, main: Stage, column: str) -> KernelView:
@@ -127,20 +155,27 @@ class RowFragments(RowParts):
         return found
 
     @cached_property
-    def _views(self) -> tuple[KernelView, KernelView]:
+    def _views(self) -> tuple[KernelView, ...]:
         return product_views(self.kinds)
 
     @cached_property
+    def firsts(self) -> dict[int, TensorTile]:
+        """The products that give rows, by their stages; their tiles along these are the pieces."""
+        found = {
+            k: (view, self._match(view, self.kinds.row))
+            for k, view in zip(self.kinds.firsts, self._views, strict=False)
+        }
+        return {k: TensorTile(v, m, self._plan_of(v, m), self.collective, alone=True) for k, (v, m) in found.items()}
+
+    @property
     def scores(self) -> TensorTile:
-        """The product that gives rows; its tiles along these are the pieces."""
-        view, _ = self._views
-        match = self._match(view, self.kinds.row)
-        return TensorTile(view, match, self._plan_of(view, match), self.collective, alone=True)
+        """The first of them."""
+        return self.firsts[self.kinds.scores]
 
     @cached_property
     def values(self) -> TensorTile:
         """The product of weights; its steps are the pieces."""
-        _, view = self._views
+        view = self._views[-1]
         match = self._match(view, self.kinds.column)
         weights = self._home(weights_of(self.kinds))
         return TensorTile(view, match, self._plan_of(view, match), self.collective, {match.left: weights}, alone=True)
@@ -334,10 +369,27 @@ class RowFragments(RowParts):
     # --- what they do -----------------------------------------------------------------------------------
 
     @cached_property
-    def _copies(self) -> tuple[GroupCopy, GroupCopy, GroupCopy]:
-        """Of the first product's factors and the second one's: at the tile, or the step, of a piece."""
-        (first, second), (third,) = self.scores.copies(Affine()), self.values.copies(Affine.var(self._step))
-        return first, second, third
+    def _of_rows(self) -> tuple[GroupCopy, ...]:
+        """Copies of the first factors, one for all pieces."""
+        return tuple(t.copies(Affine())[0] for t in self.firsts.values())
+
+    @cached_property
+    def _keys(self) -> tuple[GroupCopy, ...]:
+        """Of the second ones, at the tile of a piece."""
+        return tuple(t.copies(Affine())[1] for t in self.firsts.values())
+
+    @cached_property
+    def _others(self) -> tuple[GroupCopy, ...]:
+        """Of the values, at the step of a piece; none where they are keys, and lie as these do."""
+        (found,) = self.values.copies(Affine.var(self._step))
+        alike = [c.local for c in self._keys if c.local.into == found.local.into]
+        if alike and (alike != [found.local] or found.local.versions < TURNS):
+            raise ValueError(f"{found.use.buffer!r} lies in {TURNS} versions, and in one way, for both of its products")
+        return () if alike else (found,)
+
+    @property
+    def _copies(self) -> tuple[GroupCopy, ...]:
+        return *self._of_rows, *self._keys, *self._others
 
     @property
     def suits_teams(self) -> bool:
@@ -357,7 +409,9 @@ class RowFragments(RowParts):
 
     def _copied(self, copy: GroupCopy, number: Affine) -> Stage:
         """The copy for a piece; it arrives behind a wait."""
-        return copy.ahead(Affine(), LANE_INDEXES).substitute({self.loop.name: number, self._step: number})
+        return copy.ahead(Affine.var(self.loop.name), LANE_INDEXES).substitute(
+            {self.loop.name: number, self._step: number}
+        )
 
     def _arrived(self) -> Iterator[Node]:
         """All copies under way, and all sub-groups."""
@@ -368,20 +422,25 @@ class RowFragments(RowParts):
             raise ValueError(
                 f"{self.instruction.name!r} takes whole panels of local memory, and a sub-group rows of one product"
             )
-        yield from (self._copied(copy, Affine()) for copy in self._copies[:2])
+        yield from (self._copied(copy, Affine()) for copy in (*self._of_rows, *self._keys))
 
-    def scored(self, piece: Piece) -> Iterator[Node]:
+    def scored(self, number: int, piece: Piece) -> Iterator[Node]:
+        if number == self.kinds.scores:
+            yield from self._keys_here(piece)
+            yield from (self._copied(copy, piece.number) for copy in self._others)
+        yield from self._multiplied(self.firsts[number], piece)
+
+    def _keys_here(self, piece: Piece) -> Iterator[Node]:
+        """The keys of a piece have arrived."""
         yield from self._arrived()
-        first, number = self._first_wanted(piece), piece.number - 1
-        if first and not (number.is_const and number.const < 0):
-            body = (self._copied(self._copies[1], piece.number), *self._arrived())
-            yield Nest(f"{self.view.name}_first", (), body, guard=(*first, number))
-        yield self._copied(self._copies[2], piece.number)
-        yield from self._multiplied(self.scores)
+        first, before = self._first_wanted(piece), piece.number - 1
+        if first and not (before.is_const and before.const < 0):
+            body = (*(self._copied(copy, piece.number) for copy in self._keys), *self._arrived())
+            yield Nest(f"{self.view.name}_first", (), body, guard=(*first, before))
 
-    def _multiplied(self, tile: TensorTile) -> Iterator[Node]:
+    def _multiplied(self, tile: TensorTile, piece: Piece) -> Iterator[Node]:
         """A product of a piece, complete."""
-        yield tile.multiply(Affine(), 0, tile.slices)
+        yield tile.multiply(piece.number, 0, tile.slices)
         if self._team:
             yield Wait(PRODUCTS)
 
@@ -394,9 +453,9 @@ class RowFragments(RowParts):
         left = piece.number * -1 + (self._pieces - 2)
         if not left.is_const or left.const >= 0:
             next = replace(piece, number=piece.number + 1)
-            later = self._copied(self._copies[1], next.number)
-            yield replace(later, constraints=(*later.constraints, left, *self.wanted(next)))
-        yield from self._multiplied(self.values)
+            for later in (self._copied(copy, next.number) for copy in self._keys):
+                yield replace(later, constraints=(*later.constraints, left, *self.wanted(next)))
+        yield from self._multiplied(self.values, piece)
 
     def _no_weights(self) -> Stage:
         """What is beyond the end of a row weighs nothing."""
@@ -407,7 +466,8 @@ class RowFragments(RowParts):
     def around(self, body: tuple[Node, ...], own: tuple[Refinement, ...], shared: tuple[Refinement, ...]) -> Nest:
         warps = {i.name: i for i in (*self.scores.warps, *self.values.warps)}
         inner = Nest(f"{self.view.name}_warps", tuple(warps.values()), body, allocs=own)
-        return Nest(self.view.name, self.values.grid, (inner,), allocs=(*(c.local for c in self._copies), *shared))
+        local = (c.local for c in self._copies)
+        return Nest(self.view.name, self.values.grid, (inner,), allocs=(*local, *shared))
 
 
 def match_on(view: KernelView, instruction: MatrixInstruction, row: str, column: str) -> Match | None:

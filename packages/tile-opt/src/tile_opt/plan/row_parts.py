@@ -53,7 +53,7 @@ class Sharers:
 
 @dataclass(frozen=True)
 class RowParts(ABC):
-    """Both products of a kernel on the items of groups, and what these have of everything else."""
+    """The products of a kernel on the items of groups, and what these have of everything else."""
 
     kinds: RowsInSteps
     plan: Plan
@@ -156,8 +156,8 @@ class RowParts(ABC):
         """Before the first piece."""
 
     @abstractmethod
-    def scored(self, piece: Piece) -> Iterator[Node]:
-        """The scores of a piece."""
+    def scored(self, number: int, piece: Piece) -> Iterator[Node]:
+        """The scores of a piece that one of the stages gives."""
 
     def weighing(self, piece: Piece) -> Iterator[Node]:
         """Before the scores of a piece are weighed."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import takewhile
@@ -178,7 +178,8 @@ class RowProducts(RowParts):
     def begun(self) -> Iterator[Node]:
         yield from ()
 
-    def scored(self, piece: Piece) -> Iterator[Node]:
+    def scored(self, number: int, piece: Piece) -> Iterator[Node]:
+        del number
         scores, _ = self._tiles(piece).nodes
         # What the other product fetches first is on its way while rows are weighed.
         yield from (*scores, *self._early(piece))
@@ -222,10 +223,15 @@ def with_cell(stage: Stage) -> Stage:
     return replace(stage, uses=tuple(cell if u is out else u for u in stage.uses))
 
 
-def named_apart(stage: Stage, other: Stage) -> Stage:
-    """The stage with names for its accesses that the other does not have."""
-    taken = {u.name for u in (*other.uses, *stage.uses)}
-    new = {u.name: claim(u.name, taken) for u in stage.uses if any(u.name == o.name for o in other.uses)}
+def named_apart(stage: Stage, *others: Stage) -> Stage:
+    """The stage with names for its accesses that the others do not have."""
+    theirs = {u.name for other in others for u in other.uses}
+    taken = theirs | {u.name for u in stage.uses}
+    return with_names(stage, {u.name: claim(u.name, taken) for u in stage.uses if u.name in theirs})
+
+
+def with_names(stage: Stage, new: Mapping[str, str]) -> Stage:
+    """The stage with other names for some accesses."""
     uses = tuple(replace(u, name=new.get(u.name, u.name)) for u in stage.uses)
     body = tuple(
         replace(s, src=new.get(s.src, s.src)) if isinstance(s, Load)

@@ -94,7 +94,7 @@ class _Tiles:
     @cached_property
     def shares(self) -> dict[str, Refinement]:
         """An item's part of what belongs to rows, by the name of the whole."""
-        names = [n for n in (self.kinds.largest, *self.kinds.sums) if n != self.kinds.results]
+        names = [n for n in (self.kinds.largest, *self.kinds.sums) if n and n != self.kinds.results]
         return {n: self.run.home(f"{n}_share", self.view.type_of(n).dtype) for n in names}
 
     @cached_property
@@ -113,10 +113,12 @@ class _Tiles:
         stages = range(len(self.view.stages))
         begin = [self._stage(k) for k in stages if self.kinds.before(k)]
         end = [self._stage(k) for k in stages if k not in self.kinds.pieces and not self.kinds.before(k)]
-        body = (*self.parts.begun(), *begin, *self._start(), *self._pieces(), *self._finish(), *end)
+        start, finish = (self._start(), self._finish()) if self.kinds.largest else ((), ())
+        body = (*self.parts.begun(), *begin, *start, *self._pieces(), *finish, *end)
         homes = [self._home(a.into) for a in self.view.allocs]
         common = tuple(h for h in homes if h.loc == GROUP_MEMORY)
-        own = (*(h for h in homes if h not in common), self.pivot, self.factor, *self.shares.values())
+        turned = (self.pivot, self.factor) if self.kinds.largest else ()
+        own = (*(h for h in homes if h not in common), *turned, *self.shares.values())
         return self.parts.around(body, own, (*common, *self.exchanged.values()))
 
     def _pieces(self) -> Iterator[Node]:
@@ -145,25 +147,25 @@ class _Tiles:
     def _either(self, piece: Piece, rest: Piece) -> Iterator[Node]:
         """What is done of any piece: of all that is no product, what a whole one needs, or the rest."""
         number = piece.number - rest.number
-        products = self.kinds.scores, self.kinds.values
+        products, last = self.kinds.products, self.kinds.firsts[-1]
         for product, stages in groupby(sorted(self.kinds.pieces), lambda k: k in products):
             steps = tuple(stages)
             if product or (steps[-1] < self.kinds.scores and not any(map(self._is_outside, steps))):
                 yield from (node for k in steps for node in self._step(k, piece))
                 continue
             for name, guard, kind in (("whole", number * -1 - 1, piece), ("rest", number, rest)):
-                first = self.parts.weighing(kind) if self.kinds.scores < steps[0] < self.kinds.values else ()
+                first = self.parts.weighing(kind) if last < steps[0] < self.kinds.values else ()
                 body = (*first, *(node for k in steps for node in self._step(k, kind)))
                 yield Nest(f"{self.view.name}_{name}_{steps[0]}", (), body, guard=(guard,))
 
     def _step(self, number: int, piece: Piece) -> Iterator[Node]:
         """What is done of a piece by one of the stages."""
-        if number == self.kinds.scores:
-            yield from self.parts.scored(piece)
-            yield from self.parts.weighing(piece)
+        if number in self.kinds.firsts:
+            yield from self.parts.scored(number, piece)
+            yield from self.parts.weighing(piece) if number == self.kinds.firsts[-1] else ()
         elif number == self.kinds.values:
             yield from self.parts.valued(piece)
-        elif self._merges(number) == self.kinds.largest:
+        elif self.kinds.largest and self._merges(number) == self.kinds.largest:
             yield from self._grown(number, piece)
         else:
             yield self._stage(number, piece)
@@ -277,11 +279,33 @@ class _Tiles:
 
     def _finish(self) -> Iterator[Node]:
         """The sums below the largest elements themselves, whatever these are."""
+        yield from (self._as_stored(dtype) for dtype in self._stored())
         yield self._turned(bounded=False)
         yield from self._scaled()
         for name in self.shares:
             if name != self.kinds.largest:
                 yield from self._gathered(name)
+
+    def _stored(self) -> Iterator[DType]:
+        """The shorter float that the largest elements are stored in, if they are: who reads them there finds sums below these."""
+        home = self._home(self.kinds.largest).type.dtype
+        ends = (s for k, s in enumerate(self.view.stages) if k not in self.kinds.pieces and not self.kinds.before(k))
+        for stage in ends:
+            told = [u for u in stage.uses if u.writes and not self.view.is_local(u.buffer)]
+            if len(told) == 1 and {u.buffer for u in stage.uses if u.reads} == {self.kinds.largest}:
+                dtype = self.view.type_of(told[0].buffer).dtype
+                yield from (dtype,) if dtype.is_float and dtype.bytes < home.bytes else ()
+
+    def _as_stored(self, dtype: DType) -> Stage:
+        """The largest elements as this float has them."""
+        home = self._home(self.kinds.largest)
+        body = (
+            Load("$m", "largest"),
+            Op("$short", "cast", ("$m",), dtype),
+            Op("$kept", "cast", ("$short",), home.type.dtype),
+            Store("largest", "$kept"),
+        )
+        return self._over_rows("round", (self._use("largest", home, Direction.INOUT),), body)
 
     # --- stages -----------------------------------------------------------------------------------------
 
@@ -329,6 +353,6 @@ class _Tiles:
         """An access to an own buffer where an item has it; below the pivot, what is to be below the largest element."""
         if use.buffer == merged and merged in self.shares:
             return replace(self._use(use.name, self.shares[merged], use.dir), agg=use.agg)
-        if use.buffer == self.kinds.largest and number in self.kinds.pieces:
+        if self.kinds.largest == use.buffer and number in self.kinds.pieces:
             return self._use(use.name, self.pivot, use.dir)
         return replace(use, forms=self.parts.cells(use.buffer).forms(len(use.forms)))

@@ -11,6 +11,7 @@ from tile_opt.program.cascade import Cascade as Cascade
 from tile_opt.program.convert_once import ConvertOnce as ConvertOnce
 from tile_opt.program.dead import DropDead as DropDead
 from tile_opt.program.dots import DotProducts as DotProducts
+from tile_opt.program.exchange import ExchangeSums as ExchangeSums
 from tile_opt.program.factorise import Factorise as Factorise
 from tile_opt.program.few_columns import FewColumns as FewColumns
 from tile_opt.program.fold_scales import FoldScales as FoldScales
@@ -21,6 +22,7 @@ from tile_opt.program.permutations import ComposePermutations as ComposePermutat
 from tile_opt.program.prepack import Prepack as Prepack
 from tile_opt.program.separate import SeparateWindows as SeparateWindows
 from tile_opt.program.share import ShareCommon as ShareCommon
+from tile_opt.program.single import SingleTerms as SingleTerms
 from tile_opt.program.split_batches import SplitBatches as SplitBatches
 from tile_opt.program.split_reduction import SplitReduction as SplitReduction
 from tile_opt.program.subsample import Subsample as Subsample
@@ -59,7 +61,16 @@ def rewrites_for(target: Target) -> tuple[Rewrite, ...]:
         return (*fold, DotProducts(target=target), *CLEAN, Cascade(kept=_row_kept(target)), DropDead(), *FASTER)
     steps = any(entry.name == "join_rows" for entry in target.passes)
     apart = Subsample(uses=APART_USES, least=APART, tile=TILE)
-    rows = (NormaliseLast(kept=STEPPED if steps else 0), DropDead(), Online(units=units), SplitReduction(units=units))
+    kept = STEPPED if steps else 0
+    rows = (
+        SingleTerms(),
+        ExchangeSums(kept=kept),
+        NormaliseLast(kept=kept),
+        ShareCommon(),
+        DropDead(),
+        Online(units=units),
+        SplitReduction(units=units),
+    )
     return (*fold, *CLEAN, Factorise(), apart, Prepack(), ConvertOnce(uses=NEVER, alike=True), *rows)
 
 

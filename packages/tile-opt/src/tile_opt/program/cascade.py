@@ -101,13 +101,18 @@ class Groups:
         taken = self.pairs.taken
         return [_Chunks(members, self._size(members[0]), taken) for members in self.found()]
 
-    def found(self) -> list[tuple[Weighted, ...]]:
-        """The groups for which chunks pay."""
-        by_row: dict[str, list[Weighted]] = {}
+    def members(self) -> Iterator[Weighted]:
+        """All of them."""
         for op in self.program.ops:
             weighted = self._weighted(op) if isinstance(op, Contraction) else None
             if weighted is not None:
-                by_row.setdefault(weighted.pair.first.name, []).append(weighted)
+                yield weighted
+
+    def found(self) -> list[tuple[Weighted, ...]]:
+        """The groups for which chunks pay."""
+        by_row: dict[str, list[Weighted]] = {}
+        for weighted in self.members():
+            by_row.setdefault(weighted.pair.first.name, []).append(weighted)
         return [tuple(members) for members in by_row.values() if self._pays(members)]
 
     def _weighted(self, op: Contraction) -> Weighted | None:
@@ -156,7 +161,7 @@ class Groups:
         inner = {leaf.tensor for leaf in leaves(members[0].pair.inner)}
         wanted = {source for _, source in self.program.outputs}
         alike = len({w.pair.op.acc for w in members}) == len({w.instead for w in members}) == 1
-        many = any(w.inside and _shared_rows(w) >= MANY for w in members)
+        many = any(w.inside and shares_rows(w) for w in members)
         return alike and many and bool(inner & self.products - wanted)
 
     def _size(self, member: Weighted) -> int:
@@ -318,11 +323,11 @@ def _has_whole_rows(pair: Pair) -> bool:
     return plain and len({f.names for f, _ in rows}) == len(rows)
 
 
-def _shared_rows(member: Weighted) -> int:
-    """Rows that are multiplied with the same."""
+def shares_rows(member: Weighted) -> bool:
+    """Many rows are multiplied with the same."""
     ranges = member.pair.domain.extents
     moving = {n for f in member.inside for leaf in leaves(f) for form in leaf.forms for n in form.names}
-    return prod(ranges[n] for n in rows_of(member) if n not in moving)
+    return prod(ranges[n] for n in rows_of(member) if n not in moving) >= MANY
 
 
 def _moves(tree: Tree, domain: FlatDomain) -> bool:
@@ -349,6 +354,9 @@ def _factors(tree: Tree, upper: bool, rounded: bool) -> Iterator[Tree]:
         case Call("div", (a, b)), _:
             yield from _factors(a, upper, rounded)
             yield from _factors(b, not upper, rounded)
+        case Call("neg", (a,), dtype), _ if rounded:
+            yield from _factors(a, upper, rounded)
+            yield from [Literal(-1.0, dtype)] if upper else []
         case short, Call("div", (a, b)):
             yield from _factors(as_dtype(a, short.dtype), upper, rounded)
             yield from _factors(b, not upper, rounded)

@@ -16,7 +16,7 @@ from tile_ir.program.nodes import Constraint, Contraction, Op, Poly, Program, Te
 from tile_ir.stripe.affine import Affine
 
 from tile_opt.program.base import Rewrite
-from tile_opt.program.cascade import MEMBERS, Groups, Weighted, product_of, rows_of, with_replaced
+from tile_opt.program.cascade import MEMBERS, Groups, Weighted, product_of, rows_of, shares_rows, with_replaced
 from tile_opt.program.trees import Body, Leaf, Tree, as_dtype, call, leaves, poly
 
 
@@ -31,7 +31,8 @@ class NormaliseLast(Rewrite):
         if not self.kept or sum(isinstance(op, Contraction) for op in program.ops) < MEMBERS:
             return program
         groups = Groups(program, self.kept, rounded=True)
-        made = {n: ops for members in groups.found() for n, ops in _replaced(members, groups.pairs.taken).items()}
+        found = (tuple(m for m in members if not m.inside or shares_rows(m)) for members in groups.found())
+        made = {n: ops for members in found for n, ops in _replaced(members, groups.pairs.taken).items()}
         return with_replaced(program, made)
 
 

@@ -7,8 +7,10 @@ pieces and keeps no more than those. Kernels are joined only where it can.
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass
 from functools import reduce
+from math import prod
 from typing import ClassVar
 
 from tile_ir.stripe.hashing import structural_hash
@@ -16,9 +18,9 @@ from tile_ir.stripe.nodes import Block, Program, Statement
 from tile_ir.stripe.walk import buffers_written
 from tile_ir.target import Target
 
-from tile_opt.blocks.buffers import drop_unused_temporaries, fixed_kernels, in_the_way, temporaries, users
-from tile_opt.blocks.tree import kernels_of, with_kernels
-from tile_opt.kernel.accumulators import accumulated
+from tile_opt.blocks.buffers import drop_unused_temporaries, fixed_kernels, in_the_way, temporaries
+from tile_opt.blocks.tree import kernels_of, main_of, with_kernels
+from tile_opt.kernel.accumulators import accumulated, stored_last
 from tile_opt.kernel.regroup import drop_unit_loops, joined, localised, share, unique_loops
 from tile_opt.kernel.unify import shared_loops
 from tile_opt.kernel.view import KernelView, close_kernel, open_kernel
@@ -32,26 +34,31 @@ NEAR = 1.25
 
 @dataclass(frozen=True)
 class JoinRows(ChoosingPass):
-    """Join at most `most` kernels."""
+    """Join at most `most` kernels.
+
+    What a kernel gives of rows others may read as well: these compute it again, if all who read it can, so that nobody stores it.
+    """
 
     name: ClassVar[str] = "join_rows"
     most: int = 12
 
     def choose(self, program: Program, target: Target) -> Choices:
-        chains = _Chains(program, target, self.most)
-        for last in reversed(range(len(chains.kernels))):
-            chains.join(last)
-        kept = tuple(k for k in chains.kernels if k is not None)
-        same = len(kept) == len(chains.kernels)
-        rest = program if same else drop_unused_temporaries(with_kernels(program, kept))
-        return Choices(rest, tuple(chains.choices))
+        kept_rows: frozenset[str] = frozenset()
+        while True:
+            chains = _Chains(program, target, self.most, kept_rows)
+            while any(chains.join(last) for last in reversed(range(len(chains.kernels)))):
+                chains.drop()
+            if not chains.in_vain:
+                return Choices(chains.joined(program), tuple(chains.choices))
+            kept_rows |= chains.in_vain
 
 
 class _Chains:
     """The kernels of a program, and who touches each buffer."""
 
-    def __init__(self, program: Program, target: Target, most: int) -> None:
-        self.target, self.most = target, most
+    def __init__(self, program: Program, target: Target, most: int, kept_rows: frozenset[str]) -> None:
+        """Rows of `kept_rows` are stored, whoever reads them."""
+        self.target, self.most, self.kept_rows = target, most, kept_rows
         self.kernels: list[Statement | None] = list(kernels_of(program))
         """None where a kernel has become part of a later one."""
         self.temps = temporaries(program)
@@ -60,28 +67,82 @@ class _Chains:
         """What kernels were expected to take, by their structure."""
         fixed = fixed_kernels(program)
         self.views = [_flat(k) if isinstance(k, Block) and n not in fixed else None for n, k in enumerate(self.kernels)]
-        self.users = users(program)
         self.made = {b for kernel in self.kernels if isinstance(kernel, Block) for b in buffers_written(kernel)}
         """Buffers that some kernel writes."""
+        self.sizes = {r.into: prod(r.type.sizes) for r in main_of(program).refs}
+        self.again: set[str] = set()
+        """Those that some kernel computes for itself."""
+        self.users = self._users()
 
-    def join(self, last: int) -> None:
+    def _users(self) -> dict[str, frozenset[int]]:
+        """The kernels that name each buffer, by their numbers."""
+        found: dict[str, set[int]] = {name: set() for name in self.sizes}
+        for number, kernel in enumerate(self.kernels):
+            for ref in kernel.refs if isinstance(kernel, Block) else ():
+                if ref.source:
+                    found[ref.source].add(number)
+        return {name: frozenset(numbers) for name, numbers in found.items()}
+
+    @property
+    def in_vain(self) -> frozenset[str]:
+        """What was computed again although it is stored."""
+        stored = {b for k in self.kernels if isinstance(k, Block) for b in buffers_written(k)}
+        return frozenset(self.again & stored)
+
+    def joined(self, program: Program) -> Program:
+        kept = tuple(k for k in self.kernels if k is not None)
+        same = len(kept) == len(self.kernels)
+        return program if same else drop_unused_temporaries(with_kernels(program, kept))
+
+    def drop(self) -> None:
+        """Leave out what only gives rows that all who read them compute again."""
+        while gone := [n for n, kernel in enumerate(self.kernels) if self._is_idle(n, kernel)]:
+            for n in gone:
+                self.kernels[n] = self.views[n] = None
+            self.users = self._users()
+
+    def _is_idle(self, number: int, kernel: Statement | None) -> bool:
+        if not isinstance(kernel, Block) or self.views[number] is None:
+            return False
+        written = {*buffers_written(kernel)}
+        return bool(written) and written <= self.again and all(self.users[b] <= {number} for b in written)
+
+    def join(self, last: int) -> bool:
         """Kernel `last` with all that it takes rows from, where that can be one kernel."""
         view = self.views[last]
-        for rows in sorted(view.reads() & self.made) if view is not None and _is_product(view) else ():
-            members = self._members(last, rows)
-            made = self._made(members) if members else None
-            seconds = self._weighed(made) if made is not None else None
-            if made is None or seconds is None:
-                continue
-            together, apart = seconds
-            chosen = Chosen.FUSED if together < NEAR * apart else Chosen.APART
-            first, rest = self._views(members[:1]), self._views(members[1:])
-            self.choices.append(Choice(chosen, results(first), results(rest), together, apart))
-            if chosen is Chosen.FUSED:
-                for k in members:
-                    self.kernels[k] = self.views[k] = None
-                self.kernels[members[-1]] = close_kernel(made)
-                return
+        buffers = sorted(view.reads() & self.made) if view is not None and _is_product(view) else []
+        return any(self._joined(last, rows) for rows in buffers)
+
+    def _joined(self, last: int, rows: str) -> bool:
+        """With what is known of rows as a whole, if that comes from the same product and can be computed with it; else without."""
+        whole = self._whole(last, rows)
+        seconds = self._seconds(whole)
+        if seconds is None and whole != (part := self._part(last, rows)):
+            whole, seconds = part, self._seconds(part)
+        if seconds is None or not self._may_move(whole):
+            return False
+        together, apart = seconds
+        chosen = Chosen.FUSED if together < NEAR * apart else Chosen.APART
+        first, rest = self._views(whole[:1]), self._views(whole[1:])
+        self.choices.append(Choice(chosen, results(first), results(rest), together, apart))
+        if chosen is Chosen.FUSED:
+            self._replace(whole)
+        return chosen is Chosen.FUSED
+
+    def _seconds(self, members: list[int]) -> tuple[float, float] | None:
+        made = self._made(members) if members else None
+        return None if made is None else self._weighed(made)
+
+    def _replace(self, members: list[int]) -> None:
+        """One kernel in the place of the last member; those stay whose results others read."""
+        made, again = self._made(members), self._again(members)
+        assert made is not None
+        self.again |= again
+        for k in members:
+            if again.isdisjoint(self._view(k).writes()):
+                self.kernels[k] = self.views[k] = None
+        self.kernels[members[-1]], self.views[members[-1]] = close_kernel(made), None
+        self.users = self._users()
 
     def _weighed(self, view: KernelView) -> tuple[float, float] | None:
         """Seconds of the kernel and of its parts; layers of a network are alike, and each kind of them is weighed once."""
@@ -93,18 +154,40 @@ class _Chains:
     def _views(self, members: list[int]) -> list[KernelView]:
         return [view for k in members if (view := self.views[k]) is not None]
 
-    def _members(self, last: int, rows: str) -> list[int]:
+    def _whole(self, last: int, rows: str) -> list[int]:
         """A product of `rows`, with all from the product that these come from, and what else takes them or finishes sums."""
-        back, members = self._back_to_product(rows), set[int]()
-        if back is not None:
-            made = {b for k in back for b in self._view(k).writes()}
-            members = back | {n for b in made for n in self.users[b]}
-            members |= {n for b in self._view(last).writes() for n in self.users[b] if self._finishes(n, members)}
+        back = self._back_to_products(rows, self.made)
+        if back is None or self._count(back) > 1:
+            return []
+        made = {b for k in back for b in self._view(k).writes()}
+        return self._members(
+            last, back | {n for b in made for n in self.users[b] if n == last or self._belongs(n, rows)}
+        )
+
+    def _part(self, last: int, rows: str) -> list[int]:
+        """The same with what comes from several products, and what is known of rows as a whole is read."""
+        back = self._back_to_products(rows, {b for b in self.made if self._size(b) >= self._size(rows)})
+        return [] if back is None else self._members(last, back | {last})
+
+    def _members(self, last: int, found: set[int]) -> list[int]:
+        members = found | {n for b in self._view(last).writes() for n in self.users[b] if self._finishes(n, found)}
         return sorted(members) if last in members and all(self.views[n] is not None for n in members) else []
 
-    def _back_to_product(self, rows: str) -> set[int] | None:
-        """The kernels that `rows` comes from, no further than the one product among them; None where there is none, or several."""
-        found, waiting, products = set[int](), [rows], 0
+    def _belongs(self, number: int, rows: str) -> bool:
+        """A kernel that gives less than rows; or rows, which nobody may compute again."""
+        view = self.views[number]
+        small = view is not None and all(self._size(b) < self._size(rows) for b in view.writes())
+        return small or bool(self.kept_rows & (set[str]() if view is None else view.reads()))
+
+    def _size(self, buffer: str) -> int:
+        return self.sizes.get(buffer, 0)
+
+    def _count(self, members: set[int]) -> int:
+        return sum(_is_product(self._view(n)) for n in members)
+
+    def _back_to_products(self, rows: str, through: Set[str]) -> set[int] | None:
+        """The kernels that `rows` comes from, no further than products, by way of these buffers; None where none is a product."""
+        found, waiting = set[int](), [rows]
         while waiting and len(found) < self.most:
             buffer = waiting.pop()
             for n in self.writers(buffer) - found:
@@ -112,9 +195,8 @@ class _Chains:
                 if view is None:
                     return None
                 found.add(n)
-                products += _is_product(view)
-                waiting += [] if _is_product(view) else sorted(view.reads() & self.made)
-        return found if products == 1 and not waiting else None
+                waiting += [] if _is_product(view) else sorted(view.reads() & through)
+        return found if self._count(found) and not waiting else None
 
     def _finishes(self, number: int, members: set[int]) -> bool:
         """It goes over complete sums, of these members alone, element by element."""
@@ -134,22 +216,38 @@ class _Chains:
         assert view is not None
         return view
 
+    def _again(self, members: list[int]) -> set[str]:
+        """The rows that members give and others read, or those that these come from: members compute them for themselves."""
+        made = {b: k for k in members for b in self._view(k).writes() & self.temps}
+        rows = max((self._size(b) for b in made), default=0)
+        wide = {b: k for b, k in made.items() if self._size(b) == rows}
+        found = {b for b in wide if not self.users[b] <= {*members}}
+        while more := {b for n in {wide[b] for b in found} for b in self._view(n).reads() & wide.keys()} - found:
+            found |= more
+        return found
+
     def _made(self, members: list[int]) -> KernelView | None:
-        """The members as one kernel over rows; None where they share no loops."""
-        if not self._may_move(members):
+        """The members as one kernel over rows; None where they share no loops, or others read what they may not compute again."""
+        again = self._again(members)
+        if again & self.kept_rows:
             return None
         view = reduce(joined, self._views(members))
         elsewhere = {b for b in view.writes() if not self.users[b] <= {*members}}
-        view = localised(view, self.temps - elsewhere)
+        view = stored_last(localised(view, self.temps - (elsewhere - again)))
         loops = shared_loops(view.stages, {r.into: r.type for r in (*view.refs, *view.allocs)})
         return accumulated(share(view, loops)) if loops else None
 
     def _may_move(self, members: list[int]) -> bool:
-        """No kernel between the members touches what they write, or writes what they read."""
-        reads = {b for v in self._views(members) for b in v.reads()}
-        writes = {b for v in self._views(members) for b in v.writes()}
-        between = (self.kernels[j] for j in range(members[0], members[-1]) if j not in members)
-        return not in_the_way(between, reads, writes)
+        """No kernel behind a member touches what that writes, or writes what it reads; what is computed again is their own."""
+        again = self._again(members)
+        stay = {k for k in members if not again.isdisjoint(self._view(k).writes())}
+        return not any(self._is_passed(k, members[-1], {*members} - stay, again) for k in members)
+
+    def _is_passed(self, member: int, last: int, moved: Set[int], again: Set[str]) -> bool:
+        """A kernel is in the way that stays between a member and the place of the last one."""
+        view = self._view(member)
+        between = (self.kernels[j] for j in range(member + 1, last) if j not in moved)
+        return in_the_way(between, view.reads() - again, view.writes() - again)
 
 
 def _flat(kernel: Block) -> KernelView | None:

@@ -75,7 +75,7 @@ def _plans(kinds: RowsInSteps, target: Target) -> Iterator[Plan]:
     found = next(fits, None)
     if found is not None:
         yield from (found, *fits)
-    elif _is_plain(kinds, target):
+    elif _is_plain(kinds, target) and not kinds.others:
         yield from _item_plans(kinds, row, target)
 
 
@@ -127,35 +127,36 @@ def _apart(kinds: RowsInSteps, plan: Plan, target: Target) -> float:
     each = machine.ports.fma * SUBGROUP if plan.instruction is None else tensor_rate(plan.instruction.name, machine)
     rate = machine.cores * machine.clock_ghz * 1e9 * each * ALONE
     rows = prod(i.range for i in view.loops)
-    products = rows * sum(prod(i.range for i in view.stages[k].loops) for k in (kinds.scores, kinds.values))
+    products = rows * sum(prod(i.range for i in view.stages[k].loops) for k in kinds.products)
     width = sum(view.type_of(u.buffer).dtype.bytes for u in _ends(kinds))
     passes = 2 * rows * view.ranges[kinds.row] * width / (machine.memory.all_cores.read * 1e9)
-    return products / rate + passes + PARTS * machine.launch.kernel
+    return products / rate + passes + (PARTS + len(kinds.others)) * machine.launch.kernel
 
 
 def _ends(kinds: RowsInSteps) -> Iterator[Use]:
-    """What the first product gives of a row, and what the second takes."""
-    for number, writes in ((kinds.scores, True), (kinds.values, False)):
+    """What the first products give of a row, and what the last takes."""
+    for number, writes in (*((k, True) for k in kinds.firsts), (kinds.values, False)):
         yield from (u for u in kinds.view.stages[number].uses if u.buffer in kinds.wide and u.writes is writes)
 
 
 def _is_plain(kinds: RowsInSteps, target: Target) -> bool:
     """The products are of numbers that items multiply one by one: matrix instructions, where they may be used, are faster."""
-    operands = (u for k in (kinds.scores, kinds.values) for u in _operands(kinds, k))
+    operands = (u for k in kinds.products for u in _operands(kinds, k))
     wide = all(kinds.view.type_of(u.buffer).dtype.bytes >= 4 for u in operands)
     return wide and not (target.matrix and target.options.reduced_precision)
 
 
 def _row(kinds: RowsInSteps) -> str | None:
     """The longest shared loop whose iterations take the same operands from memory."""
-    scores, values = (_operands(kinds, k) for k in (kinds.scores, kinds.values))
-    if len(scores) != 2 or len(values) != 1:
+    *firsts, values = (_operands(kinds, k) for k in kinds.products)
+    along = [
+        [u for u in f if any(kinds.pieces[k] in form.names for form in u.forms)]
+        for k, f in zip(kinds.firsts, firsts, strict=True)
+    ]
+    if {len(f) for f in firsts} != {2} or {len(f) for f in (*along, values)} != {1}:
         return None
-    along = [u for u in scores if any(kinds.row in f.names for f in u.forms)]
-    if len(along) != 1:
-        return None
-    common = shared_by(along[0], kinds.view) & shared_by(values[0], kinds.view)
-    found = [i for i in kinds.view.loops if i.name in common]
+    common = [shared_by(use, kinds.view) for (use,) in (*along, values)]
+    found = [i for i in kinds.view.loops if all(i.name in names for names in common)]
     return max(found, key=lambda i: i.range).name if found else None
 
 

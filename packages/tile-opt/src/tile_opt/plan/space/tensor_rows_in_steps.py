@@ -19,7 +19,7 @@ from tile_opt.kernel.view import Use
 from tile_opt.kernel.work import op_cost
 from tile_opt.plan.banks import COPY_BYTES
 from tile_opt.plan.plan import Across, Cover, Edge, Instruction, Level, Plan, Reduction, Staging
-from tile_opt.plan.row_fragments import feeds, match_on, product_views
+from tile_opt.plan.row_fragments import TURNS, feeds, match_on, product_views
 from tile_opt.plan.tensor_tiles import panel_swizzle
 
 TALL = (2, 1)
@@ -68,20 +68,20 @@ def seconds(kinds: RowsInSteps, plan: Plan, target: Target) -> float:
     (row,) = (c.loop for c in plan.levels[STEPS - 1].covers)
     tall = sizes[row] // MATRIX_INSTRUCTIONS[instruction.name].sides["m"]
     warps = _Warps(group[row] // sizes[row], tall, sizes[kinds.row])
-    (deep,) = (c.size for c in plan.levels[STEPS].covers)
+    deep = sum(c.size for c in plan.levels[STEPS].covers)
     shape = _Shape(kinds, row, MATRIX_INSTRUCTIONS[instruction.name], deep, group[kinds.column])
     return shape.cycles(warps, machine) / (machine.clock_ghz * 1e9) + machine.launch.kernel
 
 
 def _space(kinds: RowsInSteps, row: str, instruction: MatrixInstruction, target: Target) -> _Space | None:
     """The plans by one instruction; None where it does not compute both products."""
-    first, second = product_views(kinds)
-    scores = match_on(first, instruction, row, kinds.row)
+    *views, second = product_views(kinds)
+    firsts = tuple(m for m in (match_on(v, instruction, row, kinds.row) for v in views) if m is not None)
     other = _beside(kinds, instruction)
     values = other and match_on(second, other, row, kinds.column)
-    if scores is None or values is None:
+    if len(firsts) < len(views) or values is None:
         return None
-    space = _Space(kinds, row, scores, values, target.machine)
+    space = _Space(kinds, row, firsts, values, target.machine)
     return space if len({u.buffer for u in space.operands}) == len(space.operands) else None
 
 
@@ -125,7 +125,8 @@ class _Shape:
 
     def registers(self, warps: _Warps) -> float:
         """Of an item, for scores and results."""
-        return warps.tall * self.instruction.sides["m"] * (self.wide + HELD * warps.piece) / LANES
+        held = len(self.kinds.others) + HELD
+        return warps.tall * self.instruction.sides["m"] * (self.wide + held * warps.piece) / LANES
 
     def cycles(self, warps: _Warps, machine: Machine) -> float:
         """What a run is expected to take: products, and what becomes of each score, on cores that groups share."""
@@ -135,7 +136,7 @@ class _Shape:
         loads = 1.0 if self.instruction.team > 1 else 1 + 1 / warps.tall
         loads *= (1 + WAITS / warps.piece) * (ALONE if self._is_alone(warps, machine) else 1.0)
         products = (self.deep + self.wide) * loads / (rate(self.instruction.name, machine) * SHARE)
-        stages = (kinds.view.stages[k] for k in kinds.pieces if k not in (kinds.scores, kinds.values))
+        stages = (kinds.view.stages[k] for k in kinds.pieces if k not in kinds.products)
         others = NEAR * sum(map(op_cost, stages)) / (machine.ports.fma * LANES)
         return -(-groups // machine.cores) * rows * kinds.view.ranges[kinds.row] * (products + others)
 
@@ -151,15 +152,32 @@ class _Shape:
 class _Space:
     kinds: RowsInSteps
     row: str
-    scores: Match
+    firsts: tuple[Match, ...]
+    """The products that give rows."""
     values: Match
     machine: Machine
 
     @property
+    def scores(self) -> Match:
+        """The first of them."""
+        return self.firsts[0]
+
+    @cached_property
     def operands(self) -> tuple[Use, ...]:
-        """What both products read from memory."""
-        first = (self.scores.main.use(n) for n in (self.scores.left, self.scores.right))
-        return (*first, self.values.main.use(self.values.right))
+        """What the products read from memory; keys that are values once."""
+        read = [m.main.use(n) for m in self.firsts for n in (m.left, m.right)]
+        last = self.values.main.use(self.values.right)
+        return (*read, *(() if any(u.name == last.name for u in read) else (last,)))
+
+    def _turns(self, use: Use) -> int:
+        """Versions of a copy: keys that are values, too, are used while the next ones arrive."""
+        keys = any(m.right == use.name for m in self.firsts)
+        return TURNS if keys and use.name == self.values.right else 1
+
+    @property
+    def _depths(self) -> tuple[str, ...]:
+        """The loops that the first products sum over."""
+        return tuple(i.name for m in self.firsts for i in m.main.loops)
 
     @property
     def instruction(self) -> MatrixInstruction:
@@ -179,9 +197,8 @@ class _Space:
 
     @cached_property
     def shape(self) -> _Shape:
-        (depth,) = (i.name for i in self.scores.main.loops)
-        deep, wide = (self._wide(loop) for loop in (depth, self.kinds.column))
-        return _Shape(self.kinds, self.row, self.instruction, deep, wide)
+        deep = sum(map(self._wide, self._depths))
+        return _Shape(self.kinds, self.row, self.instruction, deep, self._wide(self.kinds.column))
 
     def _rows(self, warps: _Warps) -> int:
         return self.shape.rows(warps)
@@ -192,34 +209,34 @@ class _Space:
     def plan(self, warps: _Warps) -> Plan:
         kinds, sides = self.kinds, self.scores.instruction.sides
         column, along = kinds.column, kinds.pieces[kinds.values]
-        (depth,) = (i.name for i in self.scores.main.loops)
-        rows = self._rows(warps)
+        depths, rows = self._depths, self._rows(warps)
         grid = (Cover(i.name, rows if i.name == self.row else 1) for i in kinds.view.loops)
         deep, at_once = sides["k"], self.values.instruction.sides["n"]
-        units = {self.row: sides["m"], kinds.row: sides["n"], column: at_once, depth: deep, along: deep}
+        units = {self.row: sides["m"], kinds.row: sides["n"], column: at_once, **dict.fromkeys((*depths, along), deep)}
         levels = (
             Level(Bind.GRID, (*grid, Cover(column, self._wide(column)))),
             Level(Bind.NONE, (Cover(kinds.row, warps.piece),), ordered=True),
             Level(Bind.SUBGROUP, (Cover(self.row, warps.tall * sides["m"]),)),
-            Level(Bind.NONE, (Cover(depth, self._wide(depth)),), ordered=True),
+            Level(Bind.NONE, tuple(Cover(n, self._wide(n)) for n in depths), ordered=True),
             Level(Bind.UNROLL, tuple(starmap(Cover, units.items()))),
         )
-        covered = {self.row: rows, kinds.row: warps.piece, column: self._wide(column), depth: self._wide(depth)}
+        covered = {self.row: rows, kinds.row: warps.piece, column: self._wide(column)}
+        covered |= {n: self._wide(n) for n in depths}
         edges = tuple((n, Edge.PAD) for n, size in covered.items() if kinds.view.ranges[n] % size)
         pad = 0 if self._team else COPY_BYTES // self.instruction.a.dtype.bytes
         swizzle = panel_swizzle(self.instruction) if self._team else None
         stagings = tuple(
-            Staging(u.buffer, STEPS, "LOCAL", self._order(u), Scope.GROUP, pad=pad, swizzle=swizzle)
+            Staging(u.buffer, STEPS, "LOCAL", self._order(u), Scope.GROUP, pad, swizzle, self._turns(u))
             for u in self.operands
         )
-        reductions = tuple(Reduction(n, Across.SERIAL) for n in (depth, along))
+        reductions = tuple(Reduction(n, Across.SERIAL) for n in (*depths, along))
         instruction = Instruction(self.scores.instruction.name, self.scores.loops)
         return Plan(levels, stagings, reductions, edges, instruction, self._reason(warps))
 
     def _order(self, use: Use) -> tuple[str, ...]:
         """The tile's loops as they follow in memory, the closest last."""
         strides = self.kinds.view.type_of(use.buffer).strides
-        mine = {n for match in (self.scores, self.values) for _, n in match.loops}
+        mine = {n for match in (*self.firsts, self.values) for _, n in match.loops}
         apart = {n: s for f, s in zip(use.forms, strides, strict=True) for n in f.names if n in mine}
         return tuple(sorted(apart, key=lambda n: -apart[n]))
 

@@ -1,0 +1,125 @@
+"""Weighted sums of what a product gives, by a product of weighted sums: a gradient's row needs no scores but its own.
+
+``R[s] = sum over t of w[s, t] * G[s, t]`` with ``G[s, t] = sum over d of a[s, d] * b[t, d]`` asks for all of G. The other
+sum may come first: ``R[s] = sum over d of a[s, d] * U[s, d]`` with ``U[s, d] = sum over t of w[s, t] * b[t, d]``, which is
+what attention gives, walking rows piece by piece (`kernel.rows_in_steps`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from tile_ir.names import claim
+from tile_ir.ops import Aggregation
+from tile_ir.program.nodes import Constraint, Contraction, Op, Poly, Program, TensorType
+from tile_ir.stripe.affine import Affine
+
+from tile_opt.analysis import FlatDomain
+from tile_opt.program.base import Rewrite
+from tile_opt.program.cascade import MEMBERS, Groups, Weighted, product_of, with_replaced
+from tile_opt.program.chunks import reduced
+from tile_opt.program.trees import Body, Call, Leaf, Tree, as_dtype, call, leaves, poly, substituted, unwidened
+
+
+@dataclass(frozen=True)
+class ExchangeSums(Rewrite):
+    """Sum products of rows of more than `kept` elements, weighted by exponentials, over the row first; 0 leaves all as it is."""
+
+    name: ClassVar[str] = "exchange_sums"
+    kept: int = 0
+
+    def apply(self, program: Program) -> Program:
+        if not self.kept or sum(isinstance(op, Contraction) for op in program.ops) < MEMBERS:
+            return program
+        groups = Groups(program, self.kept, rounded=True)
+        made: dict[str, tuple[Op, ...]] = {}
+        for member in groups.members():
+            product = _Product.of(member, groups)
+            if product is not None:
+                sums, total = product.exchanged(groups.pairs.taken)
+                # In front of all that asks for rows again.
+                first = member.pair.first
+                made[first.name] = (*made.get(first.name, (first,)), sums)
+                made[member.pair.op.name] = (total,)
+        return with_replaced(program, made)
+
+
+@dataclass(frozen=True, slots=True)
+class _Product:
+    """The product that a row is weighted with, by the indexes of the weighted sum and one of its own."""
+
+    member: Weighted
+    depth: str
+    size: int
+    row: Tree
+    """The factor that the sum does not move."""
+    other: Tree
+
+    @staticmethod
+    def of(member: Weighted, groups: Groups) -> _Product | None:
+        """None where something else is in the sum, or both factors move with it."""
+        if len(member.inside) != 1 or not isinstance(leaf := unwidened(member.inside[0]), Leaf):
+            return None
+        op = groups.pairs.contractions.get(leaf.tensor)
+        domain = groups.pairs.plain(op) if op is not None and op.agg is Aggregation.SUM else None
+        if op is None or domain is None or len(own := reduced(domain)) != 1:
+            return None
+        ((inner, size),) = own.items()
+        depth = claim(inner, set(member.pair.domain.names))
+        at = {f.names[0]: form for f, form in zip(domain.output, leaf.forms, strict=True) if f.terms}
+        factors = _factors(groups, op, domain, at | {inner: Affine.var(depth)})
+        moved = [f for f in factors if _named(f, member.index)]
+        still = [f for f in factors if not _named(f, member.index)]
+        if len(moved) != 1 or len(still) != 1 or not all(_named(f, depth) for f in factors):
+            return None
+        return _Product(member, depth, size, still[0], moved[0])
+
+    def exchanged(self, taken: set[str]) -> tuple[Contraction, Contraction]:
+        """The weighted sums of the other factor, and the sum of these with the row's own."""
+        pair, acc = self.member.pair, self.member.pair.op.acc
+        sizes = pair.domain.extents | {self.depth: self.size}
+        cells = [f.names[0] for f in pair.domain.output if f.terms]
+        at = (*map(Affine.var, cells), Affine.var(self.depth))
+        type = TensorType(acc, tuple(sizes[n] for f in at for n in f.names))
+        summand = product_of([as_dtype(f, acc) for f in (self.member.weight, self.other)])
+        sums = _summed(pair.op, claim(f"{pair.op.name}_sums", taken), type, at, summand, sizes)
+        term = product_of([as_dtype(f, acc) for f in (self.row, Leaf(sums.name, at, acc), *self.member.outside)])
+        for divisor in self.member.divisors:
+            term = call("div", (term, as_dtype(divisor, acc)), acc)
+        return sums, _summed(pair.op, pair.op.name, pair.op.type, pair.domain.output, term, sizes)
+
+
+def _factors(groups: Groups, op: Contraction, domain: FlatDomain, names: Mapping[str, Affine]) -> tuple[Tree, ...]:
+    """Both factors of a product of two, nothing else."""
+    match unwidened(groups.pairs.trees.summand(op, domain)):
+        case Call("mul", (a, b)):
+            return substituted(a, names), substituted(b, names)
+        case _:
+            return ()
+
+
+def _named(tree: Tree, index: str) -> bool:
+    return any(index in f.names for leaf in leaves(tree) for f in leaf.forms)
+
+
+def _summed(
+    like: Contraction, name: str, type: TensorType, output: tuple[Affine, ...], value: Tree, sizes: Mapping[str, int]
+) -> Contraction:
+    """``name[output] = sum of value``, over all other indexes that it names."""
+    names = {n for f in (*output, *(g for leaf in leaves(value) for g in leaf.forms)) for n in f.names}
+    body = Body()
+    result = body.add(value)
+    return replace(
+        like,
+        name=name,
+        type=type,
+        indexes=tuple(sorted(names)),
+        output=tuple(map(poly, output)),
+        constraints=tuple(Constraint(Poly.of({n: 1}), r, like.origin) for n, r in sizes.items() if n in names),
+        loads=tuple(body.loads),
+        body=tuple(body.statements),
+        result=result,
+        no_defract=True,
+    )
