@@ -15,6 +15,7 @@ from tile_opt.program.exchange import ExchangeSums as ExchangeSums
 from tile_opt.program.factorise import Factorise as Factorise
 from tile_opt.program.few_columns import FewColumns as FewColumns
 from tile_opt.program.fold_scales import FoldScales as FoldScales
+from tile_opt.program.heads import HeadsApart as HeadsApart
 from tile_opt.program.integer_scatters import IntegerScatters as IntegerScatters
 from tile_opt.program.normalise_last import NormaliseLast as NormaliseLast
 from tile_opt.program.online import Online as Online
@@ -62,15 +63,8 @@ def rewrites_for(target: Target) -> tuple[Rewrite, ...]:
     steps = any(entry.name == "join_rows" for entry in target.passes)
     apart = Subsample(uses=APART_USES, least=APART, tile=TILE)
     kept = STEPPED if steps else 0
-    rows = (
-        SingleTerms(),
-        ExchangeSums(kept=kept),
-        NormaliseLast(kept=kept),
-        ShareCommon(),
-        DropDead(),
-        Online(units=units),
-        SplitReduction(units=units),
-    )
+    weighted = (ExchangeSums(kept=kept), HeadsApart(kept=kept), NormaliseLast(kept=kept))
+    rows = (SingleTerms(), *weighted, ShareCommon(), DropDead(), Online(units=units), SplitReduction(units=units))
     return (*fold, *CLEAN, Factorise(), apart, Prepack(), ConvertOnce(uses=NEVER, alike=True), *rows)
 
 

@@ -68,10 +68,10 @@ def _key(op: Op) -> object:
 
 
 def _contraction_key(op: Contraction) -> object:
-    """Equal up to the names of indexes and of scalars, numbered by their place."""
+    """Equal up to the names of indexes and of scalars, numbered by where they are first named, and the order of constraints."""
     index = _Numbering("i")
     scalar = _Numbering("$")
-    for name in op.indexes:
+    for name in (*(n for f in (*op.output, *(g for x in op.loads for g in x.formulas)) for n in f.names), *op.indexes):
         index(name)
 
     def form(poly: Poly) -> object:
@@ -84,7 +84,7 @@ def _contraction_key(op: Contraction) -> object:
         op.default,
         op.no_defract,
         tuple(form(f) for f in op.output),
-        tuple((form(c.formula), c.size) for c in op.constraints),
+        frozenset((form(c.formula), c.size) for c in op.constraints),
         tuple((scalar(x.dst), x.tensor, tuple(form(f) for f in x.formulas)) for x in op.loads),
         tuple((tuple(_scalar_key(a, scalar) for a in s.args), s.fn, s.dtype, scalar(s.dst)) for s in op.body),
         _scalar_key(op.result, scalar),
