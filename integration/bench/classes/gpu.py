@@ -135,7 +135,7 @@ def _matrix(kind: Callable[[Draw], Drawn]) -> Callable[[Draw], Drawn]:
 
 
 def _gradient(kind: Callable[[Draw], Drawn]) -> Callable[[Draw], Drawn]:
-    """Both gradients of a convolution."""
+    """All gradients."""
 
     def draw(d: Draw) -> Drawn:
         name, values = kind(d)
@@ -199,5 +199,6 @@ CLASSES: Mapping[str, Class] = {
     "matrix convs": Class(0.5, 0.8, tuple(map(_matrix, DENSE)), LIMITS, PEERS, reduced=True),
     "matrix gradients": Class(0.5, 0.7, tuple(_matrix(_gradient(k)) for k in DENSE), LIMITS, PEERS, reduced=True),
     "attention": Class(0.6, None, (_half(_attention),), LIMITS, PEERS, reduced=True),
+    "attention gradients": Class(0.5, None, (_half(_gradient(_attention)),), LIMITS, PEERS, reduced=True),
     "semirings": Class(0.5, None, (_max_plus, _distances), SEMIRING, against="issue slots"),
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from classes.work import Work, program
 
 
@@ -20,6 +22,14 @@ def attention(b: int, h: int, s: int, d: int, dtype: str = "float32") -> Work:
     shapes = dict.fromkeys("QKV", (b, h, s, d))
     torch, work = "F.scaled_dot_product_attention(Q, K, V)", b * h * s * s * (4.0 * d + 5)
     return Work(text, shapes, torch=torch, operations=work, fused=True, length=s + d, dtype=dtype)
+
+
+@program
+def attention_gradient(b: int, h: int, s: int, d: int, dtype: str = "float32") -> Work:
+    """Its gradients, from the operands alone: five products backward, behind the two forward."""
+    forward = attention(b, h, s, d, dtype)
+    shapes = {**forward.inputs, "G": (b, h, s, d)}
+    return replace(forward, inputs=shapes, gradients=("Q", "K", "V"), operations=3.5 * forward.operations)
 
 
 MLP = """function (X[B, D], W1[D, H], W2[H, G], W3[G, C]) -> (Z) {
