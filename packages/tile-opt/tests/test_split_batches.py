@@ -61,7 +61,6 @@ LEFT = {
     "rows are split": ((PRODUCT, "Y = reshape(C, 6, 3, 2, 2);"), "Y"),
     "other sizes": ((PRODUCT, "Y = reshape(C, 3, 6, 4);"), "Y"),
     "part of the stack": ((PRODUCT.replace(");", "), n < 5;"), "Y = reshape(C, 2, 3, 3, 4);"), "Y"),
-    "one factor": ((PRODUCT.replace("[n, k, j]", "[0, k, j]"), "Y = reshape(C, 2, 3, 3, 4);"), "Y"),
     "moved": ((PRODUCT.replace("[n, k, j]", "[5 - n, k, j]"), "Y = reshape(C, 2, 3, 3, 4);"), "Y"),
 }
 
@@ -71,3 +70,10 @@ def test_other_reshapes_stay(name: str) -> None:
     statements, outputs = LEFT[name]
     after = rewritten(bound((2, 3), "AB", *statements, outputs=outputs))
     assert "Y" in reshapes(after)
+
+
+@pytest.mark.parametrize(("flat", "stays"), [("AB", False), ("B", True)])
+def test_a_factor_of_all_matrices_needs_no_batch_if_the_other_can_be_taken_apart(flat: str, stays: bool) -> None:
+    shared = PRODUCT.replace("[n, k, j]", "[0, k, j]")
+    after = rewritten(bound((2, 3), flat, shared, "Y = reshape(C, 2, 3, 3, 4);"))
+    assert ("Y" in reshapes(after)) is stays

@@ -17,6 +17,7 @@ from tile_opt.program.few_columns import FewColumns as FewColumns
 from tile_opt.program.fold_scales import FoldScales as FoldScales
 from tile_opt.program.heads import HeadsApart as HeadsApart
 from tile_opt.program.integer_scatters import IntegerScatters as IntegerScatters
+from tile_opt.program.lift_reshapes import LiftReshapes as LiftReshapes
 from tile_opt.program.normalise_last import NormaliseLast as NormaliseLast
 from tile_opt.program.online import Online as Online
 from tile_opt.program.permutations import ComposePermutations as ComposePermutations
@@ -38,7 +39,7 @@ APART_USES, APART = 192, 1 << 26
 """Uses of each element, and of all, from which items of a graphics processor rather read copies of what lies apart."""
 TILE = 16
 """Elements of a row that tiles of a graphics processor divide evenly."""
-CLEAN: tuple[Rewrite, ...] = (SplitBatches(), ComposePermutations(), ShareCommon(), DropDead())
+CLEAN: tuple[Rewrite, ...] = (LiftReshapes(), SplitBatches(), ComposePermutations(), ShareCommon(), DropDead())
 """What leaves nothing that need not be computed, so that others find what they look for."""
 FASTER: tuple[Rewrite, ...] = (
     Factorise(),

@@ -1,6 +1,7 @@
 """Products of stacks of matrices whose dimensions were put together for them, and are taken apart again behind them.
 
-``[batch, heads, …]`` becomes ``[batch * heads, …]`` where a front end has products with one batch index only. With an index
+``[batch, heads, …]`` becomes ``[batch * heads, …]`` where a front end has products with one batch index only, and
+``[batch, places, …]`` becomes ``[batch * places, …]`` where layers take rows. With an index
 for each dimension what stands before and behind the product is of one shape with it, and no reshape stands between what
 others look for in a row: products, softmax, products.
 """
@@ -24,7 +25,7 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class SplitBatches(Rewrite):
-    """Give products an index for each dimension into which a reshape, the only reader of their result, splits their batch."""
+    """Give products an index for each dimension into which a reshape, the only reader of their result, splits batch or rows."""
 
     name: ClassVar[str] = "split_batches"
 
@@ -84,11 +85,16 @@ class _Work:
         """What takes the place of an operation."""
         after = self.behind.get(op.name) if isinstance(op, Contraction) and self.readers[op.name] == 1 else None
         found = _batch(op, after.type.shape) if isinstance(op, Contraction) and after is not None else None
-        if isinstance(op, Contraction) and after is not None and found is not None:
+        if isinstance(op, Contraction) and after is not None and found is not None and self._suits(op, found):
             self.gone.add(after.name)
             yield self._split(op, found, after)
         elif getattr(op, "name", "") not in self.gone:
             yield op
+
+    def _suits(self, op: Contraction, batch: _Batch) -> bool:
+        """Every operand has the batch; or those that have it were put together by a reshape: the digits become one loop again."""
+        having = [load for load in op.loads if any(batch.name in form.names for form in load.formulas)]
+        return len(having) == len(op.loads) or all(self._parts(load, batch) is not None for load in having)
 
     def _split(self, op: Contraction, batch: _Batch, after: Reshape) -> Contraction:
         """The product under the name, and in the shape, of the reshape behind it."""
@@ -108,13 +114,18 @@ class _Work:
 
     def _load(self, load: TensorLoad, batch: _Batch) -> TensorLoad:
         """Of what a reshape put together, the parts themselves."""
+        parts = self._parts(load, batch)
+        return parts if parts is not None else replace(load, formulas=tuple(map(batch.split, load.formulas)))
+
+    def _parts(self, load: TensorLoad, batch: _Batch) -> TensorLoad | None:
+        """The load from what a reshape put together to the batch; None where none did."""
         before = self.reshapes.get(load.tensor) if isinstance(load.tensor, str) else None
         apart = batch.apart(load.formulas) if before is not None else None
-        if before is not None and apart is not None:
-            place = next(d for d, form in enumerate(load.formulas) if form.index == batch.name)
-            if self.types[before.arg].shape == _replaced(before.type.shape, place, batch.sizes):
-                return replace(load, tensor=before.arg, formulas=apart)
-        return replace(load, formulas=tuple(map(batch.split, load.formulas)))
+        if before is None or apart is None:
+            return None
+        place = next(d for d, form in enumerate(load.formulas) if form.index == batch.name)
+        whole = _replaced(before.type.shape, place, batch.sizes)
+        return replace(load, tensor=before.arg, formulas=apart) if self.types[before.arg].shape == whole else None
 
 
 def _replaced(shape: Shape, place: int, sizes: Shape) -> Shape:
@@ -130,7 +141,10 @@ def _batch(op: Contraction, shape: Shape) -> _Batch | None:
         sizes = shape[place : place + 1 + len(shape) - len(own)]
         if form.index is None or len(sizes) < 2 or shape != _replaced(own, place, sizes):
             continue
-        if _is_whole(op, form.index, own[place]) and all(_is_alone(load.formulas, form.index) for load in op.loads):
+        rows = place < len(own) - 1
+        if _is_whole(op, form.index, own[place]) and all(
+            _is_alone(x.formulas, form.index, rows=rows) for x in op.loads
+        ):
             taken = set(op.indexes)
             digits = tuple(claim(f"{form.index}_{k}", taken) for k in range(len(sizes)))
             return _Batch(form.index, digits, sizes)
@@ -143,6 +157,10 @@ def _is_whole(op: Contraction, name: str, size: int) -> bool:
     return bool(alone) and min(alone) == size
 
 
-def _is_alone(forms: tuple[Poly, ...], name: str) -> bool:
-    """The index is a subscript of its own, and in no other."""
-    return [form.index for form in forms if name in form.names] == [name]
+def _is_alone(forms: tuple[Poly, ...], name: str, *, rows: bool) -> bool:
+    """The index is a subscript of its own, and in no other; with `rows` it may be missing.
+
+    Rows of a result, all its indexes but the last, lie as they did when they are split; columns would end at each digit.
+    """
+    found = [form.index for form in forms if name in form.names]
+    return found == [name] or (rows and not found)
