@@ -13,7 +13,7 @@ from lowering_support import execute
 from tensor_support import instructions
 from test_dots import bound
 from tile_ir.dots import DOTS
-from tile_ir.dtype import from_numpy
+from tile_ir.dtype import DType, from_numpy
 from tile_ir.machine import InstructionRate
 from tile_ir.matrix.x86 import PRODUCTS, TILED_INSTRUCTIONS
 from tile_ir.program.nodes import Program, TensorType
@@ -21,7 +21,7 @@ from tile_ir.stripe import interpret
 from tile_ir.stripe.nodes import Program as Stripe
 from tile_ir.target import Options, PassConfig, Target
 from tile_lang.evaluate import evaluate
-from tile_opt.compiler import lower_kernels
+from tile_opt.compiler import compile, lower_kernels
 from tile_opt.pipeline import optimize
 from tile_opt.program import DotProducts
 from tile_opt.translate import to_stripe
@@ -38,6 +38,9 @@ TILES = replace(
     settings=replace(CPU.settings, vector_bytes=64, registers=32, masks=True), passes=tuple(PassConfig(n) for n in FUSED),
     machine=replace(CPU.machine, instructions=RATES),
 )  # fmt: skip
+WHOLE = ("inline", "in_place", "fuse", "merge", "ungroup", "accumulate", "matrix_tile", "schedule_kernels")
+AMX = replace(TILES, passes=tuple(PassConfig(n) for n in WHOLE))
+"""With the passes that see neighbouring dimensions as one."""
 MATMUL = {
     "nn": ("A[M, K], B[K, N]", "A[m, k] * B[k, n]"),
     "tn": ("A[K, M], B[K, N]", "A[k, m] * B[k, n]"),
@@ -113,6 +116,24 @@ def test_words_are_made_where_panels_are(layout: str, dtype: str) -> None:
     assert len(lower_kernels(stripe, TILES).kernels) == 1
     for got in both(stripe, arrays):
         near(got, a, b, a.astype(np.float64) @ b.astype(np.float64))
+
+
+@pytest.mark.parametrize("sides", [(1, 6, 40), (2, 3, 33)], ids=str)
+def test_filters_whose_dimensions_their_packing_takes_as_one(sides: tuple[int, int, int]) -> None:
+    """The kernel that packs them sees rows and columns of a window as one dimension, the product sees two."""
+    n, h, w = sides
+    x, f = drawn(bfloat16(), n, h, w, 32), drawn(bfloat16(), 3, 3, 32, 16)
+    source = """function (X[N, H, W, C], F[I, J, C, D]) -> (O) {
+        O[n, y, x, d : N, H, W, D] = +(X[n, y + i - 1, x + j - 1, c] * F[i, j, c, d]); }"""
+    types = {"X": TensorType(DType.BFLOAT16, x.shape), "F": TensorType(DType.BFLOAT16, f.shape)}
+    compiled = compile(tile_lang.bind(tile_lang.parse(source), types), AMX)
+    assert any(d.plan.instruction is not None for d in compiled.decisions.values())
+    wide = np.pad(x.astype(np.float64), ((0, 0), (1, 1), (1, 1), (0, 0)))
+    windows = np.lib.stride_tricks.sliding_window_view(wide, (3, 3), axis=(1, 2))
+    want = np.einsum("nyxcij,ijcd->nyxd", windows, f.astype(np.float64))
+    size = np.einsum("nyxcij,ijcd->nyxd", np.abs(windows), np.abs(f.astype(np.float64)))
+    got = execute(compiled.kernels, {"X": x, "F": f})["O"]
+    assert (np.abs(got.astype(np.float64) - want) <= 2.0**-8 * size).all()
 
 
 def test_what_others_read_too_is_packed_once() -> None:

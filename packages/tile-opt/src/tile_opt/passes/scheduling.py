@@ -17,7 +17,7 @@ from tile_ir.deadline import check
 from tile_ir.diagnostics import Diagnostic, TileDeviceError
 from tile_ir.names import claim
 from tile_ir.stripe.hashing import structural_hash
-from tile_ir.stripe.nodes import Block, Direction, Program, Refinement, Statement
+from tile_ir.stripe.nodes import Block, Program, Refinement, Statement
 from tile_ir.target import Target
 
 from tile_opt.blocks.buffers import fixed_buffers, with_main_refs
@@ -28,7 +28,7 @@ from tile_opt.kernel.view import KernelView, close_kernel, open_kernel
 from tile_opt.model.search import choose
 from tile_opt.passes.base import Pass
 from tile_opt.passes.choosing import Choice
-from tile_opt.passes.through import made_for_one, without_unread
+from tile_opt.passes.through import made_for_one, sees_alike, without_unread
 from tile_opt.plan.again import again
 from tile_opt.plan.check import PlanCheck
 from tile_opt.plan.names import Names, operands, renamed
@@ -265,7 +265,9 @@ class _Run:
             return None
         still = frozenset(r.into for r in view.refs if r.source in self.fixed)
         tiles = read_again(view) if within else frozenset[str]()
-        through = {r.into: self.made[r.source] for r in view.refs if r.source in self.made and r.dir is Direction.IN}
+        through = {
+            r.into: maker for r in view.refs if (maker := self.made.get(r.source)) and sees_alike(view, r, maker)
+        }
         view = replace(view, name=name, fixed=still, again=tiles, through=through)
         alike = "".join(str((r.into in still) + 2 * (r.into in tiles) + 4 * (r.into in through)) for r in view.refs)
         decided = self._decided(view, structural_hash(kernel) + alike)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from tile_ir.stripe.nodes import Block, Program
+from tile_ir.stripe.nodes import Block, Direction, Program, Refinement
 
 from tile_opt.blocks.buffers import drop_unused_temporaries, fixed_kernels, in_the_way, temporaries, users
 from tile_opt.blocks.tree import kernels_of, with_kernels
@@ -19,6 +19,17 @@ from tile_opt.kernel.view import KernelView, open_kernel
 def made_for_one(program: Program) -> Mapping[str, KernelView]:
     """By buffer the kernel that makes it, all loops its stage's own, where one later kernel alone reads it."""
     return {buffer: view for _, buffer, view in _makers(program)}
+
+
+def sees_alike(view: KernelView, ref: Refinement, maker: KernelView) -> bool:
+    """The kernel reads a buffer with the dimensions with which `maker` writes it, and sees all else that both name alike.
+
+    Kernels may see neighbouring dimensions of a buffer as one.
+    """
+    known = {r.into: (r.source, r.type.sizes, r.type.strides) for r in view.refs}
+    mine = {r.into: (r.source, r.type.sizes, r.type.strides) for r in maker.refs}
+    plain = ref.dir is Direction.IN and all(into == source for into, (source, _, _) in mine.items())
+    return plain and ref.into == ref.source and all(known.get(name, seen) == seen for name, seen in mine.items())
 
 
 def without_unread(program: Program, made: Mapping[str, KernelView]) -> Program:
