@@ -19,6 +19,7 @@ from tile_opt.kernel.strides import flat_offset, flat_stride
 from tile_opt.kernel.view import Use
 from tile_opt.model.conditions import Conditions
 from tile_opt.model.contraction import SECTOR, Contraction, Counts, Operand
+from tile_opt.model.group_step import Step
 
 BODY = 1024
 """Instructions of arithmetic in straight-line code."""
@@ -28,8 +29,6 @@ ADDRESSES = 22
 """Registers for addresses, counters and what is under way."""
 LIMITS = 16
 """The same for what constraints ask."""
-SHARPNESS = 4
-"""How little two limits disturb each other while one of them is far from reached."""
 SUSTAINED = 0.94
 """Share of the issue rate that straight-line code reaches: register banks and dispatch take the rest."""
 ALONE = 1.12
@@ -145,29 +144,6 @@ class Cost:
     parts: dict[str, float] = field(default_factory=dict[str, float])
 
 
-@frozen
-class Step:
-    """One step of a tile's reduction on a multiprocessor; the whole reduction where nothing is staged."""
-
-    registers: int
-    resident: int
-    subgroups: int
-    issued: float
-    """Cycles in which a sub-group's instructions start, gaps that others leave included."""
-    alone: float
-    """Cycles of a sub-group that has its slot for itself."""
-    delivered: float
-    """Cycles of local memory for a group."""
-    fetched: float
-    """Bytes that a group fetches."""
-
-    def cycles(self, together: int, slots: int) -> float:
-        """Of `together` groups at once."""
-        issued = -(-together * self.subgroups // slots) * self.issued
-        delivered = together * self.delivered
-        return max(self.alone, (issued**SHARPNESS + delivered**SHARPNESS) ** (1 / SHARPNESS))
-
-
 class GroupCost:
     """Costs of tiles of one contraction on one machine."""
 
@@ -185,6 +161,7 @@ class GroupCost:
         self.delivered = self.local.banks * self.local.bank_bytes / 4 / self.occupancy.subgroup
         self.memory = self._memory_seconds()
         self.stored = min(4 * work.words, 4)
+        self._even: dict[int, bool] = {}
 
     def _memory_seconds(self) -> float:
         """Every operand and every result once through the device's memory."""
@@ -308,14 +285,16 @@ class GroupCost:
         issued = max(arithmetic * slots / self.rate, instructions * slots / self.issue) / SUSTAINED
         alone = instructions * ALONE + self._waiting(tile, inner, bodies)
         delivered = subgroups * (words * bodies + stored) / self.delivered
-        return Step(registers, resident, subgroups, issued, alone, delivered, self._fetched(tile))
+        hindered, meeting = self._hindered(tile, registers), self._meeting(tile)
+        near = (self._fetched(tile), self._stored(tile), hindered, meeting)
+        return Step(registers, resident, subgroups, issued, alone, delivered, *near)
 
     def _cost(self, tile: Tile, step: Step) -> Cost:
         tiles = prod(-(-e // tile.size(n)) for n, e in self.work.shared.items())
         groups = tiles * tile.ways
         cycles, rounds = self._rounds(groups, tile, step)
-        stored = self._storing(tile, groups)
-        cycles *= self._hindered(tile, step.registers)
+        stored = groups * step.stored / (self.machine.memory.all_cores.write * 1e9)
+        cycles *= step.hindered
         parts = {
             "arithmetic": cycles / (self.machine.clock_ghz * 1e9),
             "cache": (step.fetched * self._steps(tile) * groups) / self._cache_rate(),
@@ -352,11 +331,8 @@ class GroupCost:
         """Seconds of what groups fetch, of everything once through memory, and of results, whatever computes the tile."""
         groups = prod(-(-e // tile.size(n)) for n, e in self.work.shared.items())
         cache = self._fetched(tile) * self._steps(tile) * groups / self._cache_rate()
-        return {"cache": cache, "memory": self.memory, "results": self._storing(tile, groups)}
-
-    def _storing(self, tile: Tile, groups: int) -> float:
-        """Seconds in which memory takes the results of all groups."""
-        return groups * self._stored(tile) / (self.machine.memory.all_cores.write * 1e9)
+        results = groups * self._stored(tile) / (self.machine.memory.all_cores.write * 1e9)
+        return {"cache": cache, "memory": self.memory, "results": results}
 
     def _shared(self, tile: Tile) -> float:
         """How much longer groups take that share a reduction; their results may drive the operands out of the cache."""
@@ -448,7 +424,7 @@ class GroupCost:
             one = step.cycles(together, self.occupancy.slots) * (LONELY if alone else 1)
             if tile.staged and tile.ahead:
                 one = max(one, latency * AHEAD)
-            return steps * one + (1 + around) * latency / together + latency + self._meeting(tile)
+            return steps * one + (1 + around) * latency / together + latency + step.meeting
 
         full, rest = divmod(-(-groups // self.machine.cores), step.resident)
         # Many groups of a multiprocessor finish one after the other, and those of the last round spread evenly; two at once.
@@ -484,7 +460,10 @@ class GroupCost:
 
     def _even_results(self, lanes: int) -> bool:
         """Whole vectors of results are stored at once."""
-        return lanes > 1 and all(s % lanes == 0 for u in self.work.results for s in self._starts(u))
+        if lanes not in self._even:
+            starts = (s for u in self.work.results for s in self._starts(u))
+            self._even[lanes] = lanes > 1 and all(s % lanes == 0 for s in starts)
+        return self._even[lanes]
 
     def _starts(self, use: Use) -> Iterator[int]:
         """Distances between the places in memory where rows of results may begin."""

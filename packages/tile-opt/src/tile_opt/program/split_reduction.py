@@ -39,6 +39,8 @@ FEW_RUNS = 1 << 10
 """Cells, stored side by side, of which each processor's share is too short a run of what it reads."""
 APART = 16
 """Products of operands of their own, side by side, that are enough for the processors."""
+RUN = 64
+"""Neighbours in memory that a chunk has together: groups of fewer share what memory hands out at once."""
 PARTIAL = "$partial"
 """A chunk's result, where it is aggregated."""
 
@@ -181,7 +183,10 @@ def chunk_sizes(domain: FlatDomain, order: list[str], wanted: int, more: bool = 
 
 
 def reductions(op: Contraction, domain: FlatDomain, types: dict[str, TensorType], enough: int) -> list[str]:
-    """Reduction indexes, those with `enough` iterations first, of them those with the largest stride."""
+    """Reduction indexes, those with `enough` iterations first, of them those with the largest stride.
+
+    Where chunks are many, those of an index along memory are runs of at least `RUN` neighbours.
+    """
     outputs = {name for form in domain.output for name in form.names}
     tied = {name for constraint in domain.constraints for name in constraint.names}
     ranges = {n: r for n, r in domain.extents.items() if n not in outputs | tied and r > 1}
@@ -192,7 +197,8 @@ def reductions(op: Contraction, domain: FlatDomain, types: dict[str, TensorType]
             for name, step in zip(domain.names, steps, strict=True):
                 if name in reach:
                     reach[name] = max(reach[name], abs(step))
-    return sorted(ranges, key=lambda n: (min(ranges[n], enough), reach[n], n), reverse=True)
+    runs = {n: r // RUN if enough > 1 and reach[n] == 1 else r for n, r in ranges.items()}
+    return sorted(ranges, key=lambda n: (min(runs[n], enough), reach[n], n), reverse=True)
 
 
 def chunk_size(extent: int, wanted: int, more: bool) -> int:
