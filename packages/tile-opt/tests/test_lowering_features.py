@@ -55,10 +55,21 @@ def test_lanes_that_disagree_are_masked_or_done_one_by_one(target: Target, maske
     assert sum(n.mask is not None for n in (*stores, *loads)) == masked
 
 
-@pytest.mark.parametrize(("cut", "kept"), [("4 - v >= 0", False), ("2*i - v >= 0", False), ("i - v - 1 >= 0", True)])
-def test_what_all_lanes_read_is_where_it_says_if_some_lane_takes_part(cut: str, kept: bool) -> None:
-    """A lane that takes part reads it; where all lanes may be cut off, so may what they would have read."""
-    text = copy("i:4, j:4, v:8 #vector(lanes=8)", f"4 - i - j >= 0\n{cut}\n", "2*i + 2*j", "v", n="9:1")
+@pytest.mark.parametrize(
+    ("bound", "cut", "kept"),
+    [
+        ("4 - i - j >= 0", "4 - v >= 0", False),
+        ("4 - i - j >= 0", "2*i - v >= 0", False),
+        ("4 - i - j >= 0", "i - v - 1 >= 0", False),
+        ("5 - i - j >= 0", "i - v - 1 >= 0", True),
+        ("4 - i >= 0", "4 - i - j - v >= 0", True),
+    ],
+)
+def test_what_all_lanes_read_is_where_it_says_if_some_lane_or_the_loops_keep_it_there(
+    bound: str, cut: str, kept: bool
+) -> None:
+    """A lane that takes part reads it; where all lanes may be cut off, the bounds of the loops have to say that it is there."""
+    text = copy("i:4, j:4, v:8 #vector(lanes=8)", f"{bound}\n{cut}\n", "2*i + 2*j", "v", n="9:1")
     function = only(lower(parse_program(text), MASKS))
     loads = [e for e in walk_all(function) if isinstance(e, Load)]
     assert {e.mask for e in loads} == {None}

@@ -38,12 +38,14 @@ Terms = tuple[tuple[str, int], ...]
 class Scope:
     """One statement list under construction, with what is already computed in it."""
 
-    __slots__ = ("columns", "depth", "index", "loads", "parent", "statements", "values")
+    __slots__ = ("columns", "depth", "held", "index", "loads", "parent", "statements", "values")
 
     def __init__(self, parent: Scope | None) -> None:
         self.parent = parent
         self.depth: int = 0 if parent is None else parent.depth + 1
         self.statements: list[Statement] = []
+        self.held: tuple[Affine, ...] = ()
+        """Forms that are not negative in here: the bounds of the loop."""
         self.index: dict[object, Var] = {}
         """Index arithmetic by its form."""
         self.values: dict[object, Expr] = {}
@@ -125,6 +127,24 @@ class Builder:
         self.ranges[name] = (low, high)
         self._homes[name] = home
         return Affine(((name, 1),), 0)
+
+    def interval(self, affine: Affine, quasi: tuple[Scaled, ...]) -> tuple[int, int]:
+        """Inclusive interval of a form in the current scope, by the ranges of variables and the bounds of the loops around."""
+        high = self._highest(affine, quasi)
+        return -self._highest(affine * -1, tuple((-scale, form) for scale, form in quasi)), high
+
+    def _highest(self, affine: Affine, quasi: tuple[Scaled, ...]) -> int:
+        """An upper bound: a multiple of what is not negative may be added where that makes it smaller."""
+        best, scope = bounds(affine, quasi, self.ranges)[1], self.scope
+        while scope is not None:
+            for held in scope.held:
+                for name, c in held.terms:
+                    times, rest = divmod(-affine.coefficient(name), c)
+                    raised = affine + held * times
+                    if times > 0 and not rest and (high := bounds(raised, quasi, self.ranges)[1]) < best:
+                        affine, best = raised, high
+            scope = scope.parent
+        return best
 
     def index_variable(self, hint: str, value: Expr, low: int, high: int) -> Affine:
         """An index variable bound to an expression in the current scope."""

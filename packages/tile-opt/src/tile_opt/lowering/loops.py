@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tile_ir.semtree.nodes import Binary, Const, Expr, Var
 from tile_ir.stripe.affine import Affine, DivMod, DivModOp, Quasi
@@ -23,6 +23,13 @@ class LoopBounds:
     high: int
     pending: tuple[Quasi, ...]
     single: Affine | None = None
+    held: tuple[Affine, ...] = ()
+    """What the bounds say, of the index by the name that `probe` gives it."""
+
+
+def probe(index: Index) -> str:
+    """The name of a loop's variable before it has one."""
+    return f"?{index.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,16 +53,18 @@ def loop_bounds(
     starts: list[_Limit] = []
     stops: list[_Limit] = []
     rest: list[Quasi] = []
-    probe = {**env, index.name: Affine.var(f"?{index.name}")}
+    held: list[Affine] = []
+    known = {**env, index.name: Affine.var(probe(index))}
     for form in pending:
-        if not isinstance(form, Affine) or index.name not in form.names or any(n not in probe for n in form.names):
+        if not isinstance(form, Affine) or index.name not in form.names or any(n not in known for n in form.names):
             rest.append(form)
             continue
-        whole = resolve(form, probe)
-        other = without(whole, f"?{index.name}")
+        whole = resolve(form, known)
+        other = without(whole, probe(index))
         if lane and lane in other.names:
             rest.append(form)
             continue
+        held.append(whole)
         coefficient = form.coefficient(index.name)
         limit = _limit(builder, other, coefficient)
         if coefficient > 0:
@@ -66,7 +75,8 @@ def loop_bounds(
             stops.append(limit)
     if low > high:
         return None
-    return _bounds(builder, index, low, high, starts, stops, tuple(rest))
+    found = _bounds(builder, low, high, starts, stops, tuple(rest))
+    return replace(found, held=tuple(held))
 
 
 def _limit(builder: Builder, other: Affine, coefficient: int) -> _Limit:
@@ -82,13 +92,12 @@ def _limit(builder: Builder, other: Affine, coefficient: int) -> _Limit:
 
 def _bounds(
     builder: Builder,
-    index: Index,
     low: int,
     high: int,
     starts: Sequence[_Limit],
     stops: Sequence[_Limit],
     rest: tuple[Quasi, ...],
-) -> LoopBounds | None:
+) -> LoopBounds:
     # A limit whose whole interval is within the static bound says nothing new.
     late = [s for s in starts if s.high > low]
     early = [s for s in stops if s.low < high]

@@ -30,7 +30,7 @@ from tile_ir.semtree.nodes import (
 from tile_ir.stripe.affine import Affine
 
 from tile_opt.lowering.builder import Builder, Scope, atom_key
-from tile_opt.lowering.forms import Scaled, alignment, at_lane, bounds, without
+from tile_opt.lowering.forms import Scaled, alignment, at_lane, without
 from tile_opt.lowering.fragments import slot
 from tile_opt.lowering.places import SCALAR, Home, Lanes, Position, Root
 from tile_opt.lowering.transpose import columns
@@ -143,7 +143,7 @@ class Memory:
 
     def _inside(self, root: Root, position: Position, index: Expr) -> Expr:
         """The index of what all lanes read, somewhere in the buffer even where no lane takes part."""
-        low, high = bounds(position.affine, position.quasi, self.builder.ranges)
+        low, high = self.builder.interval(position.affine, position.quasi)
         if position.dynamic is None and low >= 0 and high < root.elements:
             return index
         last, type = self.builder.literal(root.elements - 1), self.builder.index_type

@@ -33,7 +33,7 @@ from tile_opt.lowering.builder import BOOL, Builder, Scope
 from tile_opt.lowering.context import Condition, Context, Env, Point
 from tile_opt.lowering.forms import Scaled, at_lane, resolve, resolve_quasi, sign
 from tile_opt.lowering.group_reduce import combine_threads
-from tile_opt.lowering.loops import LoopBounds, loop_bounds
+from tile_opt.lowering.loops import LoopBounds, loop_bounds, probe
 from tile_opt.lowering.matrix import rounding
 from tile_opt.lowering.places import SCALAR, Home, Lanes
 from tile_opt.lowering.tiles import emit_instruction, is_instruction
@@ -373,6 +373,7 @@ class _Run:
         name = self.builder.fresh(index.name)
         with self.builder.nested() as scope:
             value = self.builder.declare(name, limits.low, limits.high, scope)
+            scope.held = tuple(form.substitute({probe(index): value}) for form in limits.held)
             self._next(position, point, value, sink)
         # A step of a recurrence waits for the one before, but what it loads need not.
         unroll = Unroll.AUTO if index.order is Order.ORDERED and _is_straight(scope) else Unroll.NONE
