@@ -14,7 +14,7 @@ from tensor_support import instructions
 from test_dots import bound
 from tile_ir.dots import DOTS
 from tile_ir.dtype import DType, from_numpy
-from tile_ir.machine import InstructionRate
+from tile_ir.machine import Cache, InstructionRate
 from tile_ir.matrix.x86 import PRODUCTS, TILED_INSTRUCTIONS
 from tile_ir.program.nodes import Program, TensorType
 from tile_ir.stripe import interpret
@@ -22,7 +22,7 @@ from tile_ir.stripe.nodes import Program as Stripe
 from tile_ir.target import Options, PassConfig, Target
 from tile_lang.evaluate import evaluate
 from tile_opt.compiler import compile, lower_kernels
-from tile_opt.pipeline import optimize
+from tile_opt.pipeline import optimize, schedule
 from tile_opt.program import DotProducts
 from tile_opt.translate import to_stripe
 
@@ -116,6 +116,29 @@ def test_words_are_made_where_panels_are(layout: str, dtype: str) -> None:
     assert len(lower_kernels(stripe, TILES).kernels) == 1
     for got in both(stripe, arrays):
         near(got, a, b, a.astype(np.float64) @ b.astype(np.float64))
+
+
+@pytest.mark.parametrize(
+    ("cores", "near", "columns", "groups"),
+    [(1, 1 << 21, 256, 1), (2, 1 << 21, 128, 2), (1, 1 << 17, 64, 4), (8, 1 << 21, 32, 8)],
+)
+def test_groups_pack_what_stays_near_and_are_no_more_than_keep_cores_busy(
+    cores: int, near: int, columns: int, groups: int
+) -> None:
+    """Panels of a group take half of the second cache at most; each group walks its rows once, so few groups read least."""
+    caches = (Cache(1, 1 << 15, 8), Cache(2, near, 16), Cache(3, 1 << 24, 16))
+    target = replace(
+        TILES, machine=replace(TILES.machine, caches=caches), settings=replace(TILES.settings, cores=cores)
+    )
+    a, b = drawn(bfloat16(), 96, 512), drawn(bfloat16(), 512, 256)
+    header, body = MATMUL["nn"]
+    source = f"function ({header}) -> (O) {{ O[m, n : M, N] = +({body}); }}"
+    types = {n: TensorType(DType.BFLOAT16, x.shape) for n, x in (("A", a), ("B", b))}
+    program = DotProducts(target=target, gain=float("inf")).apply(tile_lang.bind(tile_lang.parse(source), types))
+    (plan,) = (d.plan for d in schedule(to_stripe(program), target).decisions.values() if d.plan.instruction)
+    covers = {c.loop: c.size for c in plan.levels[0].covers}
+    assert covers["n"] == columns
+    assert -(-256 // covers["n"]) * -(-96 // covers["m"]) == groups
 
 
 @pytest.mark.parametrize("sides", [(1, 6, 40), (2, 3, 33)], ids=str)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
+from tile_ir.dots import WORD
 from tile_ir.matrix.x86 import TILE, TILED_INSTRUCTIONS
 from tile_ir.stripe.nodes import Bind
 from tile_ir.target import Target
@@ -19,7 +20,11 @@ from tile_opt.plan.plan import Cover, Edge, Instruction, Level, Plan, Staging
 from tile_opt.plan.widened import on_whole_tiles
 
 ROUNDS = 4
-"""Groups for each core."""
+"""Groups for each core, at most."""
+BUSY = 0.5
+"""Share of the time in which the instruction runs, loads beside it."""
+PACKED = 1.2
+"""Cycles that packing a word takes."""
 TWO = 2
 """Tiles along rows and columns of a step: each tile of a factor is used so often."""
 
@@ -122,29 +127,58 @@ class _Space:
 
     @cached_property
     def grid(self) -> dict[str, int]:
-        """What a group covers: panels that stay in the second cache, and as many groups as keep all cores busy."""
-        wanted = ROUNDS * self.target.settings.cores
-        grid = dict.fromkeys(self._moving, 1)
-        columns = self._fitting_columns()
-        n, m = self.loops["n"], self.loops["m"]
-        groups = prod(self.view.ranges[name] for name in grid) * -(-self.view.ranges[n] // columns)
-        for name in self._inner:
-            grid[name] = _share(self.view.ranges[name], 1, wanted, groups)
-            groups *= -(-self.view.ranges[name] // grid[name])
-        groups //= -(-self.view.ranges[n] // columns)
-        grid[n] = min(columns, _share(self.view.ranges[n], self.tile[n], wanted, groups))
-        groups *= -(-self.view.ranges[n] // grid[n])
-        grid[m] = _share(self.view.ranges[m], self.tile[m], wanted, groups)
-        return grid
+        """What a group covers: of all parts of columns and rows those that are expected to take the least time."""
+        return min(self._grids(), key=self._cycles)
+
+    def _grids(self) -> Iterator[dict[str, int]]:
+        """Columns whose panels stay in half of the second cache, and rows for as many groups as cores, or some times as many."""
+        n, columns = self.loops["n"], self._fitting_columns()
+        tile, extent, cores = self.tile[self.loops["n"]], self.view.ranges[self.loops["n"]], self.target.settings.cores
+        moved = prod(self.view.ranges[name] for name in self._moving)
+        sizes = {-(-extent // parts // tile) * tile for parts in range(1, -(-extent // tile) + 1)}
+        for size in sorted(min(s, extent) for s in sizes if s <= columns):
+            groups = moved * -(-extent // size)
+            for wanted in {max(groups, times * cores) for times in range(1, ROUNDS + 1)}:
+                yield {**dict.fromkeys(self._moving, 1), n: size, **self._rows(wanted, groups)}
+
+    def _rows(self, wanted: int, groups: int) -> dict[str, int]:
+        """Iterations of loops over rows for each of so many groups, of which `groups` differ in their panels."""
+        found: dict[str, int] = {}
+        for name in (*self._inner, self.loops["m"]):
+            found[name] = _share(self.view.ranges[name], self.tile.get(name, 1), wanted, groups)
+            groups *= -(-self.view.ranges[name] // found[name])
+        return found
+
+    def _cycles(self, grid: Mapping[str, int]) -> float:
+        """Of the core that has the most groups: their products, packing their panels, and what comes from afar for each."""
+        machine, sides = self.target.machine, self.match.instruction.sides
+        groups = prod(-(-self.view.ranges[name] // size) for name, size in grid.items())
+        columns, rows = grid[self.loops["n"]], prod(grid[name] for name in (*self._inner, self.loops["m"]))
+        points = columns * rows * self._depth(self.factors[0])
+        products = points / prod(sides.values()) * machine.slots(self.match.instruction.name) / machine.ports.fma / BUSY
+        panels, read = columns * self._depth(self.factors[1]), rows * self._depth(self.factors[0])
+        packing = 0.0 if self.is_ahead else panels * PACKED
+        far = (panels + read) * WORD.bytes * self._from_afar
+        return -(-groups // self.target.settings.cores) * (products + packing + far)
+
+    @property
+    def _from_afar(self) -> float:
+        """Cycles of a byte that the second cache does not hold."""
+        far = self.target.machine.caches[-1]
+        return 1 / far.bandwidth
+
+    def _depth(self, use: Use) -> int:
+        """Words of a factor along the steps."""
+        moved = {name for f in use.forms for name in f.names}
+        return prod(self.view.ranges[s] for s in self.steps if s in moved)
 
     def _fitting_columns(self) -> int:
         """Columns whose panels take half of the second cache."""
-        use, n = self.factors[1], self.loops["n"]
-        moved = {name for f in use.forms for name in f.names}
-        each = prod(self.view.ranges[s] for s in self.steps if s in moved) * self.view.type_of(use.buffer).dtype.bytes
+        n = self.loops["n"]
+        each = self._depth(self.factors[1]) * WORD.bytes
         room = max((c.bytes for c in self.target.machine.caches if c.level == TWO), default=1 << 20) // 2
         tiles = max(1, room // (each * self.tile[n]))
-        return min(self.view.ranges[n], tiles * self.tile[n])
+        return -(-min(self.view.ranges[n], tiles * self.tile[n]) // self.tile[n]) * self.tile[n]
 
     def plan(self) -> Plan:
         m, n, k = (self.loops[role] for role in "mnk")
@@ -167,4 +201,4 @@ class _Space:
 def _share(extent: int, tile: int, wanted: int, groups: int) -> int:
     """Iterations of a loop for each group, whole tiles, so that there are about as many groups as wanted."""
     parts = max(1, -(-wanted // max(1, groups)))
-    return min(extent, max(tile, -(-extent // parts) // tile * tile))
+    return min(extent, -(-extent // (parts * tile)) * tile)

@@ -1,7 +1,7 @@
 """A stage by an instruction on tile registers: its sum stays in registers for all steps, its factors are loaded tile by tile.
 
     tiles of the sum, and of one step's factors
-    load the sum; steps { load a; load b; rows, columns { instruction [m, n, k] } }; store the sum
+    load the sum; steps { load a; load b; instruction [m, n, k]; … }; store the sum
 
 Where the stage is no whole number of tiles it stays as it is. The stage's body stays, too, as the meaning of the instruction.
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 
 from tile_ir.dtype import DType
 from tile_ir.frozen import replace
@@ -18,7 +19,6 @@ from tile_ir.matrix import MatrixInstruction
 from tile_ir.matrix.x86 import LOAD_TILE, STORE_TILE, TILE, TILES
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import (
-    Bind,
     Direction,
     Index,
     Instr,
@@ -33,7 +33,7 @@ from tile_ir.stripe.nodes import (
 from tile_opt.kernel.instructions import Match
 from tile_opt.kernel.view import Stage, Use
 from tile_opt.kernel.work import merged_use
-from tile_opt.plan.tree import Nest, map_stages, stages_of
+from tile_opt.plan.tree import Nest, Node, map_stages, stages_of
 
 ROW, COLUMN = "tile_row", "tile_column"
 
@@ -93,61 +93,58 @@ class _Tiled:
             _registers("right_tiles", (n, *b.sizes), m * n + m, b.dtype),
         )
 
-    def _tiles(self, role: str) -> Index:
-        """The index over tiles along a role's loop."""
-        return Index(f"{self.loops[role]}_tile", self.counts[role], bind=Bind.UNROLL)
-
     # --- what is done with them ---------------------------------------------------------------------------
 
     def step(self) -> Nest:
-        """Loads of both factors, and their products."""
+        """Products of all pairs of the factors' tiles, each tile loaded just before the first product that takes it."""
         _, left, right = (a.into for a in self.allocs)
-        loads = (
-            self._move(LOAD_TILE, self.stage.use(self.match.left), left, ("m", "k")),
-            self._move(LOAD_TILE, self.stage.use(self.match.right), right, ("k", "n")),
-        )
-        return Nest("multiply", body=(*loads, self._products()))
+        body: list[Node] = []
+        for row, column in product(range(self.counts["m"]), range(self.counts["n"])):
+            if column == 0:
+                body.append(self._move(LOAD_TILE, self.stage.use(self.match.left), left, {"m": row, "k": None}))
+            if row == 0:
+                body.append(self._move(LOAD_TILE, self.stage.use(self.match.right), right, {"k": None, "n": column}))
+            body.append(self._product(row, column))
+        return Nest("multiply", body=tuple(body))
 
     def moved(self, name: str) -> Nest:
         """The sum's tiles from memory to registers, or back."""
         use = merged_use(self.stage)
         assert use is not None, "a match aggregates"
-        return self._move(name, use, self.allocs[0].into, ("m", "n"))
+        places = product(range(self.counts["m"]), range(self.counts["n"]))
+        body = (self._move(name, use, self.allocs[0].into, {"m": row, "n": column}) for row, column in places)
+        return Nest(f"{name}_{use.name}_all", body=tuple(body))
 
-    def _move(self, name: str, use: Use, registers: str, sides: tuple[str, str]) -> Nest:
-        """Every tile of an operand whose rows and columns have these roles."""
-        tiles = tuple(self._tiles(role) for role in sides if role != "k")
-        cell = tuple(Index(n, self.instruction.sides[role]) for n, role in zip((ROW, COLUMN), sides, strict=True))
-        values: dict[str, Affine] = {}
-        for role, index in zip(sides, cell, strict=True):
-            tile = Affine() if role == "k" else Affine.var(f"{self.loops[role]}_tile", index.range)
-            values[self.loops[role]] = tile + Affine.var(index.name)
-        place = tuple(Affine.var(i.name) for i in (*tiles, *cell))
+    def _move(self, name: str, use: Use, registers: str, tile: Mapping[str, int | None]) -> Stage:
+        """A tile of an operand whose rows and columns have the roles of `tile`, which numbers it along them."""
+        cell = tuple(Index(n, self.instruction.sides[role]) for n, role in zip((ROW, COLUMN), tile, strict=True))
+        values = {
+            self.loops[role]: Affine.var(index.name) + (number or 0) * index.range
+            for (role, number), index in zip(tile.items(), cell, strict=True)
+        }
+        numbers = tuple(Affine((), number) for number in tile.values() if number is not None)
         memory = replace(use.substitute(values), agg=None)
-        held = Use("tiles", registers, place, Direction.IN)
+        held = Use("tiles", registers, (*numbers, *(Affine.var(i.name) for i in cell)), Direction.IN)
         ends = (memory, held) if name == LOAD_TILE else (held, memory)
         source = replace(ends[0], name="src", dir=Direction.IN)
         target = replace(ends[1], name="dst", dir=Direction.OUT)
         instr = Instr(name, tuple((i.name, i.range) for i in cell))
         body = (Load("$x", "src"), Store("dst", "$x"))
-        leaf = Stage(f"{name}_{use.name}", cell, (), (source, target), body, instr=instr)
-        return Nest(f"{name}_{use.name}_all", tiles, (leaf,))
+        return Stage(f"{name}_{use.name}", cell, (), (source, target), body, instr=instr)
 
-    def _products(self) -> Nest:
-        """Every pair of the factors' tiles through the instruction."""
+    def _product(self, row: int, column: int) -> Stage:
+        """A pair of the factors' tiles through the instruction."""
         indexes = tuple(Index(self.loops[role], size) for role, size in self.instruction.sides.items())
         m, n, k = (Affine.var(i.name) for i in indexes)
-        rows, columns = self._tiles("m"), self._tiles("n")
-        row, column = Affine.var(rows.name), Affine.var(columns.name)
+        at, beside = Affine((), row), Affine((), column)
         total, left, right = (a.into for a in self.allocs)
-        places = {self.match.left: (left, (row, m, k)), self.match.right: (right, (column, k, n))}
+        places = {self.match.left: (left, (at, m, k)), self.match.right: (right, (beside, k, n))}
         uses: list[Use] = []
         for use in self.stage.uses:
-            buffer, forms = places.get(use.name, (total, (row, column, m, n)))
+            buffer, forms = places.get(use.name, (total, (at, beside, m, n)))
             uses.append(replace(use, buffer=buffer, forms=forms))
         instr = Instr(self.instruction.name, tuple((i.name, i.range) for i in indexes))
-        leaf = replace(self.stage, loops=indexes, uses=tuple(uses), instr=instr)
-        return Nest(f"{self.stage.name}_all", (rows, columns), (leaf,))
+        return replace(self.stage, loops=indexes, uses=tuple(uses), instr=instr)
 
 
 def _registers(name: str, sizes: tuple[int, ...], first: int, dtype: DType) -> Refinement:
