@@ -191,8 +191,14 @@ def _block_comment(lexed: Lexed, token: Token) -> None:
 
 
 def _string(lexed: Lexed, token: Token) -> Token:
-    _report(lexed, token, "TILE-E002", "Tile has no strings")
+    named = _DTYPE.fullmatch(token.text[1:-1])
+    hint = None if named is None else f"write as_{named['kind']}(X, {named['bits']})"
+    _report(lexed, token, "TILE-E002", "Tile has no strings", hint)
     return token._replace(kind="ID")
+
+
+_DTYPE = re.compile(r"(?P<kind>u?int|b?float)(?P<bits>8|16|32|64)")
+"""A dtype as NumPy and others call it in a string."""
 
 
 def _unknown(lexed: Lexed, token: Token) -> None:
