@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from stack import bind, on_device
 from tile_hal.interfaces import Device
 from tile_ir.dtype import DType
 from tile_ir.program.nodes import TensorType
+from tile_opt.plan.steps.last_group import waits_for_all
 
 Array = npt.NDArray[Any]
 SOFTMAX = """function (X[M, N]) -> (R) {
@@ -63,7 +65,6 @@ CASES: dict[str, tuple[str, tuple[int, int], str, Callable[[Array], Array]]] = {
     "scan of short rows": (SUMS, (50, 333), "float32", lambda x: np.cumsum(x, 1)),
     "whole sum by the last group": (WHOLE, (700, 701), "float32", np.sum),
     "columns by the last group": (WIDEST, (30000, 24), "float32", lambda x: x.max(0)),
-    "tiles of columns by their last groups": (WIDEST, (4000, 700), "float32", lambda x: x.max(0)),
     "two results of the last group": (TWO, (700, 701), "float32", lambda x: x.sum() / 3),
     "bytes turned": (TURN, (300, 260), "uint8", np.transpose),
 }
@@ -85,3 +86,19 @@ def test_values_are_numpys(name: str, family: str) -> None:
     compiled = tile_opt.compile(bind(source, {"X": TensorType(DType(dtype), x.reshape(shape).shape)}), target)
     found = on_device(devices()[0], compiled, {"X": x.reshape(shape)})["R"]
     np.testing.assert_allclose(found, expected(x.reshape(shape).astype(float)), 2e-4, 2e-6)
+
+
+@pytest.mark.skipif(not devices(), reason="no OpenCL device")
+def test_calls_beside_each_other_count_their_groups_apart() -> None:
+    """Counts belong to queues: calls of several threads are on several of them."""
+    x = np.arange(96 * 13000, dtype=np.int32).reshape(13000, 96) % 19
+    source = "function (X[M, N]) -> (R) { R[j : N] = +(X[i, j]); }"
+    compiled = tile_opt.compile(
+        bind(source, {"X": TensorType(DType.INT32, x.shape)}), family_target("gpu-nvidia").resolved(cores=64)
+    )
+    (kernel,) = compiled.kernels.kernels
+    assert waits_for_all(kernel.stripe) is not None and kernel.stripe.indexes  # tiles of columns
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: on_device(devices()[0], compiled, {"X": x})["R"], range(24)))
+    for each in found:
+        np.testing.assert_array_equal(each, x.sum(0))
