@@ -52,6 +52,16 @@ def test_rows_of_a_gradient_need_no_scores_but_their_own() -> None:
     assert {load.tensor for load in contraction(after, "R_sums").loads} == {"M_weights", "V"}
 
 
+def test_values_that_are_products_are_summed_as_they_are() -> None:
+    text = """function (Q[H, S, D], K[T, D], X[T, A], W[A, D]) -> (O) {
+        V[t, d : T, D] = +(X[t, a] * W[a, d]); P[h, s, t : H, S, T] = +(Q[h, s, d] * K[t, d]); M[h, s, z : H, S, 1] = >(P[h, s, t]), z < 1;
+        E = exp(P - M); Z[h, s, z : H, S, 1] = +(E[h, s, t]), z < 1; Y = E / Z; O[h, s, d : H, S, D] = +(Y[h, s, t] * V[t, d]); }"""
+    random, given = np.random.default_rng(0), inputs()
+    more = {"X": random.normal(0, 1, (19, 7)).astype(np.float32), "W": random.normal(0, 1, (7, 5)).astype(np.float32)}
+    _, after = rewritten(text, {n: given[n] for n in "QK"} | more)
+    assert {load.tensor for load in contraction(after, "O_sum").loads} == {"M_weights", "V"}
+
+
 def test_heads_that_share_keys_have_gradients_of_their_own() -> None:
     _, after = rewritten(BACK, inputs())
     assert contraction(after, "DK_heads").type.shape == (2, 19, 5)

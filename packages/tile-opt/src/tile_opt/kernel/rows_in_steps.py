@@ -208,10 +208,11 @@ def _proved(kinds: RowsInSteps) -> RowsInSteps | None:
 
 
 def _given(kinds: RowsInSteps) -> RowsInSteps | None:
-    """Nothing within a piece asks for the sum."""
-    others = (kinds.view.stages[k] for k in kinds.pieces if k != kinds.values)
+    """Nothing within a piece asks for the sum, and what is summed is weighed by exponentials."""
+    others = [kinds.view.stages[k] for k in kinds.pieces if k != kinds.values]
     asks = any(u.buffer == kinds.results for stage in others for u in stage.uses)
-    return None if asks or not (_is_in_order(kinds) and _rest_apart(kinds)) else kinds
+    weighs = any(isinstance(s, Op) and s.name == "exp" for stage in others for s in stage.body)
+    return None if asks or not weighs or not (_is_in_order(kinds) and _rest_apart(kinds)) else kinds
 
 
 def _adds(stage: Stage, sums: Set[str], weights: Set[str]) -> bool:

@@ -18,7 +18,7 @@ from tile_ir.stripe.affine import Affine
 
 from tile_opt.analysis import FlatDomain
 from tile_opt.program.base import Rewrite
-from tile_opt.program.cascade import MEMBERS, Groups, Weighted, product_of, with_replaced
+from tile_opt.program.cascade import MEMBERS, Groups, Weighted, product_of, rows_of, with_replaced
 from tile_opt.program.chunks import reduced
 from tile_opt.program.trees import Body, Call, Leaf, Tree, as_dtype, call, leaves, poly, substituted, unwidened
 
@@ -62,6 +62,9 @@ class _Product:
         """None where something else is in the sum, or both factors move with it."""
         if len(member.inside) != 1 or not isinstance(leaf := unwidened(member.inside[0]), Leaf):
             return None
+        cells = {n for f in member.pair.domain.output for n in f.names}
+        if not cells <= {*rows_of(member)} or not cells <= {n for f in leaf.forms for n in f.names}:
+            return None  # a sum of its own for each row, of what is as large as the scores
         op = groups.pairs.contractions.get(leaf.tensor)
         domain = groups.pairs.plain(op) if op is not None and op.agg is Aggregation.SUM else None
         if op is None or domain is None or len(own := reduced(domain)) != 1:

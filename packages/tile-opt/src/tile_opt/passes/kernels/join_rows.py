@@ -46,8 +46,8 @@ class JoinRows(ChoosingPass):
         kept_rows: frozenset[str] = frozenset()
         while True:
             chains = _Chains(program, target, self.most, kept_rows)
-            while any(chains.join(last) for last in reversed(range(len(chains.kernels)))):
-                chains.drop()
+            while chains.sweep():
+                pass
             if not chains.in_vain:
                 return Choices(chains.joined(program), tuple(chains.choices))
             kept_rows |= chains.in_vain
@@ -94,7 +94,13 @@ class _Chains:
         same = len(kept) == len(self.kernels)
         return program if same else drop_unused_temporaries(with_kernels(program, kept))
 
-    def drop(self) -> None:
+    def sweep(self) -> bool:
+        """Join what can be joined; whether something was, so that more may be."""
+        joined = [self.join(last) for last in reversed(range(len(self.kernels)))]
+        self._drop()
+        return any(joined)
+
+    def _drop(self) -> None:
         """Leave out what only gives rows that all who read them compute again."""
         while gone := [n for n, kernel in enumerate(self.kernels) if self._is_idle(n, kernel)]:
             for n in gone:
