@@ -154,6 +154,18 @@ def test_a_name_that_is_not_there_says_why(name: str, says: str) -> None:
     assert says in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("name", "says"), [("at", "segment_sum"), ("backward", "tile_runtime.grad"), ("cuda", "asarray")]
+)
+def test_what_arrays_elsewhere_have_is_told(name: str, says: str) -> None:
+    for array in (tile.asarray(V), tile.placeholder("float32", (3,), "x")):
+        assert not hasattr(array, name)
+        with pytest.raises(AttributeError, match=f"has no attribute '{name}'; .*{says}"):
+            getattr(array, name)
+    with pytest.raises(AttributeError, match=r"has no attribute 'shap'$"):
+        tile.asarray(V).shap  # noqa: B018
+
+
 def test_what_no_function_takes_is_refused() -> None:
     with pytest.raises(ValueError, match="equal parts"):
         tnp.split(tile.asarray(V), 3)

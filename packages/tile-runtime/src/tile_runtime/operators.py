@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -16,6 +16,18 @@ if TYPE_CHECKING:
     from tile_ir.dtype import DType
 
 Axes = int | Sequence[int] | None
+INSTEAD: Mapping[str, str] = {
+    "at": "nothing is written in place: where(test, value, x) chooses, segment_sum(values, places, count) adds up at places",
+    **dict.fromkeys(
+        ("backward", "grad", "requires_grad"), "tile_runtime.grad and tile_runtime.vjp differentiate functions"
+    ),
+    **dict.fromkeys(("to", "cpu", "cuda"), "tile_runtime.asarray(x, device) moves it, x.astype(dtype) converts it"),
+    **dict.fromkeys(("view", "unsqueeze"), "x.reshape(…) and x[:, None] change the shape"),
+    **dict.fromkeys(("permute", "permute_dims"), "x.transpose(…) changes the order of dimensions"),
+    "block_until_ready": "x.wait() waits",
+    "detach": "gradients are of functions: a Tensor has none",
+}
+"""What arrays of other libraries have, and what to write."""
 
 
 def _library() -> ModuleType:
@@ -54,6 +66,13 @@ class Operators:
 
     def __array_namespace__(self, *, api_version: str | None = None) -> ModuleType:
         return _library()
+
+    if not TYPE_CHECKING:  # what is not there is still found by those who check types
+
+        def __getattr__(self, name: str) -> Any:
+            """Only for names that are not there: AttributeError, with what to write instead of a few from elsewhere."""
+            told = f"; {INSTEAD[name]}" if name in INSTEAD else ""
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{told}", name=name, obj=self)
 
     # --- shape ----------------------------------------------------------------------------------------
 
