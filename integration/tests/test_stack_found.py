@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 import tile_hal
+import tile_runtime as tile
 from farm.judge import Trial, Verdict
 from farm.machines import CPU
 from farm.sample import Sample
@@ -400,3 +401,17 @@ def test_a_plan_that_items_or_groups_cannot_share_is_refused(said: str) -> None:
     way = Way("stripe", "groups", plans=f"plan {kernel} {{\n  {levels}\n}}\n")
     with pytest.raises(TilePlanError, match=said):
         trial.compiled(way, tile_hal.device("interp"))
+
+
+@pytest.mark.parametrize("name", ["max", "min"])
+@pytest.mark.parametrize("shape", [(1, 4096), (7, 1000), (1000, 7)], ids=str)
+def test_extremes_of_numbers_that_zero_is_beyond(device: tile_hal.Device, name: str, shape: tuple[int, int]) -> None:
+    """Partial results start at what changes nothing, which zero does here."""
+    numbers = (1 + np.arange(shape[0] * shape[1], dtype=np.int32) % 97).reshape(shape) * (-1 if name == "max" else 1)
+    sign = ">" if name == "max" else "<"
+    extremes = tile.Function(
+        f"function (A[M, N]) -> (R, C) {{ R[i : M] = {sign}(A[i, j]); C[j : N] = {sign}(A[i, j]); }}"
+    )
+    found = tile.Evaluator(device)(extremes, numbers)
+    for axis, result in zip((1, 0), found, strict=True):
+        np.testing.assert_array_equal(result, getattr(numbers, name)(axis))
