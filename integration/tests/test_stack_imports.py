@@ -25,7 +25,7 @@ NEEDS: dict[str, set[str]] = {
     "tile_torch": {"tile_runtime", "tile_hal", "tile_ir", "torch", "numpy"},
     "tile_jax": {"tile_runtime", "tile_lang", "tile_hal", "tile_ir", "llvmlite", "jax", "jaxlib", "numpy", "scipy"},
     "tile_nn": {"tile_runtime", "tile_ir", "safetensors", "rich", "numpy"},
-    "tile_dask": {"tile_runtime", "tile_opt", "tile_ir", "dask", "numpy"},
+    "tile_dask": {"tile_runtime", "tile_opt", "tile_hal", "tile_ir", "dask", "numpy"},
     "tile_lsp": {"tile_lang", "tile_ir", "pygls", "lsprotocol"},
 }  # fmt: skip
 """What each package imports, all of it declared. `hal_llvm` is in tile_runtime's metadata only: no module of it is imported by name."""

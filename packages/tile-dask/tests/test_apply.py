@@ -14,7 +14,8 @@ import tile_runtime as tile
 from functions import BLUR, MATMUL, numbers
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tile_dask.work import edge
+from tile_dask.work import Piece, Read, assembled, edge
+from tile_hal.host import HostMemory
 from tile_runtime import numpy as tnp
 
 da: Any = dask.array
@@ -217,6 +218,19 @@ def test_edges_do_not_keep_their_chunks(part: tuple[slice, slice]) -> None:
     chunk = np.arange(72.0).reshape(8, 9)
     found = edge(chunk, part)
     assert found.flags.owndata and found.flags.c_contiguous and (found == chunk[part]).all()
+
+
+def test_the_memory_of_large_boxes_is_used_again() -> None:
+    """New pages are cleared by the system, which takes as long as the copies."""
+    half = np.ones((256, 509), np.float32)
+    pieces = tuple(Piece((slice(low, low + 256), slice(0, 509)), None) for low in (0, 256))
+    taken: list[int] = []
+    for _ in range(3):
+        taken.append(HostMemory().usage.allocations)
+        box = assembled(Read((512, 509), np.dtype("f4"), pieces), iter([half, 2 * half]))
+        assert (box[[0, 511], 7] == [1, 2]).all()
+        del box
+    assert np.diff(taken).tolist() == [1, 0]
 
 
 def test_equal_work_has_equal_keys() -> None:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
+from tile_hal.host import HostMemory
 
 from tile_dask.kernels import Kernel
 
 Array = np.ndarray[Any, Any]
 Slices = tuple[slice, ...]
+LARGE = 1 << 18
+"""Bytes from which on the memory of a box is used again."""
+_MEMORY = HostMemory()
 
 
 class Piece(NamedTuple):
@@ -40,7 +45,7 @@ def compute(
 ) -> Array:
     """A chunk, or a partial result of one, from chunks of other arrays and edges of them, by one of the kernels."""
     waiting = iter(given)
-    return kernels[kernel].run([_assembled(read, waiting) for read in reads], numbers, place)
+    return kernels[kernel].run([assembled(read, waiting) for read in reads], numbers, place)
 
 
 def edge(chunk: Array, part: Slices) -> Array:
@@ -48,13 +53,20 @@ def edge(chunk: Array, part: Slices) -> Array:
     return np.asarray(chunk)[part].copy()
 
 
-def _assembled(read: Read, given: Iterator[Array]) -> Array:
+def assembled(read: Read, given: Iterator[Array]) -> Array:
+    """A box, from the chunks that are given next: a part of one, or a copy of parts of several."""
     if len(read.pieces) == 1:
         return _part(next(given), read.pieces[0].part)
-    whole = np.empty(read.shape, read.dtype)
+    whole = _room(read)
     for into, part in read.pieces:
         whole[into] = _part(next(given), part)
     return whole
+
+
+def _room(read: Read) -> Array:
+    """An array for a box. A large one is in memory that a box before gave up: the system need not clear its pages again."""
+    nbytes = prod(read.shape) * read.dtype.itemsize
+    return _MEMORY.array(read.shape, read.dtype, nbytes) if nbytes >= LARGE else np.empty(read.shape, read.dtype)
 
 
 def _part(chunk: Array, part: Slices | None) -> Array:
