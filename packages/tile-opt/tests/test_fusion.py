@@ -26,10 +26,14 @@ from tile_opt.translate import to_stripe
 
 def fused(source: str, scans: bool = False, **shapes: tuple[int, ...]) -> Program:
     """After `merge`, on a processor; prefix aggregations are rewritten with `scans`."""
-    types = {name: TensorType(DType.FLOAT32, shape) for name, shape in shapes.items()}
-    bound = tile_lang.bind(tile_lang.parse(Source(source, "sample.tile")), types)
     passes = (*[PassConfig("scan")] * scans, *CPU.passes[:3])
-    return optimize(to_stripe(bound), CPU, passes=passes, verify=True)
+    return optimize(translated(source, **shapes), CPU, passes=passes, verify=True)
+
+
+def translated(source: str, **shapes: tuple[int, ...]) -> Program:
+    """Before all passes."""
+    types = {name: TensorType(DType.FLOAT32, shape) for name, shape in shapes.items()}
+    return to_stripe(tile_lang.bind(tile_lang.parse(Source(source, "sample.tile")), types))
 
 
 def views(program: Program) -> list[KernelView]:
@@ -111,6 +115,17 @@ def test_columns_are_as_dear_as_the_vectors_that_they_fill_and_as_few_of_them_wa
         for rows, n in ((1, lanes), (8, lanes // 4))
     )
     assert many < 1.5 * one, "twice as many elements"
+
+
+def test_loops_of_one_iteration_make_no_run_of_columns_longer() -> None:
+    """Tiles leave loops of one iteration, whose steps in memory go on where a row of columns ends."""
+    (view,) = views(translated("function (A[M, N]) -> (R) { R = A + 1; }", A=(8, 2)))
+    (stage,) = view.stages
+    rows, columns = stage.loops
+    tile, whole = (
+        replace(view, loops=(replace(rows, range=n), columns), stages=(replace(stage, loops=()),)) for n in (1, 8)
+    )
+    assert forecast(tile, Machine()).arithmetic < forecast(whole, Machine()).arithmetic
 
 
 def test_cores_share_vectors_and_not_their_lanes() -> None:

@@ -115,10 +115,12 @@ def _shared_lanes(view: KernelView, width: int) -> Index | None:
 def _side_by_side(view: KernelView, lane: Index, enough: int) -> int:
     """Iterations of `lane` and of loops around all stages that go on where it ends: they become one, if there are not `enough`."""
     uses = [u for s in view.stages for u in s.uses if not view.is_local(u.buffer)]
-    run, last = lane.range, lane
-    while run < enough and last is not None:
-        last = next((i for i in view.loops if _goes_on(view, uses, lane, i, run)), None)
-        run *= 1 if last is None else last.range
+    run = lane.range
+    while run < enough:
+        wider = (i.range for i in view.loops if i.range > 1 and _goes_on(view, uses, lane, i, run))
+        if (times := next(wider, None)) is None:
+            break
+        run *= times
     return run
 
 
