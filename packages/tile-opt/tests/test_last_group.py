@@ -17,6 +17,7 @@ from tile_ir.machine import Launch
 from tile_ir.program.nodes import Contraction, Poly, Program, TensorType
 from tile_ir.semtree.nodes import LastGroup
 from tile_ir.stripe import interpret
+from tile_ir.stripe.walk import blocks_in
 from tile_ir.target import Target
 from tile_opt.model.estimate import estimate
 from tile_opt.plan.steps.last_group import waits_for_all
@@ -98,6 +99,16 @@ def test_groups_of_a_tile_meet() -> None:
     (last,) = (s for s in kernel.function.body.body if isinstance(s, LastGroup))
     tiles = prod(i.range for i in kernel.stripe.indexes)
     assert tiles > 1 and tiles * last.count == prod(kernel.groups)
+
+
+def test_a_kernel_has_one_last_group() -> None:
+    """What reads what a last group made waits for it in a kernel of its own."""
+    program = bound("function (X) -> (O) { O = element(top_k(X, 100, 1), 1); }", DType.UINT8, X=(2, 500))
+    machine = target()
+    few = replace(machine, settings=replace(machine.settings, threads=16))
+    kernels = [k.stripe for k in tile_opt.compile(program, few).kernels.kernels]
+    assert any(waits_for_all(k) for k in kernels)
+    assert not any(waits_for_all(inner) for k in kernels for inner in blocks_in(k) if inner is not k)
 
 
 def test_what_is_long_stays_a_kernel_of_its_own() -> None:

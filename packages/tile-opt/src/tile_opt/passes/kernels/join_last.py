@@ -26,7 +26,7 @@ from tile_opt.model.estimate import estimate
 from tile_opt.passes.scheduling import Decision, Scheduled, SchedulingPass
 from tile_opt.plan.plan import Plan
 from tile_opt.plan.space import gpu_rows
-from tile_opt.plan.steps.last_group import grid, group_size, last_group
+from tile_opt.plan.steps.last_group import grid, group_size, last_group, waits_for_all
 
 NODE = "LastGroup"
 MOST_BYTES = 1 << 17
@@ -72,7 +72,7 @@ class _Join:
             self.decisions[then.name] = replace(decision, plan=plan, within=maker.name)
 
     def _maker(self, number: int, then: Block) -> int | None:
-        """The last kernel before it that writes what it reads, where that may run as late."""
+        """The last kernel before it that writes what it reads, where that may run as late and has no last group yet."""
         wanted = {*buffers_read(then)}
         for first in reversed(range(number)):
             kernel = self.kernels[first]
@@ -80,7 +80,8 @@ class _Join:
                 continue
             reads, writes = frozenset(buffers_named(kernel)), frozenset(buffers_written(kernel))
             late = not in_the_way(self.kernels[first + 1 : number], reads, writes)
-            return first if late and kernel.indexes and (first in self.fixed) == (number in self.fixed) else None
+            alike = (first in self.fixed) == (number in self.fixed)
+            return first if late and alike and kernel.indexes and waits_for_all(kernel) is None else None
         return None
 
     def _joined(self, maker: Block, then: Block, decision: Decision) -> Iterator[tuple[float, Block, Plan]]:
