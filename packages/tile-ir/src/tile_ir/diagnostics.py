@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import accumulate
+from types import FrameType
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +219,11 @@ def warn_user(message: str, category: type[Warning]) -> None:
     from inspect import currentframe
 
     frame, level = currentframe(), 1
-    while frame is not None and frame.f_globals.get("__name__", "").startswith("tile_"):
+    while frame is not None and is_ours(frame):
         frame, level = frame.f_back, level + 1
     warnings.warn(message, category, stacklevel=level)
+
+
+def is_ours(frame: FrameType) -> bool:
+    """Whether a line of these packages runs there."""
+    return frame.f_globals.get("__name__", "").startswith("tile_")

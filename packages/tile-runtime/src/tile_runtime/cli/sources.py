@@ -5,15 +5,15 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
+from traceback import walk_tb
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
-from tile_ir.diagnostics import TileError
+from tile_ir.diagnostics import TileError, is_ours
 
 from tile_runtime.cli.errors import USAGE, CommandError
 
@@ -147,9 +147,14 @@ def _guarded(name: str, work: Callable[[], Any]) -> Any:
     except TileError:
         raise
     except Exception as problem:
-        last = traceback.extract_tb(problem.__traceback__)[-1]
-        place = f"{last.filename}:{last.lineno}"
-        raise CommandError(f"{name} failed at {place}: {type(problem).__name__}: {problem}") from problem
+        said = f"{type(problem).__name__}: {problem}"
+        raise CommandError(f"{name} failed at {_place(problem)}: {said}") from problem
+
+
+def _place(problem: Exception) -> str:
+    """Where a mistake was made: the last line that is not ours."""
+    frames = [(f"{frame.f_code.co_filename}:{line}", is_ours(frame)) for frame, line in walk_tb(problem.__traceback__)]
+    return next((place for place, ours in reversed(frames) if not ours), frames[-1][0])
 
 
 def _made(make: Any, what: str) -> BaseFunction | PythonFunction:
