@@ -26,17 +26,18 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, env=env) as cluster,  # type: ignore[no-untyped-call]
         distributed.Client(cluster) as client,  # type: ignore[no-untyped-call]
     ):
-        if not all("opencl:1" in ids for ids in client.run(_ids).values()):
+        if not all("opencl:1" in ids for ids in client.run(_ids()).values()):
             pytest.skip("no two OpenCL devices: pip install pocl-binary-distribution")
         yield client
 
 
-def _ids() -> list[str]:
-    return [device.id for device in tile.devices()]
+def _ids() -> Callable[[], list[str]]:
+    """What gives the names of a worker's devices. Made here, as all that workers are sent, so that they get it by value."""
+    return lambda: [device.id for device in tile.devices()]
 
 
 def _own() -> Callable[[], str]:
-    """What gives a worker's own device, and keeps a note of it there. Made here so that workers get it by value."""
+    """What gives a worker's own device, and keeps a note of it there."""
 
     def own() -> str:
         import distributed
@@ -62,9 +63,9 @@ def test_every_worker_computes_on_its_own_device(client: Any, number: int | None
     np.testing.assert_array_equal(found_y, BLUR(BLUR(BLUR(a))))
     np.testing.assert_array_equal(found_c, a @ b)
     if number is not None:
-        used = client.run(_used, workers=workers)
+        used = client.run(_used(), workers=workers)
         assert used == {workers[0]: {f"opencl:{number}"}}
 
 
-def _used(dask_worker: Any) -> set[str]:
-    return dask_worker.devices
+def _used() -> Callable[[Any], set[str]]:
+    return lambda dask_worker: dask_worker.devices

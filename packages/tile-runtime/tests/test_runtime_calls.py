@@ -256,6 +256,11 @@ def test_tensors_and_arrays_mix_in_given_outputs(add: tile.Function) -> None:
     np.testing.assert_array_equal(array, 3 * a)
 
 
+def test_the_package_goes_to_other_processes_by_name() -> None:
+    """As cloudpickle, and so dask, sends what a function of the user's names."""
+    assert pickle.loads(pickle.dumps(tile)) is tile
+
+
 def test_functions_pickle_and_copy_by_source(tmp_path: Path, matmul: tile.Function) -> None:
     a = np.arange(4, dtype=np.float32).reshape(2, 2)
     matmul(a, a)

@@ -69,6 +69,10 @@ class _Package(ModuleType):
             value = getattr(value, name)
         super().__setattr__(name, value)
 
+    def __reduce__(self) -> tuple[Any, tuple[str]]:
+        """By name, as other modules go to other processes inside functions that use them."""
+        return import_module, (self.__name__,)
+
 
 def __getattr__(name: str) -> Any:
     if name == "ast":

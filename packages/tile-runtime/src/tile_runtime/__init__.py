@@ -175,5 +175,9 @@ class _Package(ModuleType):
         if not (isinstance(value, ModuleType) and name in _HOME):
             super().__setattr__(name, value)
 
+    def __reduce__(self) -> tuple[Any, tuple[str]]:
+        """By name, as other modules go to other processes inside functions that use them."""
+        return import_module, (self.__name__,)
+
 
 sys.modules[__name__].__class__ = _Package
