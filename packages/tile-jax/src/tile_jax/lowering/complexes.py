@@ -9,8 +9,7 @@ is done to each part; products and functions are formulas of parts.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tile_ir.program.nodes import TensorType
 from tile_runtime.ops.moving import joined, reshaped, sliced
@@ -20,13 +19,11 @@ from tile_runtime.ops.values import Value
 from tile_jax.lowering.decomposed import decomposed
 from tile_jax.lowering.elements import converted as cast
 from tile_jax.lowering.elements import elementwise, full
-from tile_jax.lowering.op import Op
+from tile_jax.lowering.op import Op, Walking
 from tile_jax.lowering.regions import aggregations
 from tile_jax.lowering.registry import find
+from tile_jax.lowering.scope import Pair
 from tile_jax.lowering.tensors import complex_constant, is_complex, tensor_type
-
-if TYPE_CHECKING:
-    from tile_jax.lowering.walk import Walk
 
 Parts = tuple[Value, Value]
 
@@ -43,14 +40,6 @@ _EACH = frozenset(f"stablehlo.{name}" for name in (
 """Operations that do to a complex number what they do to each of its parts."""
 _PRODUCTS = frozenset({"stablehlo.multiply", "stablehlo.dot_general", "stablehlo.dot", "stablehlo.convolution"})
 """Operations that are linear in both of their operands."""
-
-
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """A complex value, and the parts that it was put together from."""
-
-    value: Value
-    parts: Parts
 
 
 class PartOp(Op):
@@ -95,7 +84,7 @@ def converted(op: Op) -> Any:
 # --- parts -------------------------------------------------------------------------------------------------
 
 
-def _together(walk: Walk, parts: Parts) -> Value:
+def _together(walk: Walking, parts: Parts) -> Value:
     """A complex value."""
     shape = parts[0].shape
     made = joined([reshaped(part, (*shape, 1)) for part in parts], len(shape))
@@ -103,7 +92,7 @@ def _together(walk: Walk, parts: Parts) -> Value:
     return made
 
 
-def _apart(walk: Walk, value: Value) -> Parts:
+def _apart(walk: Walking, value: Value) -> Parts:
     """The parts of a complex value."""
     if id(value) in walk.pairs:
         return walk.pairs[id(value)].parts

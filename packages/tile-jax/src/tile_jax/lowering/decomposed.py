@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tile_jax.lowering.errors import Unsupported
 from tile_jax.lowering.mlir import Operation, func, ir, passes, stablehlo
-
-if TYPE_CHECKING:
-    from tile_jax.lowering.op import Op
+from tile_jax.lowering.op import Op
+from tile_jax.lowering.scope import Scope
 
 LEFT = {
     "chlo._asin_acos_kernel": ("it is a part of functions of complex numbers", None),
@@ -38,7 +37,7 @@ def decomposed(op: Op) -> Any:
     block = module.body.operations[0].operation.regions[0].blocks[0]
     if any(o.operation.name == op.name for o in block.operations):
         raise Unsupported("it has no converter")
-    return tuple(op.walk.enter(block, op.values, type(op.scope)(op.scope.recorder, None, op.scope.lifted)))
+    return tuple(op.walk.enter(block, op.values, Scope(op.scope.recorder, None, op.scope.lifted)))
 
 
 def _expanded(operation: Operation, name: str) -> Any:

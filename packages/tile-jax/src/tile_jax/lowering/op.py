@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 from tile_ir.dtype import DType
@@ -12,12 +12,47 @@ from tile_runtime.ops.values import Array, Value, dtype_of, is_known
 
 from tile_jax.lowering.errors import Unsupported
 from tile_jax.lowering.mlir import Block, Operation, ir
+from tile_jax.lowering.scope import Pair, Row, Scope
 from tile_jax.lowering.tensors import is_complex, tensor_type
 
-if TYPE_CHECKING:
-    from tile_jax.lowering.walk import Scope, Walk
-
 Shape = tuple[int, ...]
+
+
+class Walking(Protocol):
+    """What a converter may ask of the walk over its module."""
+
+    devices: int
+    """How many devices run the module in step."""
+    tracing: int
+    """Loops of the device that are being traced, one inside of the other: their bodies cannot end a program."""
+    streams: int
+    """Operations so far that draw random numbers without a state."""
+    apart: bool
+    """Whether the operations at hand are those of one part of complex numbers."""
+    pairs: dict[int, Pair]
+    """Of complex values whose parts are known, by the identity of the value."""
+    rows: dict[int, Row]
+    """Of updates that replace one row of a value, by the identity of their result."""
+
+    def block(self, block: Block, values: Sequence[Value], scope: Scope, *, lifted: bool = False) -> list[Value]:
+        """What a block gives, walked inside of `scope`."""
+        ...
+
+    def enter(self, block: Block, values: Sequence[Value], scope: Scope) -> list[Value]:
+        """What a block gives, walked in a scope of its own."""
+        ...
+
+    def call(self, name: str, values: Sequence[Value], scope: Scope) -> list[Value]:
+        """What a function of the module gives; it sees nothing of its caller's values."""
+        ...
+
+    def converted(self, op: Op) -> Any:
+        """What an operation gives: one value, or a tuple of them."""
+        ...
+
+    def attempt(self, function: Callable[[], Any]) -> Any:
+        """What `function` gives, which traces a loop of the device; None where its body cannot be one."""
+        ...
 
 
 class Op:
@@ -31,7 +66,7 @@ class Op:
         self,
         operation: Operation,
         values: Sequence[Value],
-        walk: Walk,
+        walk: Walking,
         scope: Scope,
         name: str = "",
         attributes: Any = None,
@@ -133,7 +168,7 @@ class Op:
 
     def lift_all(self, block: Block, values: Sequence[Value]) -> Scope:
         """The scope of such a walk, in which every value of the region can be found."""
-        scope = type(self.scope)(self.scope.recorder, self.scope, True)
+        scope = Scope(self.scope.recorder, self.scope, True)
         self.walk.enter(block, values, scope)
         return scope
 

@@ -20,7 +20,7 @@ from tile_jax.lowering.counting import Counter
 from tile_jax.lowering.elements import full
 from tile_jax.lowering.errors import Unlooped
 from tile_jax.lowering.op import Op
-from tile_jax.lowering.walk import TOKEN, Poison, Poisoned
+from tile_jax.lowering.scope import TOKEN, Poison, Poisoned
 
 
 def on_device(op: Op, counter: Counter) -> list[Value]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, cast
 
 from tile_ir.diagnostics import TileError, TileInternalError
@@ -21,57 +20,11 @@ from tile_jax.lowering.op import Op
 from tile_jax.lowering.parts import Part, module_devices
 from tile_jax.lowering.recorder import Recorder
 from tile_jax.lowering.registry import find
+from tile_jax.lowering.scope import TOKEN, Pair, Poison, Poisoned, Row, Scope
 from tile_jax.lowering.tensors import is_complex, is_tensor, tensor_type
 from tile_jax.program import Program
 
 _RETURNS = frozenset({"func.return", "stablehlo.return", "sdy.return", "mpmd.return"})
-
-
-class Poison:
-    """What an operation that is not supported gives: whatever needs it is passed over."""
-
-
-class Poisoned(Exception):
-    """A region that cannot be converted: its operations were reported."""
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A result that is `value` with `update`, one cell long along axis 0, at `place`."""
-
-    result: Value
-    value: Value
-    update: Value
-    place: Value
-
-
-@dataclass(slots=True, eq=False)
-class Scope:
-    """A block that is being walked: its values so far, and the block around it."""
-
-    recorder: Recorder
-    outer: Scope | None = None
-    lifted: bool = False
-    values: dict[Node, Value] = field(default_factory=dict[Node, Any])
-    captured: dict[Node, Value] | None = None
-    """In the outermost block of a program within a program: what it takes from around it, as inputs."""
-
-    def find(self, key: Node) -> Value:
-        """The value as the device program at hand sees it."""
-        if key in self.values:
-            return self.recorder.current(self.values[key])
-        if self.outer is None:
-            raise KeyError(str(key))
-        found = self.outer.find(key)
-        return found if self.captured is None else self._capture(key, found)
-
-    def _capture(self, key: Node, found: Value) -> Value:
-        if not hasattr(found, "dtype") or not hasattr(found, "source"):
-            return found  # its numbers are known, or it has none
-        assert self.captured is not None
-        self.captured[key] = found
-        self.values[key] = self.recorder.input(TensorType(found.dtype, found.shape))
-        return self.values[key]
 
 
 class Walk:
@@ -93,7 +46,7 @@ class Walk:
         """Operations so far that draw random numbers without a state."""
         self.apart = False
         """Whether the operations at hand are those of one part of complex numbers."""
-        self.pairs: dict[int, complexes.Pair] = {}
+        self.pairs: dict[int, Pair] = {}
         """Of complex values whose parts are known, by the identity of the value."""
         self.rows: dict[int, Row] = {}
         """Of updates that replace one row of a value, by the identity of their result."""
@@ -201,13 +154,6 @@ class Walk:
         del self.problems[problems:]
         self.cause = cause
         return None
-
-
-class _Token:
-    """A value that only orders operations."""
-
-
-TOKEN = _Token()
 
 
 def _check(op: Op, value: Value, type: TensorType) -> None:

@@ -14,7 +14,7 @@ from tile_jax.lowering.op import Op
 from tile_jax.lowering.ops.hosted import called
 from tile_jax.lowering.ops.reflections import product, reflected
 from tile_jax.lowering.registry import find, operation
-from tile_jax.lowering.walk import TOKEN
+from tile_jax.lowering.scope import TOKEN
 
 _MARKS = {"Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "annotate_device_placement", "xla.sdy.FuncResultSharding",
           "LayoutConstraint"}  # fmt: skip

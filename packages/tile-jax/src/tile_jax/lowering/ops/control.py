@@ -16,8 +16,8 @@ from tile_jax.lowering.op import Op
 from tile_jax.lowering.recorder import Recorder, Slots
 from tile_jax.lowering.registry import operation
 from tile_jax.lowering.rounds import on_device
+from tile_jax.lowering.scope import TOKEN, Poison, Poisoned, Scope
 from tile_jax.lowering.tensors import is_tensor, tensor_type
-from tile_jax.lowering.walk import TOKEN, Poison, Poisoned, Scope
 from tile_jax.program import CaseStep, Program, WhileStep
 
 CHEAP = 64

@@ -14,7 +14,7 @@ from tile_jax.lowering.dimensions import gather_numbers
 from tile_jax.lowering.elements import converted, elementwise, full
 from tile_jax.lowering.op import Op, Shape
 from tile_jax.lowering.registry import operation
-from tile_jax.lowering.walk import Row
+from tile_jax.lowering.scope import Row
 
 
 @operation("stablehlo.gather")
