@@ -50,7 +50,7 @@ def check(file: File, shape: Shapes = [], inputs: Inputs = [], device: Device = 
         return
     from tile_onnx.explain import summary
 
-    print("\n".join(summary(model)))
+    print("\n".join(summary(model.inputs, model.outputs, model.opsets, model.graph)))
     if known or not open:
         print("Every node runs on inputs of these shapes")
     else:

@@ -4,33 +4,23 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-from onnx import AttributeProto, FunctionProto
 from tile_ir import forking
 from tile_runtime.tensor import Tensor
 
 from tile_onnx import support
 from tile_onnx.graph import Graph
+from tile_onnx.language import Language
 from tile_onnx.segments import Ask, Name, Piece, Recorder, Store, Suspended, host_array, key_of, type_of
-from tile_onnx.values import is_array
+from tile_onnx.walk import Walk
 
 if TYPE_CHECKING:
     from tile_runtime.evaluator import Evaluator
 
 PIECES = 64
 """Device programs that a graph keeps, for different shapes and values; the least recently used goes first."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Language:
-    """What the operators of a graph mean: operator sets, functions, and attributes of the function around it."""
-
-    opsets: Mapping[str, int]
-    functions: Mapping[tuple[str, str], FunctionProto]
-    attributes: Mapping[str, AttributeProto] = field(default_factory=dict[str, AttributeProto])
 
 
 class Engine:
@@ -54,6 +44,10 @@ class Engine:
             run = _Run(self, feeds, wanted)
             if run.finish():
                 return run.outputs()
+
+    def inner(self, graph: Graph, language: Language, path: str) -> Engine:
+        """One for a subgraph, whose values are called `path` and their name."""
+        return Engine(graph, language, self.evaluator, path)
 
     def trace(self, feeds: Mapping[str, Any], wanted: tuple[str, ...]) -> list[Piece]:
         """The pieces that a run with these inputs follows; it runs."""
@@ -84,8 +78,6 @@ class Engine:
             return found
 
     def _walk(self, types: Mapping[str, Any], answers: Mapping[Ask, Any], wanted: tuple[str, ...]) -> Piece:
-        from tile_onnx.walk import Walk
-
         self.walks += 1
         recorder = Recorder(answers, frozenset(types))
         walk = Walk(self, recorder)
@@ -172,13 +164,3 @@ def _put(store: Store, name: str, value: Any) -> None:
     if isinstance(value, list):
         for k, item in enumerate(cast("list[Any]", value)):
             _put(store, f"{name}[{k}]", item)
-
-
-def specialised(graph: Graph, captured: Mapping[str, Any]) -> tuple[Graph, dict[str, Any]]:
-    """A subgraph that stands alone: known values of the graphs around it are constants, the others further inputs."""
-    known = {n: v for n, v in captured.items() if is_array(v)}
-    others = {n: v for n, v in captured.items() if n not in known}
-    alone = Graph(
-        graph.name, (*graph.inputs, *others), graph.outputs, graph.nodes, {**graph.constants, **known}, graph.infos
-    )
-    return alone, others

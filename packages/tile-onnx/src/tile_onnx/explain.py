@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from tile_runtime.evaluator import Evaluator
     from tile_runtime.lowered import Lowered
 
-    from tile_onnx.model import Model
+    from tile_onnx.feeds import Argument
+    from tile_onnx.graph import Graph
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +27,15 @@ class KernelTime:
     nodes: tuple[str, ...]
 
 
-def summary(model: Model) -> Iterator[str]:
+def summary(
+    inputs: Sequence[Argument], outputs: Sequence[Argument], opsets: Mapping[str, int], graph: Graph
+) -> Iterator[str]:
     """Inputs, outputs, operator sets and how often each operator occurs."""
-    opsets = ", ".join(f"{d or 'ai.onnx'} {v}" for d, v in model.opsets.items())
-    counts = Counter(n.op_type for n in model.graph.nodes)
-    yield f"Operator sets: {opsets}"
-    yield from (f"Input {a.name!r}: {a}" for a in model.inputs)
-    yield from (f"Output {a.name!r}: {a}" for a in model.outputs)
+    versions = ", ".join(f"{d or 'ai.onnx'} {v}" for d, v in opsets.items())
+    counts = Counter(n.op_type for n in graph.nodes)
+    yield f"Operator sets: {versions}"
+    yield from (f"Input {a.name!r}: {a}" for a in inputs)
+    yield from (f"Output {a.name!r}: {a}" for a in outputs)
     yield f"{sum(counts.values())} nodes: " + ", ".join(f"{n} {op}" for op, n in counts.most_common())
 
 

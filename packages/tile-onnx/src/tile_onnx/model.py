@@ -12,8 +12,9 @@ from tile_ir import forking
 from tile_ir.diagnostics import Diagnostic, TileTypeError
 
 from tile_onnx import support
-from tile_onnx.engine import Engine, Language
+from tile_onnx.engine import Engine
 from tile_onnx.feeds import Argument, checked, checked_outputs, refused, unknown
+from tile_onnx.language import Language
 from tile_onnx.reading import Imported, read
 from tile_onnx.segments import Piece, Segment, type_of
 from tile_onnx.values import Array, is_array
@@ -172,7 +173,8 @@ class Model:
         from tile_onnx.explain import explained, summary
 
         pieces = self._plan(shapes, outputs)
-        return "\n".join([*summary(self), *explained(pieces, self._engine.values, self.evaluator, kernels=kernels)])
+        about = summary(self.inputs, self.outputs, self.opsets, self.graph)
+        return "\n".join([*about, *explained(pieces, self._engine.values, self.evaluator, kernels=kernels)])
 
     def profile(self, feeds: Mapping[str, Any], outputs: str | Sequence[str] | None = None) -> list[KernelTime]:
         """The time of every kernel that a run with these inputs launches, with the nodes that it computes."""

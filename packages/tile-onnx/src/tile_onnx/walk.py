@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
 from onnx import AttributeProto, NodeProto
@@ -16,13 +16,13 @@ from tile_runtime.provenance import provenance
 from tile_runtime.symbols import Symbol, roots
 
 from tile_onnx import functions, host, support
-from tile_onnx.engine import Engine, specialised
 from tile_onnx.graph import Graph, with_attributes
+from tile_onnx.language import Language
 from tile_onnx.memory import machine_memory
 from tile_onnx.node import Node, RunOnHost, Unlooped, Unsupported
 from tile_onnx.registry import Entry, find
 from tile_onnx.segments import Ask, Recorder, Suspended
-from tile_onnx.values import Held, Poison, Value, described, is_known, leaves
+from tile_onnx.values import Held, Poison, Value, described, is_array, is_known, leaves
 
 VALUED = {"f": 16, "i": 64, "u": 64, "b": 64}
 """Elements up to which an input of one row is a value (by kind of dtype) where something known is computed from it."""
@@ -70,10 +70,25 @@ class Poisoned(Exception):
     """A subgraph that cannot be converted: its nodes were reported."""
 
 
+class GraphRunner(Protocol):
+    """What runs the graph that is walked, and graphs inside of it."""
+
+    graph: Graph
+    language: Language
+
+    def inner(self, graph: Graph, language: Language, path: str) -> GraphRunner:
+        """One for a subgraph, whose values are called `path` and their name."""
+        ...
+
+    def run(self, feeds: Mapping[str, Any], wanted: tuple[str, ...]) -> dict[str, Any]:
+        """Outputs by name."""
+        ...
+
+
 class Walk:
     """One walk over a model's graph, for given types and answers."""
 
-    def __init__(self, engine: Engine, recorder: Recorder) -> None:
+    def __init__(self, engine: GraphRunner, recorder: Recorder) -> None:
         self._engine = engine
         self._recorder = recorder
         self._frame: Frame | None = None
@@ -250,9 +265,9 @@ class Walk:
             raise Unlooped
         outer = cast(Frame, node.frame)
         captured = {n: self._recorder.current(outer.find(n)) for n in sorted(graph.captured)}
-        alone, further = specialised(graph, captured)
+        alone, further = _specialised(graph, captured)
         language = replace(self._engine.language, opsets=outer.opsets, attributes=outer.attributes)
-        engine = Engine(alone, language, self._engine.evaluator, _inside(node))
+        engine = self._engine.inner(alone, language, _inside(node))
         names = tuple(further)
 
         def work(*values: Any) -> Any:
@@ -339,3 +354,13 @@ def _several(node: Node, function: Any) -> Any:
         return cast("tuple[Any, ...]", made) if isinstance(made, tuple) else (made,)
 
     return call
+
+
+def _specialised(graph: Graph, captured: Mapping[str, Any]) -> tuple[Graph, dict[str, Any]]:
+    """A subgraph that stands alone: known values of the graphs around it are constants, the others further inputs."""
+    known = {n: v for n, v in captured.items() if is_array(v)}
+    others = {n: v for n, v in captured.items() if n not in known}
+    alone = Graph(
+        graph.name, (*graph.inputs, *others), graph.outputs, graph.nodes, {**graph.constants, **known}, graph.infos
+    )
+    return alone, others

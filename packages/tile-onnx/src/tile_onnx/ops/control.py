@@ -19,7 +19,7 @@ from tile_onnx.segments import host_array
 from tile_onnx.values import dtype_of, is_array
 
 if TYPE_CHECKING:
-    from tile_onnx.engine import Engine
+    from tile_onnx.walk import GraphRunner
 
 INLINED = 4096
 """Nodes that the steps of a loop may become in one device program; a longer loop runs its body step by step."""
@@ -113,7 +113,7 @@ def _rows(node: Node, values: Sequence[Value]) -> Value:
     return stack(values, 0)
 
 
-def _step_by_step(engine: Engine, captured: dict[str, Any], trips: Any, go: Any, *carried: Any) -> tuple[Any, ...]:
+def _step_by_step(engine: GraphRunner, captured: dict[str, Any], trips: Any, go: Any, *carried: Any) -> tuple[Any, ...]:
     """The outputs of a loop whose body is a device program of its own."""
     body, limit = engine.graph, int(host_array(trips))
     names = body.inputs[2 : 2 + len(carried)]
@@ -129,7 +129,7 @@ def _step_by_step(engine: Engine, captured: dict[str, Any], trips: Any, go: Any,
     return (*carried, *(np.stack(row) for row in rows))
 
 
-def _ordered(engine: Engine, feeds: dict[str, Any]) -> list[Any]:
+def _ordered(engine: GraphRunner, feeds: dict[str, Any]) -> list[Any]:
     outputs = engine.graph.outputs
     found = engine.run(feeds, tuple(dict.fromkeys(outputs)))
     return [found[name] for name in outputs]
