@@ -37,7 +37,7 @@ def call(scope: Scope, node: ast.Call, args: Sequence[Value], spans: Sequence[Sp
     name = node.function
     own = scope.local.get(name)
     if own is not None:
-        return own(Call(scope, name, args, spans, node.span))
+        return own(scope, args, node.span)
     return called(scope, node, args).bind(Call(scope, name, args, spans, node.span))
 
 

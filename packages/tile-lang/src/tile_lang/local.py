@@ -6,42 +6,50 @@ of the call is left in the Program; its mistakes say where it was called.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
-from tile_ir.diagnostics import Diagnostic, Note
+from tile_ir.diagnostics import Diagnostic, Note, Span
 
 from tile_lang import ast
-from tile_lang.calls import Call
-from tile_lang.scope import Scope, plural, show
+from tile_lang.scope import LocalFunction, Scope, plural, show
 from tile_lang.statements import attempt, bind_dims, bind_statement, output
 from tile_lang.values import BindFailure, Const, Failed, Tensor, TupleValue, Value, describe, fail
 
-Binder = Callable[[Call], Value]
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """A call of such a function."""
+
+    scope: Scope
+    name: str
+    args: Sequence[Value]
+    span: Span
 
 
-def binders(functions: Sequence[ast.Function]) -> dict[str, Binder]:
+def binders(functions: Sequence[ast.Function]) -> dict[str, LocalFunction]:
     """What binds a call of each of the functions, by name."""
-    return {f.name: partial(_called, f) for f in functions if f.name is not None}
+    return {f.name: partial(_called, f, f.name) for f in functions if f.name is not None}
 
 
-def _called(function: ast.Function, call: Call) -> Value:
+def _called(function: ast.Function, name: str, caller: Scope, args: Sequence[Value], span: Span) -> Value:
     """The output, or the tuple of outputs."""
+    call = _Call(caller, name, args, span)
     _check_call(function, call)
-    scope = call.scope.inner(call.name)
+    scope = caller.inner(name)
     attempt(scope, lambda: _bind_inputs(scope, function, call))
     for statement in function.statements:
         bind_statement(scope, statement)
     outputs: list[Value] = []
-    for name in function.outputs:
-        attempt(scope, lambda name=name: outputs.append(output(scope, name)))
+    for result in function.outputs:
+        attempt(scope, lambda result=result: outputs.append(output(scope, result)))
     if scope.diagnostics:
-        raise BindFailure(*call.scope.unreported(_located(d, call) for d in scope.diagnostics))
+        raise BindFailure(*caller.unreported(_located(d, call) for d in scope.diagnostics))
     return outputs[0] if len(outputs) == 1 else TupleValue(tuple(outputs))
 
 
-def _check_call(function: ast.Function, call: Call) -> None:
+def _check_call(function: ast.Function, call: _Call) -> None:
     given, wanted = len(call.args), len(function.inputs)
     if given != wanted:
         message = f"{call.name} takes {plural(wanted, 'argument')}, not {given}"
@@ -56,11 +64,11 @@ def _check_call(function: ast.Function, call: Call) -> None:
     limits.check("max_calls", call.scope.called(), call.span)  # beyond, all fail at once: nothing doubles for long
 
 
-def _located(found: Diagnostic, call: Call) -> Diagnostic:
+def _located(found: Diagnostic, call: _Call) -> Diagnostic:
     return replace(found, notes=(*found.notes, Note(f"in {call.name}, which is called here", call.span)))
 
 
-def _bind_inputs(scope: Scope, function: ast.Function, call: Call) -> None:
+def _bind_inputs(scope: Scope, function: ast.Function, call: _Call) -> None:
     names = [i.name.id for i in function.inputs]
     values = dict(zip(names, call.args, strict=True))
     for k, node in enumerate(function.inputs):

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from itertools import count
-from typing import TYPE_CHECKING
 
 import numpy as np
 from tile_ir.contents import Contents
@@ -36,11 +35,12 @@ from tile_lang.limits import Limits
 from tile_lang.types import literal, unify, weak_dtype
 from tile_lang.values import BindFailure, Const, Draw, Failed, Tensor, TupleValue, Value, fail
 
-if TYPE_CHECKING:
-    from tile_lang.calls import Call
-
 MOST_COMPARED = 20_000
 """Names that suggestions are looked for among, in all of one binding: a fraction of a second."""
+
+
+LocalFunction = Callable[["Scope", Sequence[Value], Span], Value]
+"""Binds a call of a function that the text defines: where it is called, with which arguments, and where that stands."""
 
 
 @dataclass(slots=True)
@@ -55,7 +55,7 @@ class Scope:
     ops: list[Op] = field(default_factory=list[Op])
     diagnostics: list[Diagnostic] = field(default_factory=list[Diagnostic])
     taken: set[str] = field(default_factory=set[str])
-    local: Mapping[str, Callable[[Call], Value]] = field(default_factory=dict[str, "Callable[[Call], Value]"])
+    local: Mapping[str, LocalFunction] = field(default_factory=dict[str, "LocalFunction"])
     """What binds calls of the functions that the text defines, by name."""
     calls: tuple[str, ...] = ()
     """Names of such functions whose statements are being bound, outermost first."""
