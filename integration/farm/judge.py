@@ -24,7 +24,7 @@ from tile_ir.program.nodes import reinterprets_bits
 from tile_ir.stripe import interpret
 from tile_ir.stripe.nodes import Program as Stripe
 from tile_ir.target import HardwareSettings, Target
-from tile_opt.compiler import lower_kernels
+from tile_opt.lower_kernels import lower_kernels
 from tile_opt.pipeline import schedule
 from tile_opt.plan.check import lowering, refuse_unused
 from tile_opt.plan.text import parse_plans, print_plans

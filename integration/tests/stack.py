@@ -15,7 +15,7 @@ from tile_hal.interfaces import Buffer, Device
 from tile_ir.kernels import BufferKind
 from tile_ir.program.nodes import Program, TensorType
 from tile_ir.stripe import interpret
-from tile_opt.compiler import Compiled
+from tile_opt.compiled import Compiled
 
 Array = np.ndarray[Any, Any]
 ROOT = Path(__file__).parents[2]

@@ -17,7 +17,7 @@ from tile_ir.dtype import DType
 from tile_ir.program.nodes import TensorType
 from tile_ir.stripe.printer import print_program
 from tile_ir.target import Target
-from tile_opt.compiler import Compiled
+from tile_opt.compiled import Compiled
 from tile_opt.plan.text import parse_plans, print_plans
 
 GOLDEN = Path(__file__).parent / "golden_plans"

@@ -21,7 +21,7 @@ from tile_hal.conformance.strategies import Case, Data
 from tile_ir.dtype import DType
 from tile_ir.ops import Aggregation
 from tile_ir.program.nodes import Contraction, Elementwise, Literal, Param, Program, Reshape, TensorType
-from tile_opt.compiler import Compiled
+from tile_opt.compiled import Compiled
 from tile_opt.explain import ErrorReport, errors
 
 DTYPES = (DType.FLOAT32, DType.FLOAT32, DType.FLOAT16)

@@ -21,7 +21,7 @@ from tile_ir.dtype import DType
 from tile_ir.kernels import Kernel
 from tile_ir.program.nodes import TensorType
 from tile_ir.target import Options, PassConfig, Target
-from tile_opt.compiler import Compiled
+from tile_opt.compiled import Compiled
 
 LOG = "function (I) -> (L) { L = log(I); }"
 SUM = "function (A[X, Y], B[X, Y]) -> (R) { T[x : X] = +(A[x, y] * B[x, y]); R = -T; }"

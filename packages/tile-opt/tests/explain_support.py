@@ -9,7 +9,7 @@ from tile_ir.dtype import DType
 from tile_ir.machine import Bandwidths, Cache, LocalMemory, Machine, Memory, Occupancy, Ports, VectorUnit
 from tile_ir.program.nodes import TensorType
 from tile_ir.target import HardwareSettings, PassConfig, Target
-from tile_opt.compiler import Compiled
+from tile_opt.compiled import Compiled
 from tile_opt.plan.plan import Plan
 
 NODES = frozenset({"Barrier", "Extract", "Fma", "Insert", "Iota", "ReduceLanes", "Return", "Shuffle", "Splat", "While"})

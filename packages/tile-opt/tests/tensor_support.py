@@ -21,8 +21,8 @@ from tile_ir.stripe.nodes import Block
 from tile_ir.stripe.nodes import Program as Stripe
 from tile_ir.stripe.walk import blocks_in
 from tile_ir.target import Options, PassConfig, Target
-from tile_opt.compiler import lower_kernels
 from tile_opt.kernel.view import KernelView, open_kernel
+from tile_opt.lower_kernels import lower_kernels
 from tile_opt.passes.base import kernels_of
 from tile_opt.passes.kernels.tensor_tile import TensorTile
 from tile_opt.pipeline import optimize, schedule

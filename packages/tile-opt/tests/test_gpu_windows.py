@@ -22,8 +22,8 @@ from tile_ir.stripe import interpret
 from tile_ir.stripe.nodes import Bind, Block, Program
 from tile_ir.target import PassConfig
 from tile_opt.blocks.tree import kernels_of
-from tile_opt.compiler import lower_kernels
 from tile_opt.kernel.view import KernelView, open_kernel
+from tile_opt.lower_kernels import lower_kernels
 from tile_opt.model.contraction import contraction
 from tile_opt.passes.kernels.group_tile import GroupTile
 from tile_opt.pipeline import optimize

@@ -19,7 +19,8 @@ from tile_ir.stripe.nodes import Bind, Block, Index, Load, LoadIndex, Order, Sta
 from tile_ir.stripe.nodes import Program as StripeProgram
 from tile_ir.target import HardwareSettings, PassConfig, Target
 from tile_opt.blocks.tree import kernels_of, with_kernels
-from tile_opt.compiler import compile, lower_kernels
+from tile_opt.compiler import compile
+from tile_opt.lower_kernels import lower_kernels
 from tile_opt.lowering import lower
 from tile_opt.semtree import legalise
 from tile_opt.translate import to_stripe

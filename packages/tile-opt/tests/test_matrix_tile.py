@@ -21,7 +21,8 @@ from tile_ir.stripe import interpret
 from tile_ir.stripe.nodes import Program as Stripe
 from tile_ir.target import Options, PassConfig, Target
 from tile_lang.evaluate import evaluate
-from tile_opt.compiler import compile, lower_kernels
+from tile_opt.compiler import compile
+from tile_opt.lower_kernels import lower_kernels
 from tile_opt.pipeline import optimize, schedule
 from tile_opt.program import DotProducts
 from tile_opt.translate import to_stripe

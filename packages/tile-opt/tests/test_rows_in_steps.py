@@ -22,9 +22,9 @@ from tile_ir.target import PassConfig, Target
 from tile_lang import bind, parse
 from tile_lang.evaluate import evaluate
 from tile_opt.blocks.tree import kernels_of
-from tile_opt.compiler import lower_kernels
 from tile_opt.kernel.masks import seen
 from tile_opt.kernel.rows_in_steps import rows_in_steps
+from tile_opt.lower_kernels import lower_kernels
 from tile_opt.passes.choosing import Chosen
 from tile_opt.pipeline import Scheduled, schedule
 from tile_opt.plan.space import gpu_rows_in_steps as space

@@ -15,7 +15,7 @@ from lowering_support import execute
 from tile_ir.kernels import Kernel
 from tile_ir.semtree.nodes import Alloc, Assign, Barrier, Binary, Block, Compare, Const, If, Load, Statement, Store, Var
 from tile_ir.target import PassConfig
-from tile_opt.compiler import Compiled
+from tile_opt.compiled import Compiled
 from tile_opt.explain import report
 
 STAGED = (*FRONT, PassConfig("gpu_tile", options={"stage_rows": True}))

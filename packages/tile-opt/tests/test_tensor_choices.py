@@ -34,7 +34,7 @@ from tile_ir.dtype import DType
 from tile_ir.semtree.nodes import Alloc, Space
 from tile_ir.stripe.nodes import Bind, Block, Refinement
 from tile_ir.target import PassConfig, Target
-from tile_opt.compiler import lower_kernels
+from tile_opt.lower_kernels import lower_kernels
 from tile_opt.passes.kernels.tensor_tile import TensorTile
 from tile_opt.pipeline import schedule
 from tile_opt.plan.banks import bank_conflicts

@@ -51,7 +51,7 @@ from tile_ir.stripe.parser import parse_program
 from tile_ir.stripe.printer import print_program
 from tile_ir.stripe.walk import blocks_in
 from tile_ir.target import Target
-from tile_opt.compiler import lower_kernels
+from tile_opt.lower_kernels import lower_kernels
 from tile_opt.passes.base import kernels_of
 from tile_opt.semtree.legalise import used_nodes
 

@@ -18,7 +18,7 @@ import tile_runtime as tile
 from tile_hal.disk_cache import DiskCache
 from tile_ir.outline import Outline
 from tile_ir.record import from_record, to_record
-from tile_runtime import stored
+from tile_runtime import lookup, stored
 
 RNG = np.random.default_rng(0)
 A = RNG.random((5, 7), np.float32)
@@ -241,7 +241,7 @@ def test_an_array_in_a_composition_is_kept_once(folder: Path, monkeypatch: pytes
     refuse(monkeypatch)
     function = composed(large)
     low = tile.Evaluator("llvm").lower(function, A)
-    found = stored.find(low._place)
+    found = lookup.find(low._place)
     assert found is not None
     held = [op.data for op in low.program.ops if hasattr(op, "data")]
     assert [c.data is h for c, h in zip(found[0].kernels.constants, held, strict=True)] == [True]

@@ -10,9 +10,9 @@ from tile_ir.dtype import DType
 from tile_ir.program.nodes import Program
 from tile_opt.partition import Box, Grid, Partition
 from tile_opt.partition.boxes import Place
-from tile_opt.partition.partition import Task as Work
 from tile_opt.partition.partition import combining
 from tile_opt.partition.stages import Stage
+from tile_opt.partition.tasks import Task as Work
 
 from tile_dask.kernels import Device, Kernel
 from tile_dask.work import Piece, Read, Slices, compute, edge

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from time import perf_counter
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from tile_ir.collector import uncollected
-from tile_ir.deadline import check, within_time
+from tile_ir.deadline import within_time
 from tile_ir.diagnostics import Diagnostic, TileDeviceError
-from tile_ir.kernels import Kernel, KernelList
 from tile_ir.program.provenance import numbered
-from tile_ir.semtree.nodes import Function
 from tile_ir.settings import Settings
 from tile_ir.stripe.nodes import Program as StripeProgram
 from tile_ir.target import PassConfig, Target
 
+from tile_opt.compiled import Compiled
 from tile_opt.found_domains import shared_domains
+from tile_opt.lower_kernels import lower_kernels, timed
 from tile_opt.pipeline import Callback, schedule
 from tile_opt.plan.check import lowering, refuse_unused
 
@@ -26,44 +23,8 @@ if TYPE_CHECKING:
     from tile_ir.program.nodes import Program
 
     from tile_opt.passes import Pass
-    from tile_opt.passes.choosing import Choice
-    from tile_opt.passes.scheduling import Decision
     from tile_opt.plan.plan import Plan
-    from tile_opt.plan.text import Plans
     from tile_opt.proof import Report
-
-
-@dataclass(frozen=True, slots=True)
-class Compiled:
-    """Every stage of one compilation."""
-
-    program: Program
-    """After the program rewrites."""
-    stripe_initial: StripeProgram
-    """Unscheduled."""
-    stripe: StripeProgram
-    """Scheduled."""
-    kernels: KernelList
-    timings: Mapping[str, float]
-    """Seconds per stage, in order; passes as ``pass:<label>``."""
-    passes: tuple[PassConfig | Pass, ...] = ()
-    """What was run on the unscheduled program, in order."""
-    decisions: Mapping[str, Decision] = field(default_factory=dict[str, "Decision"])
-    """What was decided for each kernel, by the name of its block."""
-    choices: tuple[Choice, ...] = ()
-    """What was fused, tiled together, computed again or stored, and why."""
-    proof: Report | None = None
-    """What was proved of the schedule, where that was asked for (TILE_VERIFY=prove)."""
-    parts: tuple[Compiled, ...] = ()
-    """Of a program with loops the parts without, and the loops' bodies, in the order of the kernels."""
-
-    @property
-    def plans(self) -> Plans:
-        """The plan of each kernel by its name, as `compile` takes them; prints as text."""
-        from tile_opt.plan.text import Plans
-
-        plans = {name: decision.plan for name, decision in self.decisions.items()}
-        return Plans(plans, remarks={name: decision.remarks for name, decision in self.decisions.items()})
 
 
 def compile(
@@ -127,9 +88,9 @@ def _part(
     """A program without loops; its kernels are numbered from `first` on."""
     timings: dict[str, float] = {}
     _refuse_bits(program, target)
-    with _timed(timings, "rewrite"):
+    with timed(timings, "rewrite"):
         program = _rewritten(program, target)
-    with _timed(timings, "stripe"):
+    with timed(timings, "stripe"):
         initial = _to_stripe(program, target, first)
     each: dict[str, float] = {}
     scheduled = schedule(initial, target, passes=steps, plans=plans, callback=callback, verify=verify, timings=each)
@@ -203,27 +164,6 @@ def pass_labels(target: Target) -> tuple[str, ...]:
     return tuple(entry.label or entry.name for entry in target.passes)
 
 
-def lower_kernels(
-    program: StripeProgram, target: Target, verify: bool = False, timings: dict[str, float] | None = None
-) -> KernelList:
-    """Scheduled Stripe to the kernel list a backend gets: lowered, legal for the target, simplified."""
-    from tile_opt.lowering import lower
-    from tile_opt.semtree import join_stores, legalise, simplify
-
-    spent: dict[str, float] = {} if timings is None else timings
-    with _timed(spent, "lower"):
-        kernels = lower(program, target)
-    with _timed(spent, "legalise"):
-        kernels = _each_function(kernels, lambda function: legalise(function, target.nodes))
-    with _timed(spent, "simplify"):
-        register = target.machine.vector.bytes
-        kernels = _each_function(kernels, lambda function: simplify(join_stores(function, register)))
-    if verify:
-        with _timed(spent, "verify"):
-            _verify(kernels)
-    return kernels
-
-
 def _rewritten(program: Program, target: Target) -> Program:
     from tile_opt.program import rewrite, rewrites_for
 
@@ -234,26 +174,3 @@ def _to_stripe(program: Program, target: Target, first: int = 0) -> StripeProgra
     from tile_opt.translate import to_stripe
 
     return to_stripe(program, target, first)
-
-
-def _each_function(kernels: KernelList, work: Callable[[Function], Function]) -> KernelList:
-    def apply(kernel: Kernel) -> Kernel:
-        check("simplifying", kernel.name)
-        return kernel if kernel.function is None else replace(kernel, function=work(kernel.function))
-
-    return replace(kernels, kernels=tuple(apply(k) for k in kernels.kernels))
-
-
-def _verify(kernels: KernelList) -> None:
-    from tile_ir.semtree.verify import verify
-
-    for kernel in kernels.kernels:
-        if kernel.function is not None:
-            verify(kernel.function, kernels.target.nodes)
-
-
-@contextmanager
-def _timed(timings: dict[str, float], stage: str) -> Generator[None]:
-    start = perf_counter()
-    yield
-    timings[stage] = timings.get(stage, 0.0) + perf_counter() - start

@@ -12,8 +12,10 @@ from tile_ir.diagnostics import Diagnostic, TileDeviceError, TileTypeError
 from tile_ir.dtype import DType, from_numpy
 
 from tile_runtime.checks import described
+from tile_runtime.exchange import imported
 
 Array = np.ndarray[Any, Any]
+
 
 _LITERALS: dict[type, type[np.generic]] = {bool: np.bool_, int: np.int32, float: np.float32}
 """dtypes of Python numbers, those of Tile's literals."""
@@ -138,8 +140,6 @@ def _speaks_dlpack(value: Any) -> bool:
 
 def _others(value: Any) -> Array:
     """Another library's array: as NumPy sees it, or by DLPack, where it hands over no other way (as PyTorch its bfloat16)."""
-    from tile_runtime.exchange import imported
-
     if not hasattr(value, "__array__"):
         return imported(value)
     try:

@@ -12,9 +12,8 @@ from importlib import import_module
 from typing import Any, cast
 
 import numpy as np
+import numpy.typing as npt
 from tile_ir.dtype import DType, from_numpy
-
-from tile_runtime.arrays import Array
 
 CPU = (1, 0)
 """DLPack's device of host memory."""
@@ -43,7 +42,7 @@ _OFFSETS = {b"dltensor": 0, b"dltensor_versioned": 32}
 """Where the tensor is described, behind its version, manager, deleter and flags."""
 
 
-def exported(array: Array, **options: Any) -> Any:
+def exported(array: npt.NDArray[Any], **options: Any) -> Any:
     """A capsule of the array's own memory."""
     if from_numpy(array.dtype) is not DType.BFLOAT16:
         return array.__dlpack__(**options)
@@ -52,7 +51,7 @@ def exported(array: Array, **options: Any) -> Any:
     return capsule
 
 
-def imported(value: Any) -> Array:
+def imported(value: Any) -> npt.NDArray[Any]:
     """An array over the memory of anything with ``__dlpack__`` on the CPU; BufferError or TypeError where that cannot be."""
     if tuple(value.__dlpack_device__()) != CPU:
         raise BufferError("its memory is not the host's")
@@ -108,4 +107,8 @@ def handed_over(results: Any, to: Any) -> Any:
     """Arrays, which nobody else has, as arrays of that library, without copies."""
     if isinstance(results, tuple):
         return tuple(handed_over(r, to) for r in cast("tuple[Any, ...]", results))
-    return to.from_dlpack(_Lender(exported(cast("Array", results)))) if isinstance(results, np.ndarray) else results
+    return (
+        to.from_dlpack(_Lender(exported(cast("npt.NDArray[Any]", results))))
+        if isinstance(results, np.ndarray)
+        else results
+    )

@@ -16,13 +16,14 @@ from tile_ir.target import Target
 
 from tile_runtime.executable import Executable
 from tile_runtime.logs import telling
+from tile_runtime.lookup import find
 from tile_runtime.requirements import check_dtypes, check_memory
 from tile_runtime.runnable import Runnable
-from tile_runtime.stored import Place, find, library_of
+from tile_runtime.stored import Place, library_of
 from tile_runtime.typed import Typed
 
 if TYPE_CHECKING:
-    from tile_opt.compiler import Compiled
+    from tile_opt.compiled import Compiled
     from tile_opt.explain import ErrorReport, ProgramReport
     from tile_opt.plan.plan import Plan
     from tile_opt.plan.text import Plans

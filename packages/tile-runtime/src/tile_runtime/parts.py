@@ -11,7 +11,7 @@ from tile_ir.diagnostics import Diagnostic, TileDeviceError
 from tile_runtime.lowered import Lowered
 
 if TYPE_CHECKING:
-    from tile_opt.compiler import Compiled
+    from tile_opt.compiled import Compiled
 
 Section = tuple[str, Lowered]
 """What a part is called, and its stages."""

@@ -9,7 +9,7 @@ from tile_ir.kernels import KernelList
 from tile_ir.program.nodes import Param
 
 if TYPE_CHECKING:
-    from tile_opt.compiler import Compiled
+    from tile_opt.compiled import Compiled
 
 
 @dataclass(frozen=True, slots=True)

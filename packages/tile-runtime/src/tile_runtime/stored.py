@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, TypeVar
 
 from tile_hal.disk_cache import disk_cache, sources
 from tile_hal.interfaces import Device, Library
-from tile_ir.collector import uncollected
 from tile_ir.contents import Contents
 from tile_ir.outline import Outline
 from tile_ir.program.nodes import ConstantTensor, Param, Program
@@ -27,13 +26,12 @@ from tile_ir.target import Target
 
 from tile_runtime.cache import build
 from tile_runtime.compiling import compiled as first_compiled
-from tile_runtime.logs import tell_cached
 from tile_runtime.runnable import Runnable
 from tile_runtime.typed import Typed
 
 if TYPE_CHECKING:
     from tile_ir.stripe.nodes import ConstantBuffer
-    from tile_opt.compiler import Compiled
+    from tile_opt.compiled import Compiled
     from tile_opt.plan.plan import Plan
 
 T = TypeVar("T")
@@ -161,20 +159,6 @@ class Place:
         if not isinstance(op, ConstantTensor) or len(op.data) != place.nbytes:
             raise ValueError("its constants are others")
         return op.contents
-
-
-def find(place: Place) -> tuple[Runnable, Library] | None:
-    """A program from the disk cache; the library's kernels have no bodies.
-
-    None while somebody wants to see or verify the passes, which run in a compilation only.
-    """
-    settings = Settings.from_environment()
-    if settings.verify or settings.dump_ir:
-        return None
-    with uncollected():
-        found = place.read(place.run)
-    tell_cached(place, found is not None)
-    return found
 
 
 def library_of(place: Place, compiled: Compiled) -> Library:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tile_opt.compiler import Compiled
+from tile_opt.compiled import Compiled
 from tile_opt.explain.data import ErrorReport as ErrorReport
 from tile_opt.explain.data import FlattenTable as FlattenTable
 from tile_opt.explain.data import KernelReport as KernelReport

@@ -17,7 +17,7 @@ from tile_ir.target import HardwareSettings
 
 from tile_opt.analysis import Sets, analyze
 from tile_opt.blocks.tree import main_of
-from tile_opt.compiler import Compiled
+from tile_opt.compiled import Compiled
 from tile_opt.explain.data import (
     ChoiceReport,
     ErrorReport,

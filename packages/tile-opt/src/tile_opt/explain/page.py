@@ -8,7 +8,7 @@ from tile_ir.kernels import Kernel, listed
 from tile_ir.semtree.printer import print_function
 from tile_ir.stripe.printer import print_block
 
-from tile_opt.compiler import Compiled
+from tile_opt.compiled import Compiled
 from tile_opt.explain.data import KernelReport, ProgramReport
 from tile_opt.explain.nest import legend, nest
 from tile_opt.explain.roofline import roofline_svg

@@ -11,13 +11,14 @@ from tile_ir.stripe.nodes import Block, Direction, Refinement
 from tile_ir.stripe.nodes import Program as StripeProgram
 from tile_ir.target import Target
 
-from tile_opt.compiler import Compiled, lower_kernels
+from tile_opt.compiled import Compiled
 from tile_opt.loops.divide import divide, has_loops
 from tile_opt.loops.link import Linker
 from tile_opt.loops.repeated import Repeated
 from tile_opt.loops.round import Round, round_of
 from tile_opt.loops.rows import laid_out
 from tile_opt.loops.serial import is_small, may_be_small, serial, takes_serial
+from tile_opt.lower_kernels import lower_kernels
 from tile_opt.lowering.endless import is_endless
 from tile_opt.translate.build import whole
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tile_opt.explain.text import size
 from tile_opt.partition.costs import beyond
-from tile_opt.partition.partition import Partition
 from tile_opt.partition.region import Region
 from tile_opt.partition.stages import Stage
+from tile_opt.partition.tasks import Tasks
 from tile_opt.partition.traffic import traffic
 
 HEADER = ("array", "type", "chunks", "splits", "tasks", "reads of a task", "moved", "again", "memory")
@@ -15,7 +15,7 @@ moved: cells that a task reads of chunks other than the one it reads most of; ag
 memory: what a task reads and writes."""
 
 
-def explained(partition: Partition, workers: int | None = None) -> str:
+def explained(partition: Tasks, workers: int | None = None) -> str:
     """The table, then what its columns mean, then what so many workers exchange."""
     rows = [HEADER, *(_row(partition, stage) for stage in partition.stages)]
     widths = [max(len(row[k]) for row in rows) for k in range(len(HEADER))]
@@ -23,7 +23,7 @@ def explained(partition: Partition, workers: int | None = None) -> str:
     return "\n".join([*lines, "", MEANING, *([_between(partition, workers)] if workers else [])])
 
 
-def _between(partition: Partition, workers: int) -> str:
+def _between(partition: Tasks, workers: int) -> str:
     found = traffic(partition, workers)
     return (
         f"{workers} workers: {found.tasks} tasks; {size(found.moved)} moved, {size(found.least)} at least;"
@@ -31,7 +31,7 @@ def _between(partition: Partition, workers: int) -> str:
     )
 
 
-def _row(partition: Partition, stage: Stage) -> tuple[str, ...]:
+def _row(partition: Tasks, stage: Stage) -> tuple[str, ...]:
     region = stage.walker.region(stage.middle)
     moved = memory = 0
     reads: list[str] = []
@@ -55,7 +55,7 @@ def _row(partition: Partition, stage: Stage) -> tuple[str, ...]:
     )
 
 
-def _again(partition: Partition, stage: Stage, region: Region) -> float:
+def _again(partition: Tasks, stage: Stage, region: Region) -> float:
     """Cells that the tasks of a stage compute more than once, for each cell of the values they compute."""
     tasks = stage.tasks.chunks
     types = partition.program.types()

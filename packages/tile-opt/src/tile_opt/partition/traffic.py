@@ -9,8 +9,8 @@ from itertools import pairwise
 from math import prod
 
 from tile_opt.partition.boxes import Box, Grid, Place
-from tile_opt.partition.partition import Partition, Task
 from tile_opt.partition.stages import Stage
+from tile_opt.partition.tasks import Task, Tasks
 
 Worker = int
 Placing = Callable[[Grid, Place], Worker]
@@ -37,7 +37,7 @@ class Traffic:
         return self.moved / self.least if self.least else 1.0
 
 
-def traffic(partition: Partition, workers: int, bandwidth: float = 1e9) -> Traffic:
+def traffic(partition: Tasks, workers: int, bandwidth: float = 1e9) -> Traffic:
     """Every chunk on one of `workers` workers, neighbours together; `bandwidth` in bytes a second, into each worker."""
     placed = _blocks(workers)
     types = partition.types
@@ -68,7 +68,7 @@ def traffic(partition: Partition, workers: int, bandwidth: float = 1e9) -> Traff
     return Traffic(workers, tasks, sum(into), least, max(into) / bandwidth, most)
 
 
-def _read(partition: Partition, stage: Stage, task: Task) -> int:
+def _read(partition: Tasks, stage: Stage, task: Task) -> int:
     """Bytes that a task reads."""
     return sum(box.size * partition.types[stage.reads[n]].dtype.bytes for n, box in task.needs.reads)
 
