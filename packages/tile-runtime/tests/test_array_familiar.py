@@ -180,3 +180,32 @@ def test_what_is_not_finite_stays_in_its_cells() -> None:
     cells, weights = np.array([[1, np.inf], [np.nan, 2]], np.float32), np.array([1, 3], np.float32)
     assert tnp.trace(tile.asarray(cells)).item() == 3
     assert tnp.average(tile.asarray(cells[0]), weights=tile.asarray(weights)).item() == np.inf
+
+
+REFUSED: list[Callable[[Any, Any], Any]] = [
+    lambda xp, x: xp.concatenate([x, x.T]),
+    lambda xp, x: xp.concatenate([]),
+    lambda xp, x: xp.stack([x, x[:2]]),
+    lambda xp, x: xp.einsum("ij->k", x),
+    lambda xp, x: xp.einsum("ij->ii", x),
+    lambda xp, x: xp.pad(x, -1),
+    lambda xp, x: xp.interp(x[0], x[0], x[0, :2]),
+    lambda xp, x: xp.gradient(x[:1], axis=0),
+    lambda xp, x: xp.histogram(x, 0, (0, 1)),
+    lambda xp, x: xp.percentile(x, 101),
+    lambda xp, x: xp.linalg.solve(x[:3, :3], x[0]),
+]
+
+
+@pytest.mark.parametrize("refused", REFUSED)
+def test_what_numpy_refuses_for_its_shape_or_range_gives_no_numbers(refused: Callable[[Any, Any], Any]) -> None:
+    x = np.ones((3, 4), np.float32)
+    for xp, given in ((np, x), (tnp, tile.asarray(x))):
+        with pytest.raises(ValueError):
+            refused(xp, given)
+
+
+def test_shifts_and_axes_broadcast() -> None:
+    x = np.arange(12, dtype=np.float32).reshape(3, 4)
+    for shift, axis in (((1, 2), 0), (1, (0, 1)), ((1, -1), (1, 0)), (5, None)):
+        np.testing.assert_array_equal(tnp.roll(x, shift, axis=axis), np.roll(x, shift, axis=axis))

@@ -22,6 +22,7 @@ from tile_lang.faults import (
     Fault,
     in_words,
 )
+from tile_lang.foreign import NUMBERS
 from tile_lang.lexer import KEYWORDS, Lexed, Token
 
 Rule = Callable[[Context], Diagnostic | None]
@@ -117,7 +118,8 @@ def lower_case(c: Context, token: Token, what: str) -> Diagnostic:
     """A lower-case name where a tensor or dimension belongs."""
     article = "a tensor" if what == "tensor" else "a dimension"
     message = f"'{token.text}' cannot name {article}: names of tensors and dimensions start with an upper-case letter"
-    return c.report("TILE-E006", message, f"write '{token.text[0].upper()}{token.text[1:]}'", token)
+    written = f"write '{token.text[0].upper()}{token.text[1:]}'"
+    return c.report("TILE-E006", message, NUMBERS.get(token.text, written) if what == "tensor" else written, token)
 
 
 def _assign_with_equality(c: Context) -> Diagnostic | None:

@@ -70,6 +70,28 @@ WORDS: Mapping[str, str] = {
 }
 """What to do, by the name elsewhere."""
 
+_DTYPES = (
+    "bool",
+    "int",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "float",
+    "float32",
+    "float64",
+)
+
+NUMBERS: Mapping[str, str] = {
+    "pi": "write 3.141592653589793", "true": "write 1, or a comparison", "false": "write 0, or a comparison",
+    **dict.fromkeys(_DTYPES, _CAST),
+}  # fmt: skip
+"""What names of constants and dtypes elsewhere are here, whatever their letters."""
+
 AGGREGATED: Mapping[str, str] = {
     "sum": "+", "reduce_sum": "+", "nansum": "+", "total": "+", "prod": "*", "product": "*", "amax": ">", "amin": "<",
     "reduce_max": ">", "reduce_min": "<", "any": ">", "all": "<", "max": ">", "min": "<", "mean": "+", "average": "+",

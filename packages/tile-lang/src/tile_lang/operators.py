@@ -35,7 +35,11 @@ def _need_bits(fn: str, arg: Tensor | Const, span: Span) -> None:
     found = arg.type.dtype if isinstance(arg, Tensor) else arg.value
     if isinstance(found, float) or (isinstance(found, DType) and found.is_float):
         name = found if isinstance(found, DType) else f"the float {found}"
-        hint = "convert it first, for example with as_int(x, 32)"
+        hint = (
+            "pow(A, B) is a power; as_int(x, 32) converts"
+            if fn == "bit_xor"
+            else "convert it first, for example with as_int(x, 32)"
+        )
         fail("TILE-E128", f"{fn} works on integers and bool, not on {name}", span, hint)
 
 

@@ -30,6 +30,7 @@ from tile_ir.program.nodes import (
 )
 
 from tile_lang.ast import NO_SPAN
+from tile_lang.foreign import NUMBERS
 from tile_lang.lexer import CONSTANTS
 from tile_lang.limits import Limits
 from tile_lang.types import literal, unify, weak_dtype
@@ -101,6 +102,10 @@ class Scope:
     def _undefined(self, name: str) -> str | None:
         if name in self.outer:
             return f"a function sees its own inputs only: give it {name} as an argument"
+        if name in self.taken and not self.calls:
+            return f"statements know what stands before them: assign {name} above this one"
+        if name.lower() in NUMBERS:
+            return NUMBERS[name.lower()]
         near = self.near(name)
         return f"did you mean {near}?" if near else None
 

@@ -121,6 +121,8 @@ def _without_nan(aggregated: Any, empty: float, x: Operand, axis: Axes, keepdims
 
 def quantile(x: Operand, q: float | Sequence[float], /, axis: int | None = None, *, keepdims: bool = False) -> Result:
     """Between which elements in order a share `q` of the way lies, linearly; NaN where there is one. Shares come first."""
+    if not np.all((np.asarray(q) >= 0) & (np.asarray(q) <= 1)):
+        raise ValueError("shares are from 0 to 1, percentiles from 0 to 100")
     flat = ravel(x) if axis is None else x
     place = axis_of(len(flat.shape), axis or 0)
     ordered = sort(moveaxis(flat, place, 0), 0)
@@ -246,6 +248,8 @@ def histogram(
 ) -> tuple[Result, Result]:
     """How many elements fall into each of equal parts of a range, which is no matter of data, and the borders of the parts."""
     low, high = range
+    if bins < 1 or not low < high:
+        raise ValueError(f"{bins} bins from {low} to {high}: at least one, and an ascending range, are wanted")
     values = ravel(x) if x.dtype.is_float else astype(ravel(x), DType.FLOAT32)
     part = astype(floor(multiply(subtract(values, low), bins / (high - low))), DType.INT32)
     part = where(equal(values, high), full_like(part, bins - 1), part)
@@ -260,6 +264,8 @@ def histogram(
 def gradient(x: Operand, spacing: float = 1.0, /, axis: int = 0) -> Result:
     """Slopes along an axis, of evenly spaced samples: between both neighbours, and to the only one at the ends."""
     place = axis_of(len(x.shape), axis)
+    if x.shape[place] < 2:
+        raise ValueError(f"a slope takes two samples along axis {axis}; there are {x.shape[place]}")
     whole = (slice(None),) * place
     inside = subtract(indexed(x, (*whole, slice(2, None))), indexed(x, (*whole, slice(None, -2))))
     first, last = (diff(indexed(x, (*whole, s)), axis=place) for s in (slice(None, 2), slice(-2, None)))
@@ -281,6 +287,8 @@ def trapezoid(y: Operand, x: Operand | None = None, /, dx: float = 1.0, axis: in
 
 def interp(x: Operand, xp: Operand, fp: Operand, /) -> Result:
     """The line through points (`xp`, `fp`), ascending, at places `x`; level beyond its ends."""
+    if len(xp.shape) != 1 or xp.shape != fp.shape or not xp.shape[0]:
+        raise ValueError(f"points have as many places as heights, in one dimension: shapes {xp.shape} and {fp.shape}")
     last = xp.shape[0] - 1
     after = clip(searchsorted(xp, ravel(x), "right"), 1, last)
     before = subtract(after, 1)

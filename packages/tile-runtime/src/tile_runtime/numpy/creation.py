@@ -121,6 +121,8 @@ def triu(x: Operand, /, k: int = 0) -> Result:
 
 def _below(x: Operand, k: int) -> npt.NDArray[np.bool_]:
     """Where the cells of a matrix are on diagonal `k` or below."""
+    if len(x.shape) < 2:
+        raise ValueError(f"a triangle is that of matrices: this has shape {x.shape}")
     rows, columns = x.shape[-2:]
     return np.tri(rows, columns, k, dtype=np.bool_)
 
@@ -130,6 +132,8 @@ def meshgrid(*arrays: Operand, indexing: str = "xy") -> list[Result]:
     order = list(range(len(arrays)))
     if indexing == "xy" and len(arrays) > 1:
         order[:2] = [1, 0]
+    if any(len(a.shape) != 1 for a in arrays):
+        raise ValueError(f"coordinates are vectors: these have shapes {[a.shape for a in arrays]}")
     sizes = [arrays[k].shape[0] for k in order]
     columns = [[n if place == k else 1 for place, n in zip(order, sizes, strict=True)] for k in range(len(arrays))]
     return [called(_spread, a, column=column, sizes=sizes) for a, column in zip(arrays, columns, strict=True)]

@@ -91,10 +91,12 @@ def broadcast_arrays(*arrays: Operand) -> list[Result]:
 
 
 def concat(arrays: Sequence[Operand], /, axis: int | None = 0) -> Result:
-    """Joined along an axis; flattened first where it is None. Dtypes meet."""
+    """Joined along an axis; flattened first where it is None. Dtypes meet; ValueError where shapes beside the axis differ."""
     from tile_runtime.numpy.dtypes import astype, result_type
 
     parts = [reshape(a, -1) for a in arrays] if axis is None else list(arrays)
+    if not parts:
+        raise ValueError("there is nothing to join")
     dtype = result_type(*parts)
     parts = [a if a.dtype is dtype else astype(a, dtype) for a in parts]
     place = 0 if axis is None else axis_of(len(parts[0].shape), axis)
@@ -126,9 +128,9 @@ def roll(x: Operand, /, shift: int | Sequence[int], axis: Axes = None) -> Result
     """What leaves at the end of an axis comes in at its beginning; without an axis, of all elements in C order."""
     if axis is None:
         return reshape(roll(reshape(x, -1), shift, axis=0), x.shape)
-    places = axes_of(len(x.shape), axis)
-    shifts = [shift] * len(places) if isinstance(shift, int) else list(shift)
-    for place, by in zip(places, shifts, strict=True):
+    rank = len(x.shape)
+    axes, shifts = np.broadcast_arrays(np.asarray(axis), np.asarray(shift))
+    for place, by in zip((axis_of(rank, a) for a in axes.flat), shifts.flat, strict=True):
         size = x.shape[place]
         whole, by = (slice(None),) * place, by % size if size else 0
         if by:
@@ -166,6 +168,8 @@ def pad(x: Operand, width: Width, /, mode: str = "constant", *, value: float = 0
     cells hold is called `constant_values`, as NumPy has it, or `value`.
     """
     before, after = np.broadcast_to(np.asarray(width, int), (len(x.shape), 2)).T.tolist()
+    if min(*before, *after, 0) < 0:
+        raise ValueError(f"a width of {min(*before, *after)} cells: negative ones cut, which x[1:] does")
     number = value or constant_values
     fill = np.asarray(number, x.dtype.numpy) if number else None
     return called(moving.padded, x, before=before, after=after, mode=mode, fill=fill)

@@ -42,9 +42,19 @@ def parsed(equation: str, shapes: Sequence[Shape]) -> tuple[list[Names], Names]:
     inputs = [_indexes(text, len(shape)) for text, shape in zip(texts, shapes, strict=True)]
     dots = max((tuple(i for i in term if i[0] == "e") for term in inputs), key=len, default=())
     if arrow:
-        return inputs, _indexes(right, len(right.replace("...", "")) + len(dots))
+        output = _indexes(right, len(right.replace("...", "")) + len(dots))
+        _check_output(equation, inputs, output)
+        return inputs, output
     letters = left.replace(",", "").replace(".", "")
     return inputs, (*dots, *(_name(c) for c in sorted(set(letters)) if letters.count(c) == 1))
+
+
+def _check_output(equation: str, inputs: Sequence[Names], output: Names) -> None:
+    """ValueError for an index of the result that no operand has, or that is there twice."""
+    if not {*output} <= {index for term in inputs for index in term}:
+        raise ValueError(f"the result of the equation {equation!r} has an index that no operand has")
+    if len(set(output)) < len(output):
+        raise ValueError(f"the result of the equation {equation!r} has an index twice")
 
 
 def _name(letter: str) -> str:

@@ -84,14 +84,23 @@ _AT_ONCE = 16
 
 
 def joined(values: Sequence[Value], axis: int) -> Value:
-    """As `np.concatenate(values, axis)`."""
+    """As `np.concatenate(values, axis)`; ValueError where other axes than that differ."""
     if all(map(is_known, values)):
         return np.concatenate(values, axis)
+    _same_beside(values, axis)
     values = [v for v in values if v.shape[axis]] or values[:1]
     while len(values) > 1:
         groups = [values[k : k + _AT_ONCE] for k in range(0, len(values), _AT_ONCE)]
         values = [_joined(group, axis) if len(group) > 1 else group[0] for group in groups]
     return values[0]
+
+
+def _same_beside(values: Sequence[Value], axis: int) -> None:
+    """ValueError where tensors that are joined along an axis have other shapes beside it."""
+    first, *others = (tuple(v.shape) for v in values)
+    for shape in others:
+        if (*first[:axis], *first[axis + 1 :]) != (*shape[:axis], *shape[axis + 1 :]):
+            raise ValueError(f"shapes {first} and {shape} cannot be joined along axis {axis}: they differ beside it")
 
 
 def _joined(values: Sequence[Value], axis: int) -> Value:
