@@ -76,6 +76,15 @@ def test_a_square_that_is_turned_is_no_copy(part: str) -> None:
     agree(stripe(f"{square} Q[i, j : 4, 4] = =({part}); R[i + 1, j : 4, 4] = =(C[i, j]) default Q;"), TARGET)
 
 
+@pytest.mark.parametrize("lanes", [2, 4])
+def test_vectors_do_not_reach_back_to_what_was_read_before_it_was_written(lanes: int) -> None:
+    """Rows of five cells: the last row of P goes to U, and is another from then on."""
+    body = """P[i, j + k : 4, 5] = +(A[i, j] * C[i, k]); L[i, j : 1, 5] = =(P[i + 3, j]); O[i, j : 1, 5] = =(A[0, 0]);
+        Z[i, j : 4, 5] = =(B[0, 0]); U[i + 1, j : 4, 5] = =(L[i, j]) default Z; R[i + 3, j : 4, 5] = =(O[i, j]) default P;"""
+    target = replace(TARGET, settings=replace(TARGET.settings, vector_bytes=4 * lanes, threads=1))
+    agree(stripe(body, "U, R"), target)
+
+
 def test_parts_are_made_behind_the_results_that_they_read() -> None:
     """A layer normalisation that keeps its deviations, with the halves of its rows exchanged."""
     body = """T[i, 0 : 4, 1] = +(A[i, j]); D = tanh(A - T); V[i, 0 : 4, 1] = +(D[i, j] * D[i, j]); S = 1 / V; Y = D * S;

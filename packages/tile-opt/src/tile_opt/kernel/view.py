@@ -164,6 +164,16 @@ class KernelView:
         """Buffers of main that some stage writes."""
         return self._found()[1]
 
+    def overwritten(self) -> frozenset[str]:
+        """Buffers of main that a stage reads and it, or one after it, writes: run twice, it would read what it wrote."""
+        both = self.reads() & self.writes()
+        seen: set[str] = set()
+        found: set[str] = set()
+        for stage in self.stages if both else ():
+            seen |= {u.buffer for u in stage.uses if u.reads}
+            found |= {u.buffer for u in stage.uses if u.writes and u.buffer in seen}
+        return both & found
+
     def _found(self) -> tuple[frozenset[str], frozenset[str]]:
         if self._touched is None:
             uses = [u for s in self.stages for u in s.uses]

@@ -287,7 +287,7 @@ def overlaps_are_harmless(view: KernelView, plan: Plan, target: Target) -> Itera
     covers = [c for bind in (Bind.GRID, *ITEMS) for level in plan.bound(bind) for c in level.covers]
     apart = {c.loop for c in covers if c.size < view.ranges.get(c.loop, 1)}
     once = {Aggregation.SUM, Aggregation.PROD, None}
-    in_place = view.reads() & view.writes()
+    in_place = view.overwritten()
     for n, (loop, edge) in enumerate(plan.edges):
         if edge is Edge.OVERLAP and (merged.get(loop, set()) & once or in_place):
             reason = f"{sorted(in_place)[0]!r} is read and written" if in_place else f"{loop!r} is a reduction"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import prod
 
 from tile_ir.machine import Cache, Machine
-from tile_ir.stripe.nodes import Bind, Direction, Op, Order
+from tile_ir.stripe.nodes import Bind, Op, Order
 from tile_ir.target import Target
 
 from tile_opt.kernel.segments import Segment, cover, interior, short_vector, split_edges
@@ -143,8 +143,8 @@ class Facts:
         return sorted((i.name for i in stage.loops), key=reach, reverse=True)
 
     def may_overlap(self) -> bool:
-        """Cells may be written twice: nothing that is written is read or aggregated."""
-        return all(u.dir is Direction.OUT for u in self.memory_uses() if u.writes)
+        """Cells may be written twice: nothing that is written is aggregated, or was read before that."""
+        return not self.view.overwritten()
 
     def slots(self, extent: int, tile: int) -> int:
         """Iterations that vectors of a loop in tiles of so many run where the last one is masked, as the ports count them."""
