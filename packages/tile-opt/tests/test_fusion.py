@@ -75,6 +75,25 @@ def test_copies_in_another_order_move_into_products_that_take_tiles_of_them(text
     assert len(kernels_of(program)) == kernels
 
 
+@pytest.mark.parametrize(
+    ("copied", "kernels"),
+    [("W[b, n, k]", 1), ("W[n, b, k]", 1), ("W[k, n, b]", 2), ("W[n, k, b]", 2)],
+    ids=["columns", "columns of batches", "batches inside", "batches inside, turned"],
+)
+def test_turned_rows_move_into_products_whose_tiles_they_are_a_side_of(copied: str, kernels: int) -> None:
+    """What lies together is copied to local memory as well as the other order; along a batch it would be read apart."""
+    sizes = {"b": 8, "k": 24, "n": 40}
+    order = [n for n in copied if n in sizes]
+    text = f"""function (A[B, M, K], W[{", ".join(n.upper() for n in order)}]) -> (C) {{
+        T[b, k, n : B, K, N] = =({copied}); C[b, m, n : B, M, N] = +(A[b, m, k] * T[b, k, n]); }}"""
+    types = {
+        n: TensorType(DType.FLOAT32, s) for n, s in {"A": (8, 32, 24), "W": tuple(sizes[n] for n in order)}.items()
+    }
+    bound = tile_lang.bind(tile_lang.parse(Source(text, "sample.tile")), types)
+    passes = (PassConfig("inline", options={"turns": True}), PassConfig("fuse"), PassConfig("merge"))
+    assert len(kernels_of(optimize(to_stripe(bound), CPU, passes=passes, verify=True))) == kernels
+
+
 STEP = """L{n}[y, x : H, W] = =(U{n}[y, x - 1]); E{n}[y, x : H, W] = =(U{n}[y, x + 1]);
 N{n}[y, x : H, W] = =(U{n}[y - 1, x]); S{n}[y, x : H, W] = =(U{n}[y + 1, x]);
 U{m} = U{n} + 0.1 * (L{n} + E{n} + N{n} + S{n} - 4 * U{n});"""

@@ -8,7 +8,7 @@ from typing import Any
 
 from tile_ir.dtype import DType
 from tile_runtime.ops.reducing import reduced
-from tile_runtime.ops.text import Names, Shape, at, cast, contraction, function, literal, names, reshaped
+from tile_runtime.ops.text import Names, Shape, at, cast, contraction, function, literal, names, reshaped, wide
 from tile_runtime.ops.values import Value, apply
 
 from tile_onnx.dtypes import element
@@ -40,15 +40,24 @@ class Sizes:
     """Numbers of a value."""
 
     @property
-    def head(self) -> tuple[str, str, Names]:
-        """Subscripts of a query's head and of its key's, and what bounds them."""
+    def apart(self) -> Shape:
+        """Heads of keys, and of queries for each where there are several."""
         each = self.heads // self.groups
-        return ("h", "h", ()) if each == 1 else (f"{each} * h + r", "h", (f"r < {each}", f"h < {self.groups}"))
+        return (self.groups,) if each == 1 else (self.groups, each)
 
     @property
     def scores(self) -> Shape:
-        """The shape of what a softmax is taken of."""
+        """The shape of what a softmax is taken of, in the text."""
+        return (self.batch, *self.apart, self.queries, self.keys)
+
+    @property
+    def shown(self) -> Shape:
+        """The shape of the scores that are an output, and to which masks are broadcast."""
         return (self.batch, self.heads, self.queries, self.keys)
+
+    def head(self, of_query: bool) -> Names:
+        """Subscripts of a head."""
+        return ("h", "r")[: len(self.apart)] if of_query else ("h",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +67,11 @@ class Operand:
     name: str
     flat: bool
 
-    def order(self, head: Any, place: Any, cell: Any) -> tuple[Any, ...]:
+    def order(self, head: tuple[Any, ...], place: Any, cell: Any) -> tuple[Any, ...]:
         """Subscripts, or sizes, behind the batch's."""
-        return (place, head, cell) if self.flat else (head, place, cell)
+        return (place, *head, cell) if self.flat else (*head, place, cell)
 
-    def at(self, head: str, place: str, cell: str) -> str:
+    def at(self, head: Names, place: str, cell: str) -> str:
         """One number of them."""
         return at(self.name, ("b", *self.order(head, place, cell)))
 
@@ -72,7 +81,7 @@ def attention(node: Node) -> Value:
     """``softmax(scale Q Kᵀ + bias) V``; further outputs are keys and values with those of the past, and scores."""
     sizes = _sizes(node)
     text = _Text(node, sizes, [])
-    query = text.operand("Q", sizes.heads, sizes.queries, sizes.cells)
+    query = text.operand("Q", sizes.apart, sizes.queries, sizes.cells)
     key = text.cached("K", 1, sizes.cells)
     value = text.cached("V", 2, sizes.values)
     text.softmax(query, key)
@@ -116,17 +125,19 @@ class _Text:
     def add(self, *statements: str) -> None:
         self.statements.extend(statements)
 
-    def operand(self, name: str, heads: int, sequence: int, cells: int) -> Operand:
+    def operand(self, name: str, heads: Shape, sequence: int, cells: int) -> Operand:
         """An input with its heads apart."""
-        if not self.sizes.flat:
-            return Operand(name, False)
-        self.add(f"{name}4 = {reshaped(name, (self.sizes.batch, sequence, heads, cells))};")
-        return Operand(f"{name}4", True)
+        flat = self.sizes.flat
+        if not flat and len(heads) == 1:
+            return Operand(name, flat)
+        apart = Operand(f"{name}Apart", flat)
+        self.add(f"{apart.name} = {reshaped(name, (self.sizes.batch, *apart.order(heads, sequence, cells)))};")
+        return apart
 
     def cached(self, name: str, output: int, cells: int) -> Operand:
         """Keys or values behind those of the past; all of them are an output."""
         sizes = self.sizes
-        own = self.operand(name, sizes.groups, sizes.keys - sizes.past, cells)
+        own = self.operand(name, (sizes.groups,), sizes.keys - sizes.past, cells)
         if not sizes.past and not self.node.wants(output):
             return own
         shape = (sizes.batch, sizes.groups, sizes.keys, cells)
@@ -136,38 +147,49 @@ class _Text:
             self.add(contraction(f"Old{name}", shape, ("b", "h", "t", "c"), "=", before))
             more = (f"default Old{name}",)
         place = ("b", "h", f"t + {sizes.past}", "c")
-        self.add(contraction(f"Present{name}", shape, place, "=", own.at("h", "t", "c"), *more))
+        self.add(contraction(f"Present{name}", shape, place, "=", own.at(("h",), "t", "c"), *more))
         return Operand(f"Present{name}", False) if sizes.past else own
 
     def softmax(self, query: Operand, key: Operand) -> None:
-        """The weights W [batch, heads, queries, keys]: 0 for all keys of a query that may attend to none."""
-        node, sizes, (head, group, bounds) = self.node, self.sizes, self.sizes.head
+        """The weights W, for each of `Sizes.scores`: 0 for all keys of a query that may attend to none."""
+        node, sizes = self.node, self.sizes
         scale = literal(float(node.attribute("scale", 0.0)) or 1 / sqrt(sizes.cells))
         cap = float(node.attribute("softcap", 0.0))
-        scaled = Operand("Scaled", query.flat)
-        product = f"{scaled.at(head, 'q', 'd')} * {key.at(group, 'k', 'd')}"
+        queries, keys = (Operand(f"Wide{n}", o.flat) for n, o in (("Q", query), ("K", key)))
+        product = f"{queries.at(sizes.head(True), 'q', 'd')} * {keys.at(sizes.head(False), 'k', 'd')}"
+        along = (len(sizes.scores) - 1,)
         self.add(
-            f"Scaled = {query.name} * {scale};",
-            contraction("P", sizes.scores, ("b", head, "q", "k"), "+", product, *bounds),
+            *(f"{w.name} = {wide(o.name, node.dtype(0))};" for w, o in ((queries, query), (keys, key))),
+            contraction("Products", sizes.scores, self._place, "+", product),
+            f"P = Products * {scale};",
             f"Capped = {f'{literal(cap)} * tanh(P / {literal(cap)})' if cap else 'P'};",
             *_masked(node, sizes),
             f"T = {cast('Biased', _precision(node))};",
-            reduced("High", "T", sizes.scores, (3,), ">"),
+            reduced("High", "T", sizes.scores, along, ">"),
             "E = exp(T - stop_gradient(High == -inf ? 0 : High));",
-            reduced("Sum", "E", sizes.scores, (3,)),
+            reduced("Sum", "E", sizes.scores, along),
             f"W = {cast('(E / (Sum == 0 ? 1 : Sum))', node.dtype(0))};",
         )
-        self.add(f"Scores = {_SCORES[node.attribute('qk_matmul_output_mode', 0)]};")
+        if node.wants(_OUTPUTS.index("Scores")):
+            shown = cast(_SCORES[int(node.attribute("qk_matmul_output_mode", 0))], node.dtype(0))
+            self.add(f"Scores = {shown if len(sizes.apart) == 1 else reshaped(shown, sizes.shown)};")
+
+    @property
+    def _place(self) -> Names:
+        """Subscripts of a score."""
+        return ("b", *self.sizes.head(True), "q", "k")
 
     def mixed(self, value: Operand) -> None:
         """The values, weighted: the result Y."""
-        sizes, (head, group, bounds) = self.sizes, self.sizes.head
-        result = Operand("R", sizes.flat)
-        shape = (sizes.batch, *result.order(sizes.heads, sizes.queries, sizes.values))
-        product = f"W[b, {head}, q, k] * {value.at(group, 'k', 'd')}"
-        self.add(contraction("R", shape, ("b", *result.order(head, "q", "d")), "+", product, *bounds))
+        sizes, result = self.sizes, Operand("R", self.sizes.flat)
+        shape = (sizes.batch, *result.order(sizes.apart, sizes.queries, sizes.values))
+        place = ("b", *result.order(sizes.head(True), "q", "d"))
+        product = f"{at('W', self._place)} * {value.at(sizes.head(False), 'k', 'd')}"
+        self.add(contraction("R", shape, place, "+", product))
+        whole = (sizes.batch, *result.order((sizes.heads,), sizes.queries, sizes.values))
         flat = (sizes.batch, sizes.queries, sizes.heads * sizes.values)
-        self.add(f"Y = {reshaped('R', flat) if sizes.flat else 'R'};")
+        kept = not sizes.flat and len(sizes.apart) == 1
+        self.add(f"Y = {'R' if kept else reshaped('R', flat if sizes.flat else whole)};")
 
 
 def _precision(node: Node) -> DType:
@@ -178,7 +200,9 @@ def _precision(node: Node) -> DType:
 
 def _masked(node: Node, sizes: Sizes) -> list[str]:
     """Statements: ``Biased``, the scores ``Capped`` with the mask added, and -inf where a key is out of bounds."""
-    conditions, statements, value = _window(node, sizes), ["I = index(Capped, 2);", "J = index(Capped, 3);"], "Capped"
+    last = len(sizes.scores) - 1
+    conditions, value = _window(node, sizes), "Capped"
+    statements = [f"I = index(Capped, {last - 1});", f"J = index(Capped, {last});"]
     if node.has(3):
         shape = node.shape(3)
         mask = "M"
@@ -187,15 +211,24 @@ def _masked(node: Node, sizes: Sizes) -> list[str]:
             statements.append(contraction("Mask", (*shape[:-1], sizes.keys), places, "=", at("M", places)))
             mask = "Mask"
             conditions.append(f"J < {shape[-1]}")
+        mask = _spread(mask, (*shape[:-1], sizes.keys), sizes)
         if node.dtype(3) is DType.BOOL:
             conditions.append(mask)
         else:
             value = f"(Capped + {mask})"
     if node.has(6):
-        statements.append(f"Valid = {reshaped('as_int(N, 32)', (sizes.batch, 1, 1, 1))};")
+        statements.append(f"Valid = {reshaped('as_int(N, 32)', (sizes.batch, *(1 for _ in sizes.apart), 1, 1))};")
         conditions.append("J < Valid")
     allowed = " & ".join(f"({c})" for c in conditions)
     return [*statements, f"Biased = {f'{allowed} ? {value} : -inf' if conditions else value};"]
+
+
+def _spread(mask: str, shape: Shape, sizes: Sizes) -> str:
+    """A mask that broadcasts to `Sizes.shown`, as one that broadcasts to the scores."""
+    if len(sizes.apart) == 1 or len(shape) < 3:
+        return mask
+    heads = (1, 1) if shape[-3] == 1 else sizes.apart
+    return reshaped(mask, (*shape[:-3], *heads, *shape[-2:]))
 
 
 def _window(node: Node, sizes: Sizes) -> list[str]:

@@ -47,6 +47,8 @@ class Inline(ChoosingPass):
 
     Without it, those that leave rows together.
     """
+    turns: bool = False
+    """Copies that turn rows move into products whose tiles have these rows as a side: groups copy tiles either way around."""
 
     def choose(self, program: Program, target: Target) -> Choices:
         work = _Work.of(program)
@@ -75,8 +77,7 @@ class Inline(ChoosingPass):
         loads = [(r, s) for r in readers.values() for s in r.stages for u in s.uses if u.buffer == producer.buffer]
         often = sum(points(stage, reader.ranges) for reader, stage in loads) / max(1, size)
         names = producer.buffer, results(readers.values())
-        moved = not op_cost(view.stages[0]) and (self.copies or _keeps_rows(view, producer))
-        if moved and all(_is_operand(r, s, producer.buffer) for r, s in loads):
+        if not op_cost(view.stages[0]) and all(self._takes(view, producer, r, s) for r, s in loads):
             return Choice(Chosen.INLINED, *names, reason="what reads it reads each of its parts again and again")
         if often > self.max_recompute:
             cheap = op_cost(view.stages[0]) <= self.trivial_cost and sum(u.reads for u in view.stages[0].uses) <= 1
@@ -87,6 +88,27 @@ class Inline(ChoosingPass):
             return Choice(Chosen.INLINED, *names, reason="each element is wanted once")
         together, apart = _seconds(view, producer, readers, machine)
         return Choice(Chosen.STORED if together > apart else Chosen.INLINED, *names, together, apart)
+
+    def _takes(self, view: KernelView, producer: Use, reader: KernelView, stage: Stage) -> bool:
+        """The stage is a product whose tiles may be copies of what the view, which computes nothing, copies."""
+        if not _is_operand(reader, stage, producer.buffer):
+            return False
+        return self.copies or _keeps_rows(view, producer) or (self.turns and _has_side(view, producer, stage))
+
+
+def _has_side(view: KernelView, producer: Use, stage: Stage) -> bool:
+    """What lies together before the copy, `ROW` bytes at least, is a side of a factor in the stage, not a loop of all of them."""
+    source = next((u for u in view.stages[0].uses if u.reads), None)
+    if source is None:
+        return False
+    least = ROW // view.type_of(source.buffer).dtype.bytes
+    loops = {n for f in source.forms for n in f.names if view.ranges[n] >= least}
+    near = [(n,) for n in loops if flat_stride(view, source, n) == 1]
+    place = next((k for k, f in enumerate(producer.forms) if f.names in near), None)
+    if place is None:
+        return False
+    sides = {n for u in stage.uses if u.buffer == producer.buffer for n in u.forms[place].names}
+    return all(any(n not in {m for f in u.forms for m in f.names} for u in stage.uses) for n in sides)
 
 
 def _keeps_rows(view: KernelView, producer: Use) -> bool:
