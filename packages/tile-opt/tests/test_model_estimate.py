@@ -27,8 +27,8 @@ from tile_ir.machine import (
 from tile_ir.program.nodes import Program
 from tile_ir.stripe.nodes import Block
 from tile_ir.target import Target
-from tile_opt.model.arithmetic import _cost  # pyright: ignore[reportPrivateUsage]
 from tile_opt.model.estimate import Estimate, estimate
+from tile_opt.model.operations import instructions
 from tile_opt.model.scheduled import read
 from tile_opt.model.search import choose
 from tile_opt.plan.text import parse_plans
@@ -268,7 +268,7 @@ def test_doubles_take_what_the_machine_says_of_each_kind_of_function() -> None:
     """A backend's own exponential of float64 is not as dear as the C library's sine."""
     machine = replace(Machine(), functions=Functions(long=2, double=10))
     for name, times in (("exp", 2), ("expm1", 2), ("log", 2), ("tanh", 2), ("sin", 10), ("erf", 10)):
-        assert _cost(name, DType.FLOAT64, machine)[1] == times * _cost(name, DType.FLOAT32, machine)[1]
+        assert instructions(name, DType.FLOAT64, machine)[1] == times * instructions(name, DType.FLOAT32, machine)[1]
 
 
 def test_a_maximum_waits_as_long_as_the_machine_says() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
 from tile_ir.diagnostics import Span
@@ -50,26 +50,11 @@ def report(
     launches of a run together.
     """
     kernels = compiled.kernels
-    launches: Counter[int] = Counter()
-    for step, times in counted_steps(kernels.steps):
-        launches[step.kernel] += times
-    implied = _implied(compiled)
-    reports: list[KernelReport] = []
-    seldom = {s.kernel: ONCE if s.once else BOUND for s in kernels.steps if s.once or s.bound}
-    for number, kernel in enumerate(kernels.kernels):
-        often = launches[number]
-        seconds = (measured or {}).get(kernel.stripe.name)
-        each = None if seconds is None or not often else seconds / often
-        parts = {name: d for name, d in compiled.decisions.items() if d.within == kernel.stripe.name}
-        plan, flat = _plan(compiled, kernel, parts.values(), each, candidates)
-        made = _kernel(kernel, often, flat, plan, kernels.target.settings, implied)
-        within = tuple((name, part_plan(d)) for name, d in parts.items())
-        reports.append(replace(made, seldom=seldom.get(number, ""), parts=within))
     spans = [s for k in kernels.kernels for s in origins(k.stripe)]
     return ProgramReport(
         name=compiled.program.name,
         target=kernels.target.name,
-        kernels=tuple(reports),
+        kernels=tuple(_kernels(compiled, candidates, measured or {})),
         steps=len(kernels.steps),
         memory=_memory(kernels),
         seconds=dict(compiled.timings),
@@ -80,6 +65,24 @@ def report(
         ),
         errors=errors(compiled),
     )
+
+
+def _kernels(compiled: Compiled, candidates: bool, measured: Mapping[str, float]) -> Iterator[KernelReport]:
+    kernels = compiled.kernels
+    launches: Counter[int] = Counter()
+    for step, times in counted_steps(kernels.steps):
+        launches[step.kernel] += times
+    implied = _implied(compiled)
+    seldom = {s.kernel: ONCE if s.once else BOUND for s in kernels.steps if s.once or s.bound}
+    for number, kernel in enumerate(kernels.kernels):
+        often = launches[number]
+        seconds = measured.get(kernel.stripe.name)
+        each = None if seconds is None or not often else seconds / often
+        parts = {name: d for name, d in compiled.decisions.items() if d.within == kernel.stripe.name}
+        plan, flat = _plan(compiled, kernel, parts.values(), each, candidates)
+        made = _kernel(kernel, often, flat, plan, kernels.target.settings, implied)
+        within = tuple((name, part_plan(d)) for name, d in parts.items())
+        yield replace(made, seldom=seldom.get(number, ""), parts=within)
 
 
 def errors(compiled: Compiled) -> tuple[ErrorReport, ...]:

@@ -7,13 +7,11 @@ from itertools import groupby
 from math import prod
 
 from tile_ir.frozen import replace
-from tile_ir.ops import Aggregation
 from tile_ir.semtree.nodes import (
     PRODUCTS,
     Assign,
     AsyncWait,
     Barrier,
-    Binary,
     Compare,
     Const,
     Expr,
@@ -31,9 +29,10 @@ from tile_opt.lowering.allocate import Allocator
 from tile_opt.lowering.body import Body, Instance, LoweringError, View, access_of, products_of, view_of
 from tile_opt.lowering.builder import BOOL, Builder, Scope
 from tile_opt.lowering.context import Condition, Context, Env, Point
-from tile_opt.lowering.forms import Scaled, at_lane, resolve, resolve_quasi, sign
+from tile_opt.lowering.forms import Scaled, resolve, resolve_quasi, sign
 from tile_opt.lowering.group_reduce import combine_threads
 from tile_opt.lowering.loops import LoopBounds, loop_bounds, probe
+from tile_opt.lowering.masks import every, is_maskable, masked
 from tile_opt.lowering.matrix import rounding
 from tile_opt.lowering.places import SCALAR, Home, Lanes
 from tile_opt.lowering.tiles import emit_instruction, is_instruction
@@ -165,17 +164,10 @@ class Nest:
         if not conditions:
             then(rest)
             return
-        cond = self.every([self.builder.nonnegative(*c) for c in conditions])
+        cond = every([self.builder.nonnegative(*c) for c in conditions])
         with self.builder.nested() as scope:
             then(rest)
         self.builder.branch(scope, cond)
-
-    def every(self, conditions: Sequence[Expr]) -> Expr:
-        """The conjunction of conditions, at least one."""
-        total, *rest = conditions
-        for condition in rest:
-            total = Binary("bit_and", total, condition, condition.type)
-        return total
 
     # work items
 
@@ -208,20 +200,6 @@ class Nest:
 def _reduction(statement: stripe.Statement) -> tuple[object, ...] | None:
     """What neighbouring reductions must have in common to share their barriers; None for other statements."""
     return (statement.agg, statement.over) if isinstance(statement, stripe.Reduce) else None
-
-
-def _is_maskable(statement: stripe.Statement, block: stripe.Block, steps: Mapping[str, int]) -> bool:
-    """Whether lanes can be left out of a statement; `steps` are elements between lanes of the block's views."""
-    match statement:
-        case stripe.Load(src=view, at=()):
-            return steps.get(view) in (0, 1)
-        case stripe.Store(dst=view, at=(), atomic=False):
-            agg = block.ref(view).agg
-            return steps.get(view) == 1 or (steps.get(view) == 0 and agg not in (None, Aggregation.ASSIGN))
-        case stripe.Op() | stripe.Const() | stripe.LoadIndex():
-            return True
-        case _:
-            return False
 
 
 def _static(index: stripe.Index) -> bool:
@@ -261,7 +239,7 @@ class _Run:
             if guard:
                 with self.builder.nested() as scope:
                     self._check(0, point, sink)
-                self.builder.branch(scope, self.nest.every(guard))
+                self.builder.branch(scope, every(guard))
                 return
         self._check(position, point, sink)
 
@@ -341,7 +319,7 @@ class _Run:
             return False
         if any(name in form.names and not isinstance(form, Affine) for form in point.pending):
             return False
-        return all(_is_maskable(s, self.block, steps) for s in self.block.body)
+        return all(is_maskable(s, self.block, steps) for s in self.block.body)
 
     def _disagree(self, position: int, point: Point, value: Affine) -> bool:
         name = self.block.indexes[position].name
@@ -452,7 +430,7 @@ class _Run:
                 member.values[statement.dst] = total
 
     def _instance(self, point: Point) -> Instance:
-        lanes = self._masked(point)
+        lanes = masked(self.builder, point)
         views: dict[str, View] = {}
         for ref, own in self.plan:
             views[ref.into] = view_of(self.context.views[ref.source], ref, own, point.env, self.builder.ranges)
@@ -460,21 +438,6 @@ class _Run:
             if not ref.source:
                 views[ref.into] = self.nest.allocator.view(ref, self.block, lanes)
         return Instance(point.env, views, lanes, rounding=self.rounding)
-
-    def _masked(self, point: Point) -> Lanes:
-        """The point's lanes with the mask that its constraints make."""
-        lanes = point.lanes
-        if not point.masks:
-            return lanes
-        found = [self.builder.lane_mask(*c, lanes.symbol, lanes.count) for c in point.masks]
-        mask = found[0] if len(found) == 1 else self.builder.let("mask", self.nest.every(found))
-        return replace(lanes, mask=mask, some=all(self._holds_first(c, lanes.symbol) for c in point.masks))
-
-    def _holds_first(self, condition: Condition, lane: str) -> bool:
-        """The first lane always meets the condition: a loop's last vector, of which some lanes are too many."""
-        affine, quasi = condition
-        open_ = any(lane in form.num.names for _, form in quasi)
-        return not open_ and sign(at_lane(affine, lane, 0), quasi, self.builder.ranges) is True
 
     def _statement(self, statement: stripe.Statement, at: Instance, point: Point) -> None:
         match statement:
@@ -518,7 +481,7 @@ class _Run:
             affine, quasi = resolve_quasi(form, at.env, builder.ranges)
             if sign(affine, quasi, builder.ranges) is not True:
                 found.append((affine, quasi))
-        return self.nest.every([builder.nonnegative(*c) for c in found]) if found else None
+        return every([builder.nonnegative(*c) for c in found]) if found else None
 
 
 def _is_straight(scope: Scope) -> bool:

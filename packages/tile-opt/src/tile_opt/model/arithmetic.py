@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import frexp, log2, prod
 
 from tile_ir.dots import DOTS
-from tile_ir.dtype import DType, Kind
+from tile_ir.dtype import DType
 from tile_ir.machine import Machine, Ports
 from tile_ir.matrix.x86 import ROWS_OF_TILE, is_tile_step
 from tile_ir.ops import ROUNDINGS, Aggregation
@@ -16,36 +16,16 @@ from tile_ir.stripe.nodes import Bind, Const, Load, LoadIndex, Op, Reduce, Store
 
 from tile_opt.lowering.memory import SPREAD, WIDE
 from tile_opt.model.coalescing import turns
+from tile_opt.model.operations import DIVISIONS, NARROW, beside, instructions, latency, rounding, width
 from tile_opt.model.scheduled import Access, Loop, Term, Tree
 
 FREE = frozenset({"ident"})
-_FUNCTION: Mapping[str, str] = {
-    "div": "div", "recip": "div", "sqrt": "sqrt", "exp": "exp", "log": "log", "tanh": "tanh", "pow": "pow",
-    **dict.fromkeys(("sin", "cos", "tan"), "trigonometric"),
-    **dict.fromkeys(("asin", "acos", "atan", "atan2", "sinh", "cosh"), "inverse"),
-    **dict.fromkeys(("asinh", "acosh", "atanh"), "inverse_hyperbolic"),
-    "expm1": "exp", "log1p": "log", "erf": "erf", "erfc": "erfc", "fmod": "remainder",
-}  # fmt: skip
-_DIVISIONS = frozenset({"div", "recip", "sqrt"})
-_DOUBLE_DIVISION = 1.6
-"""Times that a register of float64 takes as long as one of float32."""
 _SHORTEST_DIVISION = 0.3
 """Of the time that a whole register takes."""
-_INTEGER_DIVISION = 12
-"""Instructions for each element: there is none for vectors."""
-_INTEGER_PRODUCT = 2
-_NARROW: Mapping[DType, float] = {DType.FLOAT16: 1, DType.BFLOAT16: 2}
-"""Instructions that widen a vector of 16-bit floats, or that store one."""
 _NARROW_ALONE: Mapping[DType, float] = {DType.FLOAT16: 4, DType.BFLOAT16: 3}
 """Instructions that widen one 16-bit float, and fill a vector with it: it comes from a register of integers."""
-_HALF_ROUNDING = 2
-"""Instructions that round a result to float16."""
 _EXACT = ROUNDINGS | {"max", "min", "neg", "abs", "fmod"}
 """Operations whose results are of the operands' dtype without rounding."""
-_DIVIDED = 12
-"""Cycles until a quotient or a root is there, beyond those in which the next one cannot start."""
-_IN_A_ROW = 0.7
-"""Share of a function's instructions that wait for the one before."""
 ADDRESS = 4
 """Instructions that a graphics processor spends on the address of an access."""
 MANY_PLACES = 1 << 10
@@ -185,7 +165,7 @@ class _Counter:
 
     def _bytes(self, dtype: DType, names: frozenset[str]) -> int:
         """Bytes of one value that moves with `names`, as it is computed."""
-        return _width(dtype) * (self.lanes if self._is_vector(names) else 1)
+        return width(dtype) * (self.lanes if self._is_vector(names) else 1)
 
     def _compute(self, port: str, times: float, bytes_: float) -> None:
         """Spend `times` operations on values of so many bytes."""
@@ -246,8 +226,8 @@ class _Counter:
         return next((i for i in self.tree.static if term.loops == frozenset((i.name,))), None)
 
     def _widen(self, access: Access, names: frozenset[str]) -> None:
-        if access.dtype in _NARROW:
-            each = _NARROW if self.machine.is_gpu or self._is_vector(names) else _NARROW_ALONE
+        if access.dtype in NARROW:
+            each = NARROW if self.machine.is_gpu or self._is_vector(names) else _NARROW_ALONE
             self._compute("shuffle", self._instances(names) * each[access.dtype], self._bytes(access.dtype, names))
 
     def _rearrange(self, access: Access, names: frozenset[str]) -> None:
@@ -318,47 +298,27 @@ class _Counter:
             self._define(op.dst, names, op.dtype, ready)
             return
         operand = self.dtypes[op.args[0]] if op.args else op.dtype
-        dtype = op.dtype if _width(op.dtype) >= _width(operand) else operand
+        dtype = op.dtype if width(op.dtype) >= width(operand) else operand
         times, bytes_ = self._instances(names), self._bytes(dtype, names)
         name = "mul" if op.name == "div" and op.args[1] in self.halving else op.name
-        port, cost = _cost(name, dtype, self.machine)
+        port, cost = instructions(name, dtype, self.machine)
         if name in ("max", "min") and not self.numbers.isdisjoint(op.args):
             cost = 1
         if name == "cast" and operand.is_float and op.dtype.is_integer:
             cost = self.machine.functions.saturate
-        share = self._division(dtype, names, bytes_) if name in _DIVISIONS else 0
-        self._define(op.dst, names, op.dtype, ready + self._latency(port, cost, share))
+        share = self._division(dtype, names, bytes_) if name in DIVISIONS else 0
+        self._define(op.dst, names, op.dtype, ready + latency(port, cost, self.machine, share))
         times *= share or 1
         self._compute(port, times * cost, bytes_)
-        self._compute("add", times * self._beside(name, dtype, cost), bytes_)
-        if op.dtype in _NARROW and name not in _EXACT:
-            self._compute("add", times * self._rounding(op.dtype), bytes_)
-
-    def _rounding(self, dtype: DType) -> float:
-        """Instructions that round a vector of results to 16 bits."""
-        return self.machine.functions.bfloat if dtype is DType.BFLOAT16 else _HALF_ROUNDING
-
-    def _beside(self, name: str, dtype: DType, cost: float) -> float:
-        """A function's comparisons and conversions, beside its `cost` of multiplications."""
-        polynomial = name in _FUNCTION and name not in _DIVISIONS and dtype.is_float and dtype is not DType.FLOAT64
-        return cost * self.machine.functions.others if polynomial else 0.0
+        self._compute("add", times * beside(name, dtype, cost, self.machine), bytes_)
+        if op.dtype in NARROW and name not in _EXACT:
+            self._compute("add", times * rounding(op.dtype, self.machine), bytes_)
 
     def _division(self, dtype: DType, names: frozenset[str], bytes_: float) -> float:
         """Floats: shorter vectors are divided sooner; integers one by one."""
         if dtype.is_float:
             return max(_SHORTEST_DIVISION, min(1.0, bytes_ / self.machine.vector.bytes))
         return self.lanes if self._is_vector(names) else 1
-
-    def _latency(self, port: str, cost: float, divided: float = 0) -> float:
-        """Cycles of an operation; of a polynomial most steps wait for the one before.
-
-        A processor's divider takes longer than it keeps others waiting, which is `divided` of the time for a whole register.
-        """
-        ports = self.machine.ports
-        if divided and not self.machine.is_gpu:
-            return _DIVIDED + cost * divided / ports.fma
-        latency = ports.fma_latency if port == "fma" else ports.add_latency
-        return latency * max(1.0, cost * _IN_A_ROW)
 
     def _store(self, store: Store, fused: bool) -> None:
         src, access = store.src, self.tree.accesses[store.dst]
@@ -380,8 +340,8 @@ class _Counter:
         each = self._merging(access)
         self._compute("fma" if multiply else "add", times * (1 + across) * each, bytes_)
         self._compute("shuffle", times * across, bytes_)
-        if access.dtype in _NARROW:
-            self._compute("add", times * self._rounding(access.dtype), bytes_)
+        if access.dtype in NARROW:
+            self._compute("add", times * rounding(access.dtype, self.machine), bytes_)
         if not access.buffer.in_registers:
             self._move("load", access, target)
             self._move("store", access, target)
@@ -426,10 +386,10 @@ class _Counter:
         if not again:
             return
         ops = [s for s in self.tree.block.body if isinstance(s, Op) and s.name not in FREE]
-        latency = sum(self._latency(*_cost(o.name, o.dtype, self.machine)) for o in ops)
+        cycles = sum(latency(*instructions(o.name, o.dtype, self.machine), self.machine) for o in ops)
         if any(not a.buffer.in_registers for a in again):
-            latency += FORWARD + self._near()
-        self.work.chain = max(self.work.chain, latency)
+            cycles += FORWARD + self._near()
+        self.work.chain = max(self.work.chain, cycles)
 
     def _products(self) -> frozenset[str]:
         """Products that only a sum takes: one instruction with it."""
@@ -466,34 +426,6 @@ def _read_by(statement: object) -> Sequence[str]:
             return (src,)
         case _:
             return ()
-
-
-def _width(dtype: DType) -> int:
-    """Bytes in which a value is computed."""
-    return 4 if dtype in _NARROW or dtype.kind is Kind.BOOL else dtype.bytes
-
-
-def _cost(name: str, dtype: DType, machine: Machine) -> tuple[str, float]:
-    """(port, instructions of one vector)."""
-    if name in DOTS:
-        return "fma", machine.slots(name)
-    if name == "mul":
-        return "fma", 1 if dtype.is_float else _INTEGER_PRODUCT
-    if name in ("max", "min") and dtype.is_float:
-        return "add", machine.functions.minmax
-    field = _FUNCTION.get(name)
-    if field is None:
-        return "add", 1
-    if not dtype.is_float:
-        return "fma", _INTEGER_DIVISION
-    return "fma", getattr(machine.functions, field) * (_longer(field, machine) if dtype is DType.FLOAT64 else 1)
-
-
-def _longer(field: str, machine: Machine) -> float:
-    """Times as many instructions as for a vector of float32 that one of float64 takes."""
-    if field in ("div", "sqrt"):
-        return _DOUBLE_DIVISION
-    return machine.functions.long if field in ("exp", "log", "tanh") else machine.functions.double
 
 
 def crossing(access: Access, vector: Loop, bytes_: float, machine: Machine) -> float:

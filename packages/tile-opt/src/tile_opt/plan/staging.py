@@ -80,13 +80,7 @@ def copy_plan(
     `runs` are the item's number in parts, the fastest first: each may count along two dimensions. An item has `TURNED`
     neighbours of the dimension `turned`, too.
     """
-    counts = list(box.extents)
-    counts[contiguous] //= lanes
-    order = [contiguous, *sorted((d for d in range(len(counts)) if d != contiguous), key=lambda d: -counts[d])]
-    if turned is not None:
-        counts[turned] //= TURNED
-        # Rows of `lanes` elements lie on few banks where they are put: neighbouring items go along the other ones first.
-        order = [turned, *(d for d in order if d != turned)] if lanes > 1 else order
+    counts, order = _counted(box, contiguous, lanes, turned)
     dealt = deal([counts[d] for d in order], runs)
     loops: list[Index] = []
     parts: list[tuple[Affine, Quasi | None]] = [(Affine(), None)] * len(counts)
@@ -111,6 +105,18 @@ def copy_plan(
     subscripts = tuple(_sum(Affine(), p, q) for p, q in parts)
     where = (*constraints, *dealt.idle)
     return CopyPlan(tuple(loops), subscripts, tuple(parts), where, lanes, f"{name}_t" if turned is not None else "")
+
+
+def _counted(box: Box, contiguous: int, lanes: int, turned: int | None) -> tuple[list[int], list[int]]:
+    """Pieces of the box along each dimension, and the order in which items go along the dimensions."""
+    counts = list(box.extents)
+    counts[contiguous] //= lanes
+    order = [contiguous, *sorted((d for d in range(len(counts)) if d != contiguous), key=lambda d: -counts[d])]
+    if turned is not None:
+        counts[turned] //= TURNED
+        # Rows of `lanes` elements lie on few banks where they are put: neighbouring items go along the other ones first.
+        order = [turned, *(d for d in order if d != turned)] if lanes > 1 else order
+    return counts, order
 
 
 def pieces(width: int) -> tuple[int, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from math import prod
 
 from tile_ir.stripe.nodes import Bind
@@ -25,23 +25,8 @@ def tile_plan(facts: Facts, tile: Tile) -> Plan:
     """The plan of a register tile: groups, loops over tiles, operands packed just in time, registers."""
     own = tile.vector not in facts.shared
     sizes = dict(tile.rows) | ({} if own else {tile.vector: tile.vectors * facts.lanes})
-    order, fixed = _order(facts, tile, own)
-    grid = _blocks(facts, tile, sizes) if tile.spread else _groups(facts, tile, order, sizes, fixed)
     around = _moving(facts, tile) - {tile.vector}
-    if fixed and not tile.spread and _all_near(facts, tile):
-        rows_first = as_written(facts, order, order if around else sizes)
-        few = cut(
-            facts,
-            [n for n in rows_first if n != tile.vector],
-            sizes,
-            min(wanted_groups(facts), ROUNDS * facts.settings.cores),
-        )
-        order, fixed, grid = (rows_first, set[str](), few) if few else (order, fixed, grid)
-    elif not fixed and not own and (steps := walked(facts) or in_pieces(facts, order, sizes)):
-        order = sorted(order, key=lambda n: -steps.get(n, 0))
-        grid = cut(facts, order, sizes, min(wanted_groups(facts), ROUNDS * facts.settings.cores))
-    elif not fixed and not own and is_streamed(facts):
-        order = as_written(facts, order, sizes)
+    order, fixed, grid = _divided(facts, tile, own, sizes, around)
     deep = None if own else _depth(facts, tile)
     levels = [Level(Bind.GRID, tuple(Cover(n, grid[n]) for n in _grid_order(tile, order, fixed) if n in grid))]
     levels = levels if grid else _whole(facts, order[-1], sizes) if own and tile.packed else []
@@ -64,6 +49,29 @@ def tile_plan(facts: Facts, tile: Tile) -> Plan:
     edges = facts.tails(tile.vector, facts.settings.masks or own or bool(ahead) or tile.vector in grid)
     stagings = tuple(sorted((*stagings, *sums), key=lambda s: s.level))
     return Plan(tuple(levels), stagings, kept, edges, reason="register tile")
+
+
+def _divided(
+    facts: Facts, tile: Tile, own: bool, sizes: dict[str, int], around: Set[str]
+) -> tuple[list[str], set[str], dict[str, int]]:
+    """Loops over tiles in order, those of them whose place is fixed, and how groups divide them."""
+    order, fixed = _order(facts, tile, own)
+    grid = _blocks(facts, tile, sizes) if tile.spread else _groups(facts, tile, order, sizes, fixed)
+    if fixed and not tile.spread and _all_near(facts, tile):
+        rows_first = as_written(facts, order, order if around else sizes)
+        few = cut(
+            facts,
+            [n for n in rows_first if n != tile.vector],
+            sizes,
+            min(wanted_groups(facts), ROUNDS * facts.settings.cores),
+        )
+        order, fixed, grid = (rows_first, set[str](), few) if few else (order, fixed, grid)
+    elif not fixed and not own and (steps := walked(facts) or in_pieces(facts, order, sizes)):
+        order = sorted(order, key=lambda n: -steps.get(n, 0))
+        grid = cut(facts, order, sizes, min(wanted_groups(facts), ROUNDS * facts.settings.cores))
+    elif not fixed and not own and is_streamed(facts):
+        order = as_written(facts, order, sizes)
+    return order, fixed, grid
 
 
 def _tiled(

@@ -1,0 +1,82 @@
+"""What one operation on a vector takes: the port that starts its instructions, how many they are, and until its result is there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tile_ir.dots import DOTS
+from tile_ir.dtype import DType, Kind
+from tile_ir.machine import Machine
+
+_FUNCTION: Mapping[str, str] = {
+    "div": "div", "recip": "div", "sqrt": "sqrt", "exp": "exp", "log": "log", "tanh": "tanh", "pow": "pow",
+    **dict.fromkeys(("sin", "cos", "tan"), "trigonometric"),
+    **dict.fromkeys(("asin", "acos", "atan", "atan2", "sinh", "cosh"), "inverse"),
+    **dict.fromkeys(("asinh", "acosh", "atanh"), "inverse_hyperbolic"),
+    "expm1": "exp", "log1p": "log", "erf": "erf", "erfc": "erfc", "fmod": "remainder",
+}  # fmt: skip
+DIVISIONS = frozenset({"div", "recip", "sqrt"})
+_DOUBLE_DIVISION = 1.6
+"""Times that a register of float64 takes as long as one of float32."""
+_INTEGER_DIVISION = 12
+"""Instructions for each element: there is none for vectors."""
+_INTEGER_PRODUCT = 2
+NARROW: Mapping[DType, float] = {DType.FLOAT16: 1, DType.BFLOAT16: 2}
+"""Instructions that widen a vector of 16-bit floats, or that store one."""
+_HALF_ROUNDING = 2
+"""Instructions that round a result to float16."""
+_DIVIDED = 12
+"""Cycles until a quotient or a root is there, beyond those in which the next one cannot start."""
+_IN_A_ROW = 0.7
+"""Share of a function's instructions that wait for the one before."""
+
+
+def width(dtype: DType) -> int:
+    """Bytes in which a value is computed."""
+    return 4 if dtype in NARROW or dtype.kind is Kind.BOOL else dtype.bytes
+
+
+def instructions(name: str, dtype: DType, machine: Machine) -> tuple[str, float]:
+    """(port, instructions of one vector)."""
+    if name in DOTS:
+        return "fma", machine.slots(name)
+    if name == "mul":
+        return "fma", 1 if dtype.is_float else _INTEGER_PRODUCT
+    if name in ("max", "min") and dtype.is_float:
+        return "add", machine.functions.minmax
+    field = _FUNCTION.get(name)
+    if field is None:
+        return "add", 1
+    if not dtype.is_float:
+        return "fma", _INTEGER_DIVISION
+    return "fma", getattr(machine.functions, field) * (_longer(field, machine) if dtype is DType.FLOAT64 else 1)
+
+
+def _longer(field: str, machine: Machine) -> float:
+    """Times as many instructions as for a vector of float32 that one of float64 takes."""
+    if field in ("div", "sqrt"):
+        return _DOUBLE_DIVISION
+    return machine.functions.long if field in ("exp", "log", "tanh") else machine.functions.double
+
+
+def rounding(dtype: DType, machine: Machine) -> float:
+    """Instructions that round a vector of results to 16 bits."""
+    return machine.functions.bfloat if dtype is DType.BFLOAT16 else _HALF_ROUNDING
+
+
+def beside(name: str, dtype: DType, cost: float, machine: Machine) -> float:
+    """A function's comparisons and conversions, beside its `cost` of multiplications."""
+    polynomial = name in _FUNCTION and name not in DIVISIONS and dtype.is_float and dtype is not DType.FLOAT64
+    return cost * machine.functions.others if polynomial else 0.0
+
+
+def latency(port: str, cost: float, machine: Machine, divided: float = 0) -> float:
+    """Cycles of an operation; of a polynomial most steps wait for the one before.
+
+    A processor's divider takes longer than it keeps others waiting, which is `divided` of the time for a whole register.
+    """
+    ports = machine.ports
+    if divided and not machine.is_gpu:
+        return _DIVIDED + cost * divided / ports.fma
+    own = ports.fma_latency if port == "fma" else ports.add_latency
+    return own * max(1.0, cost * _IN_A_ROW)
