@@ -21,6 +21,7 @@ from tile_opt.program.lift_reshapes import LiftReshapes as LiftReshapes
 from tile_opt.program.normalise_last import NormaliseLast as NormaliseLast
 from tile_opt.program.online import Online as Online
 from tile_opt.program.permutations import ComposePermutations as ComposePermutations
+from tile_opt.program.placed import PlacedParts as PlacedParts
 from tile_opt.program.prepack import Prepack as Prepack
 from tile_opt.program.separate import SeparateWindows as SeparateWindows
 from tile_opt.program.share import ShareCommon as ShareCommon
@@ -60,7 +61,15 @@ def rewrites_for(target: Target) -> tuple[Rewrite, ...]:
     fold: tuple[Rewrite, ...] = (FoldScales(),) if options.fold_scales or options.fast_math else ()
     fold += _scatters(target)
     if target.settings.threads == 1:
-        return (*fold, DotProducts(target=target), *CLEAN, Cascade(kept=_row_kept(target)), DropDead(), *FASTER)
+        return (
+            *fold,
+            DotProducts(target=target),
+            PlacedParts(),
+            *CLEAN,
+            Cascade(kept=_row_kept(target)),
+            DropDead(),
+            *FASTER,
+        )
     steps = any(entry.name == "join_rows" for entry in target.passes)
     apart = Subsample(uses=APART_USES, least=APART, tile=TILE)
     kept = STEPPED if steps else 0

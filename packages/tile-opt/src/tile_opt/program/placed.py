@@ -1,0 +1,98 @@
+"""Sums of tensors that lie beside each other: each is written where it belongs, over the one before.
+
+Concatenations and frames are written as ``P[i] = =(A[i]); Q[N + i] = =(B[i]); C = P + Q;``: every cell of C is one value and
+zeros. Which value it is holds for whole boxes of C, so that nothing has to be filled with zeros and added up. Side by side
+in rows, though, parts are faster as a sum: one walk over all rows, which constraints cut, writes neighbours together.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import ClassVar
+
+from tile_ir.names import claim
+from tile_ir.ops import Aggregation
+from tile_ir.program.liveness import used_by
+from tile_ir.program.nodes import Contraction, Elementwise, Literal, Op, Program, ScalarStatement
+
+from tile_opt.analysis import Sets, analyze
+from tile_opt.program.base import Rewrite
+
+PLACED = "$placed"
+"""A value and a zero, added."""
+Parts = tuple[Contraction, ...]
+Box = tuple[tuple[int, int], ...]
+"""The first and the last cell of each dimension."""
+
+
+@dataclass(frozen=True)
+class PlacedParts(Rewrite):
+    """Sums of assignments to boxes that are apart before the last dimension become assignments that keep what is there already."""
+
+    name: ClassVar[str] = "placed_parts"
+
+    def apply(self, program: Program) -> Program:
+        sums, sets, taken = _sums(program), Sets(), set(program.types())
+        made = {name: _placed(name, parts, taken) for name, parts in sums.items() if _are_apart(parts, sets)}
+        ops = [new for op in program.ops for new in _instead(op, made)]
+        return replace(program, ops=tuple(ops)) if made else program
+
+
+def _instead(op: Op, made: Mapping[str, Parts]) -> Iterable[Op]:
+    return made.get(op.name, (op,)) if isinstance(op, Elementwise) else (op,)
+
+
+def _sums(program: Program) -> dict[str, Parts]:
+    """What the last of several additions adds up, where that is nothing but assignments that have no other use."""
+    uses = Counter([*(v for _, v in program.outputs), *(name for op in program.ops for name in used_by(op))])
+    terms: dict[str, Parts] = {}
+    sums: dict[str, Parts] = {}
+    for op in program.ops:
+        if isinstance(op, Contraction) and _is_part(op):
+            terms[op.name] = (op,)
+        elif isinstance(op, Elementwise) and op.fn == "add" and all(a in terms and uses[str(a)] == 1 for a in op.args):
+            names = [str(a) for a in op.args]
+            parts = tuple(part for name in names for part in terms[name])
+            if all(part.type == op.type for part in parts):
+                terms[op.name] = sums[op.name] = parts
+                sums = {name: found for name, found in sums.items() if name not in names}
+    return sums
+
+
+def _is_part(op: Contraction) -> bool:
+    return op.agg is Aggregation.ASSIGN and op.default is None and op.acc is op.type.dtype
+
+
+def _are_apart(parts: Parts, sets: Sets) -> bool:
+    boxes = [box for part in parts if (box := _box(part, sets))]
+    return len(boxes) == len(parts) and not any(_meet(a, b) for a, b in combinations(boxes, 2))
+
+
+def _box(part: Contraction, sets: Sets) -> Box:
+    """Around all rows in which cells are written; () where there are none."""
+    domain = analyze(part, sets)
+    ranges = {name: (0, count - 1) for name, count in domain.extents.items()}
+    return () if domain.empty else tuple(form.bounds(ranges) for form in domain.output[:-1] or domain.output)
+
+
+def _meet(one: Box, other: Box) -> bool:
+    return all(a <= d and c <= b for (a, b), (c, d) in zip(one, other, strict=True))
+
+
+def _placed(name: str, parts: Parts, taken: set[str]) -> Parts:
+    """The parts in order, the last one under the name of the sum."""
+    names = [*(claim(f"{name}_parts", taken) for _ in parts[1:]), name]
+    kept = [None, *names[:-1]]
+    return tuple(replace(_beside_zero(p), name=n, default=k) for p, n, k in zip(parts, names, kept, strict=True))
+
+
+def _beside_zero(part: Contraction) -> Contraction:
+    """Of floats the sum with zero: that of -0 is 0."""
+    dtype = part.type.dtype
+    if not dtype.is_float:
+        return part
+    added = ScalarStatement(PLACED, "add", (part.result, Literal(0.0, dtype)), dtype)
+    return replace(part, body=(*part.body, added), result=PLACED)
