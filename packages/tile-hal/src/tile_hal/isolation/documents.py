@@ -24,6 +24,7 @@ Nodes = list[list[Any]]
 _MODULES = {
     "kernels": "tile_ir.kernels",
     "semtree": "tile_ir.semtree.nodes",
+    "expressions": "tile_ir.semtree.expressions",
     "stripe": "tile_ir.stripe.nodes",
     "affine": "tile_ir.stripe.affine",
     "dtype": "tile_ir.dtype",
