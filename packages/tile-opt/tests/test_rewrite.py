@@ -322,6 +322,19 @@ def test_elements_that_are_read_with_a_step_are_copied_side_by_side() -> None:
     same_results(program, after)
 
 
+def test_steps_along_a_sum_are_copied_side_by_side() -> None:
+    """Rows of the other operand lie in the order of the sum, so that lanes can go along both."""
+    program = strided(
+        "function (A[M, N], V[K]) -> (O) { O[i : M] = +(A[i, j] * V[3*j + 1]), j < 6; }", A=(5, 7), V=(20,)
+    )
+    after = Subsample(uses=4).apply(program)
+    copy, product = (op for op in after.ops if isinstance(op, Contraction))
+    assert copy.type.shape == (6,) and [str(f) for f in copy.loads[0].formulas] == ["1 + 3*d0"]
+    assert [str(f) for load in product.loads if load.tensor == copy.name for f in load.formulas] == ["j"]
+    same_results(program, after)
+    assert Subsample(uses=6).apply(program) is program
+
+
 def test_steps_stay_where_elements_are_used_seldom_or_lie_outside() -> None:
     program = strided(STRIDED, X=(3, 7, 8), K=(5, 3))
     assert Subsample(uses=6).apply(program) is program

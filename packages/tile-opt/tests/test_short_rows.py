@@ -17,6 +17,7 @@ from tile_opt.model.estimate import estimate
 SUMS = "function (A[M, N], B[N]) -> (O) { P[m, n : M, N] = +(A[m, n] * B[n]); O[m : M] = +(P[m, n]); }"
 SWAPPED = "function (A[B, M, N]) -> (O) { O[m, b : M, B] = +(A[b, m, n]); }"
 REVERSED = "function (A[I, J, K, L]) -> (O) { O[l, k, j, i : L, K, J, I] = =(A[i, j, k, l]); }"
+WINDOW = "function (A[N]) -> (O) { O[x : N - 2] = >(A[x + k]), k < 3; }"
 REASON = "short rows side by side"
 
 
@@ -70,6 +71,12 @@ def test_lanes_go_across_rows_that_are_short_and_many(name: str) -> None:
     }
     for shape in ((4099, 96), (48, 15)):
         assert REASON not in reasons(SOFTMAX, wide(name), A=shape)
+
+
+def test_windows_that_slide_along_the_lanes_are_read_where_they_lie() -> None:
+    """Lanes take a window's elements side by side as it is: copies with one row for each of its places would only cost."""
+    made = compiled(WINDOW, wide("zen4"), "sample", None, A=(4099,))
+    assert [d.plan.stagings for d in made.decisions.values()] == [()]
 
 
 @pytest.mark.parametrize("name", ["zen4", "xeon"])

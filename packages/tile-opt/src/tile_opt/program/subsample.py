@@ -1,7 +1,8 @@
 """Elements that a contraction reads with a step, side by side.
 
 ``Y[o, y, x] = +(X[c, 2*y, 2*x] * W[o, c])`` uses each element of X that it reads once for every o, and walks over those
-that it does not read. A copy ``[c, y, x]`` costs little beside that, and rows of it are one piece of memory.
+that it does not read. A copy ``[c, y, x]`` costs little beside that, and rows of it are one piece of memory. So does one of
+V in ``Y[i] = +(A[i, j] * V[3*j])``, whose sums then go along rows of both.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class _Copies:
     def _load(self, op: Contraction, load: TensorLoad, copies: list[Op]) -> TensorLoad:
         if not isinstance(load.tensor, str) or load.tensor in self.fixed:
             return load
-        source, counts = self.types[load.tensor], _counts(op)
+        source, counts = self.types[load.tensor], _reduced(op) | _counts(op)
         plain = [_walk(op, f, counts) for f in load.formulas]
         steps = tuple(
             (0, 1, size) if walk is None else (*walk[1:], counts[walk[0]])
@@ -95,8 +96,17 @@ def _counts(op: Contraction) -> dict[str, int]:
     return {f.index: size for f, size in pairs if f.index is not None}
 
 
+def _reduced(op: Contraction) -> dict[str, int]:
+    """The indexes that have a range of their own, and its size."""
+    sizes: dict[str, int] = {}
+    for c in op.constraints:
+        if (name := c.formula.index) is not None:
+            sizes[name] = min(c.size, sizes.get(name, c.size))
+    return sizes
+
+
 def _walk(op: Contraction, formula: Poly, counts: dict[str, int]) -> tuple[str, int, int] | None:
-    """(index, first, step) of a subscript that one index of the result alone moves, by more than one; None for others."""
+    """(index, first, step) of a subscript that one index alone moves, by more than one; None for others."""
     single = {c.formula.index for c in op.constraints if c.size == 1}
     terms = [(n, c) for n, c in formula.terms if n not in single]
     if len(terms) != 1 or terms[0][0] not in counts:

@@ -71,10 +71,11 @@ def _staged(facts: Facts, vector: str) -> dict[str, tuple[str, str]]:
     for stage in facts.view.stages:
         for use in (u for u in stage.uses if not facts.view.is_local(u.buffer)):
             own = facts.names(use) & set(stage.loop_names)
-            if not own or vector not in facts.names(use):
-                if facts.stride(use, vector) not in (0, 1):
-                    return {}
+            across = facts.stride(use, vector)
+            if across in (0, 1):  # as lanes want it, such as a window that slides along them
                 continue
+            if not own or vector not in facts.names(use):
+                return {}
             (loop,) = own
             if facts.stride(use, loop) != 1 or not _alone(facts, stage, use):
                 return {}
