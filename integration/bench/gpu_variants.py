@@ -22,8 +22,8 @@ from tile_ir.dtype import DType
 from tile_opt.model.contraction import contraction
 from tile_opt.model.group_cost import Tile
 from tile_opt.plan.plan import Edge, Plan
-from tile_opt.plan.space.gpu_tiles import Ranked, TileSpace
-from tile_opt.plan.space.group_plan import GroupPlan
+from tile_opt.plan.space.gpu.group_plan import GroupPlan
+from tile_opt.plan.space.gpu.tiles import Ranked, TileSpace
 
 ROUNDS = 5
 MATMUL = "function (A[M, L], B[L, N]) -> (C) { C[i, j : M, N] = +(A[i, k] * B[k, j]); }"

@@ -16,7 +16,7 @@ from stack import bind, on_device
 from tile_hal.interfaces import Device
 from tile_ir.dtype import DType
 from tile_ir.program.nodes import TensorType
-from tile_opt.plan.steps.last_group import waits_for_all
+from tile_opt.plan.steps.groups.last_group import waits_for_all
 
 Array = npt.NDArray[Any]
 SOFTMAX = """function (X[M, N]) -> (R) {

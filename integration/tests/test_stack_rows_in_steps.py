@@ -19,8 +19,8 @@ from tile_ir.kernels import BufferKind
 from tile_ir.matrix import MMA
 from tile_ir.program.nodes import TensorType
 from tile_ir.target import Options, Target
-from tile_opt.plan.space import gpu_rows_in_steps as space
-from tile_opt.plan.space import tensor_rows_in_steps as tensor_space
+from tile_opt.plan.space.gpu import rows_in_steps as space
+from tile_opt.plan.space.tensor import rows_in_steps as tensor_space
 
 Array = npt.NDArray[Any]
 SOFTMAX = "M[b, g, s, z : B, G, S, 1] = >({x}[b, g, s, t]), z < 1; E = exp({x} - M); Z[b, g, s, z : B, G, S, 1] = +(E[b, g, s, t]), z < 1; Y = E / Z;"

@@ -29,7 +29,7 @@ from tile_opt.passes.kernels.gpu_tile import GpuTile
 from tile_opt.pipeline import optimize
 from tile_opt.plan.check import PlanCheck
 from tile_opt.plan.plan import Cover, Level, Plan
-from tile_opt.plan.space.gpu_rows import KEPT
+from tile_opt.plan.space.gpu.rows import KEPT
 from tile_opt.plan.steps.digits import lanes_agree, split
 from tile_opt.plan.text import parse_plans, print_plans
 from tile_opt.translate import to_stripe

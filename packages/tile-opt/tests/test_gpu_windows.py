@@ -29,7 +29,7 @@ from tile_opt.passes.kernels.group_tile import GroupTile
 from tile_opt.pipeline import optimize
 from tile_opt.plan.check import PlanCheck
 from tile_opt.plan.plan import Plan
-from tile_opt.plan.space.gpu_windows import WindowSpace, window_plan
+from tile_opt.plan.space.gpu.windows import WindowSpace, window_plan
 from tile_opt.translate import to_stripe
 
 Shapes = Mapping[str, tuple[int, ...]]

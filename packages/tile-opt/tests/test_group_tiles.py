@@ -28,12 +28,12 @@ from tile_opt.model.contraction import contraction
 from tile_opt.passes.base import kernels_of
 from tile_opt.passes.kernels.group_tile import GroupTile
 from tile_opt.pipeline import optimize
+from tile_opt.plan.builders.group_tiles import group_tile
 from tile_opt.plan.check import PlanCheck
-from tile_opt.plan.group_tiles import group_tile
 from tile_opt.plan.plan import Across, Plan
-from tile_opt.plan.space.gpu_copied import copied
-from tile_opt.plan.space.gpu_tiles import TileSpace, plans
-from tile_opt.plan.space.group_plan import GroupPlan
+from tile_opt.plan.space.gpu.copied import copied
+from tile_opt.plan.space.gpu.group_plan import GroupPlan
+from tile_opt.plan.space.gpu.tiles import TileSpace, plans
 from tile_opt.plan.text import parse_plans, print_plans
 from tile_opt.translate import to_stripe
 

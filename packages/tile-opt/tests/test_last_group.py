@@ -20,7 +20,7 @@ from tile_ir.stripe import interpret
 from tile_ir.stripe.walk import blocks_in
 from tile_ir.target import Target
 from tile_opt.model.estimate import estimate
-from tile_opt.plan.steps.last_group import waits_for_all
+from tile_opt.plan.steps.groups.last_group import waits_for_all
 from tile_opt.program import SplitReduction
 from tile_opt.translate import to_stripe
 

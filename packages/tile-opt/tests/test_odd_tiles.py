@@ -15,8 +15,8 @@ from tile_ir.program.nodes import TensorType
 from tile_opt.compiler import compile
 from tile_opt.kernel.view import KernelView
 from tile_opt.plan.plan import Plan
-from tile_opt.plan.space.odd_tiles import EACH, ITEMS, nested, odd_tile, overhang, run_of
-from tile_opt.plan.steps.group_transpose import Turn, shares
+from tile_opt.plan.space.gpu.odd_tiles import EACH, ITEMS, nested, odd_tile, overhang, run_of
+from tile_opt.plan.steps.groups.transpose import Turn, shares
 
 SIZES = st.one_of(st.integers(2, 24), st.integers(25, 200), st.integers(201, 100_000))
 

@@ -25,7 +25,7 @@ from tile_opt.kernel.work import merged_use
 from tile_opt.pipeline import optimize
 from tile_opt.plan.build import build
 from tile_opt.plan.check import PlanCheck
-from tile_opt.plan.space.cpu import plans
+from tile_opt.plan.space.cpu.plans import plans
 from tile_opt.plan.steps.bind import Binding, bind
 from tile_opt.plan.steps.distribute import distribute, gathered
 from tile_opt.plan.steps.edges import Tiling, tile

@@ -24,8 +24,8 @@ from tile_opt.blocks.tree import kernels_of
 from tile_opt.kernel.segments import cover_masked
 from tile_opt.kernel.view import open_kernel
 from tile_opt.pipeline import Scheduled, schedule
-from tile_opt.plan.space.cpu_facts import Facts
-from tile_opt.plan.space.cpu_tiles import tiles
+from tile_opt.plan.space.cpu.facts import Facts
+from tile_opt.plan.space.cpu.tiles import tiles
 from tile_opt.translate import to_stripe
 
 PASSES = tuple(PassConfig(n) for n in ("inline", "fuse", "merge", "accumulate", "schedule_kernels"))

@@ -27,8 +27,8 @@ from tile_opt.kernel.rows_in_steps import rows_in_steps
 from tile_opt.lower_kernels import lower_kernels
 from tile_opt.passes.choosing import Chosen
 from tile_opt.pipeline import Scheduled, schedule
-from tile_opt.plan.space import gpu_rows_in_steps as space
-from tile_opt.plan.space import tensor_rows_in_steps as tensor_space
+from tile_opt.plan.space.gpu import rows_in_steps as space
+from tile_opt.plan.space.tensor import rows_in_steps as tensor_space
 from tile_opt.plan.text import parse_plans, print_plans
 from tile_opt.program import DropDead, NormaliseLast, ShareCommon, rewrite
 from tile_opt.proof import Verdict, prove

@@ -9,11 +9,11 @@ from test_group_tiles import BUSY, POINTS, contracted
 from tile_ir.stripe.affine import Affine
 from tile_opt.kernel.view import KernelView
 from tile_opt.model.contraction import contraction
-from tile_opt.plan.group_tiles import group_tile
+from tile_opt.plan.builders.group_tiles import group_tile
 from tile_opt.plan.plan import Plan
-from tile_opt.plan.space.gpu_tiles import TileSpace
-from tile_opt.plan.space.group_plan import GroupPlan
-from tile_opt.plan.staging import box_of
+from tile_opt.plan.space.gpu.group_plan import GroupPlan
+from tile_opt.plan.space.gpu.tiles import TileSpace
+from tile_opt.plan.steps.groups.staging import box_of
 
 ROWS = "function (D[N, X, C], K[C, O]) -> (R) { R[n, x, o : N, (X+1)/2, O] = +(D[n, 2*x, c] * K[c, o]); }"
 PLAIN = "function (D[N, CI, X, Y], K[CO, CI]) -> (R) { R[n, o, x, y : N, CO, X, Y] = +(D[n, c, x, y] * K[o, c]); }"

@@ -37,7 +37,7 @@ from tile_ir.target import PassConfig, Target
 from tile_opt.lower_kernels import lower_kernels
 from tile_opt.passes.kernels.tensor_tile import TensorTile
 from tile_opt.pipeline import schedule
-from tile_opt.plan.banks import bank_conflicts
+from tile_opt.plan.steps.groups.banks import bank_conflicts
 from tile_opt.plan.text import parse_plans, print_plans
 from tile_opt.translate import to_stripe
 

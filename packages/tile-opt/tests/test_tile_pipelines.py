@@ -24,8 +24,8 @@ from tile_opt.kernel.view import KernelView
 from tile_opt.passes.choosing import Chosen
 from tile_opt.passes.kernels.tile_pipelines import Chains, Timed
 from tile_opt.pipeline import optimize, schedule
-from tile_opt.plan.space.cpu import plans
-from tile_opt.plan.space.cpu_tiles import fastest_cycles
+from tile_opt.plan.space.cpu.plans import plans
+from tile_opt.plan.space.cpu.tiles import fastest_cycles
 from tile_opt.translate import to_stripe
 
 SLOW = Machine(

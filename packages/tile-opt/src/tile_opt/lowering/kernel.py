@@ -20,7 +20,7 @@ from tile_opt.lowering.context import Context
 from tile_opt.lowering.nest import Nest
 from tile_opt.lowering.places import Home, Root
 from tile_opt.lowering.work_items import THREADS
-from tile_opt.plan.steps.last_group import waits_for_all
+from tile_opt.plan.steps.groups.last_group import waits_for_all
 
 INT32_ELEMENTS = 1 << 30
 """Below this many elements every subscript, and each term of it, fits 32 bits with room to spare."""

@@ -12,7 +12,7 @@ from tile_opt.model.causes import Cause, Estimate
 from tile_opt.model.multiprocessor import LAUNCH, on_multiprocessors
 from tile_opt.model.processor import on_processor
 from tile_opt.model.scheduled import read
-from tile_opt.plan.steps.last_group import apart, waits_for_all
+from tile_opt.plan.steps.groups.last_group import apart, waits_for_all
 
 __all__ = ["Cause", "Estimate", "estimate"]
 

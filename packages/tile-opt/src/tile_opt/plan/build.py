@@ -17,6 +17,7 @@ from tile_opt.kernel.inlining import computed, with_sources
 from tile_opt.kernel.segments import Part
 from tile_opt.kernel.view import KernelView, Stage
 from tile_opt.kernel.work import merged_use
+from tile_opt.plan.builders.widened import Widened
 from tile_opt.plan.panels import Panels, read_ahead, with_panels
 from tile_opt.plan.plan import Across, Edge, Plan, Staging
 from tile_opt.plan.segments import segments_of
@@ -30,7 +31,6 @@ from tile_opt.plan.steps.stage import Copy, is_copy, stage_input, stage_output, 
 from tile_opt.plan.steps.streaming import lines_filled
 from tile_opt.plan.steps.tiles import on_tiles
 from tile_opt.plan.tree import ARRAY, Around, Nest, Node, close_tree, each_stage, innermost, map_stages, open_tree
-from tile_opt.plan.widened import Widened
 
 LANE_BINDS = (Bind.UNROLL, Bind.VECTOR)
 

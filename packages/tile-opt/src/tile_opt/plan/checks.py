@@ -23,7 +23,7 @@ from tile_ir.target import Target
 
 from tile_opt.kernel.view import KernelView, Stage
 from tile_opt.kernel.work import MERGING
-from tile_opt.plan.local import team_local_bytes
+from tile_opt.plan.builders.local import team_local_bytes
 from tile_opt.plan.names import operands
 from tile_opt.plan.plan import Across, Edge, Plan
 

@@ -14,10 +14,13 @@ from tile_opt.kernel.view import KernelView
 from tile_opt.passes.kernels.join_last import join_last
 from tile_opt.passes.scheduling import Built, Scheduled, SchedulingPass
 from tile_opt.plan.plan import Across, Plan
-from tile_opt.plan.space import gpu_chain, gpu_rows, gpu_scan, gpu_transpose
-from tile_opt.plan.steps.group_scan import GroupScan
-from tile_opt.plan.steps.group_transpose import Turn
-from tile_opt.plan.steps.spread import Spread
+from tile_opt.plan.space.gpu import chain as gpu_chain
+from tile_opt.plan.space.gpu import rows as gpu_rows
+from tile_opt.plan.space.gpu import scan as gpu_scan
+from tile_opt.plan.space.gpu import transpose as gpu_transpose
+from tile_opt.plan.steps.groups.scan import GroupScan
+from tile_opt.plan.steps.groups.spread import Spread
+from tile_opt.plan.steps.groups.transpose import Turn
 
 
 @dataclass(frozen=True)

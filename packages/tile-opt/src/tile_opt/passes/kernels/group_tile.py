@@ -17,11 +17,11 @@ from tile_opt.kernel.work import merged_use
 from tile_opt.model.contraction import contraction
 from tile_opt.passes.kernels.merge import merged
 from tile_opt.passes.scheduling import Built, SchedulingPass, refused
-from tile_opt.plan.group_tiles import build_group_tiles
+from tile_opt.plan.builders.group_tiles import build_group_tiles
 from tile_opt.plan.panels import copied_before
 from tile_opt.plan.plan import Across, Cover, Edge, Level, Plan, Reduction
-from tile_opt.plan.space.gpu_tiles import plans
-from tile_opt.plan.steps.share_reduction import SharedReduction, even_share, share_reduction
+from tile_opt.plan.space.gpu.tiles import plans
+from tile_opt.plan.steps.groups.share_reduction import SharedReduction, even_share, share_reduction
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,8 @@ from tile_opt.kernel.work import nbytes
 from tile_opt.model.estimate import estimate
 from tile_opt.passes.scheduling import Decision, Scheduled, SchedulingPass
 from tile_opt.plan.plan import Plan
-from tile_opt.plan.space import gpu_rows
-from tile_opt.plan.steps.last_group import grid, group_size, last_group, waits_for_all
+from tile_opt.plan.space.gpu import rows as gpu_rows
+from tile_opt.plan.steps.groups.last_group import grid, group_size, last_group, waits_for_all
 
 NODE = "LastGroup"
 MOST_BYTES = 1 << 17

@@ -26,7 +26,7 @@ from tile_opt.kernel.unify import shared_loops
 from tile_opt.kernel.view import KernelView, close_kernel, open_kernel
 from tile_opt.kernel.work import is_elementwise, is_heavy
 from tile_opt.passes.choosing import Choice, Choices, ChoosingPass, Chosen, results
-from tile_opt.plan.space.gpu_rows_in_steps import weighed
+from tile_opt.plan.space.gpu.rows_in_steps import weighed
 
 NEAR = 1.25
 """Times longer than its parts that the one kernel may be estimated to take: of eight on an H200, the median took 0.77 of its estimate."""

@@ -16,9 +16,9 @@ from tile_ir.target import Target
 from tile_opt.kernel.view import KernelView
 from tile_opt.passes.scheduling import Built, SchedulingPass, refused
 from tile_opt.plan.build import build_widened
+from tile_opt.plan.builders.widened import on_whole_tiles
 from tile_opt.plan.plan import Plan
-from tile_opt.plan.space.cpu_matrix import plans
-from tile_opt.plan.widened import on_whole_tiles
+from tile_opt.plan.space.cpu.matrix import plans
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from tile_opt.kernel.work import op_cost, points, repeats, view_is_heavy
 from tile_opt.passes.scheduling import Built, SchedulingPass
 from tile_opt.plan.build import build_all
 from tile_opt.plan.plan import Plan
-from tile_opt.plan.space.cpu import plans
+from tile_opt.plan.space.cpu.plans import plans
 
 WEIGHED = 4
 """Plans of a long kernel that the cost model compares."""

@@ -12,10 +12,10 @@ from tile_ir.target import Target
 from tile_opt.kernel.rows_in_steps import rows_in_steps
 from tile_opt.kernel.view import KernelView
 from tile_opt.passes.scheduling import Built, SchedulingPass, refused
+from tile_opt.plan.builders.row_parts import PIECES
+from tile_opt.plan.builders.rows_in_steps import build_rows_in_steps
 from tile_opt.plan.plan import Plan
-from tile_opt.plan.row_parts import PIECES
-from tile_opt.plan.rows_in_steps import build_rows_in_steps
-from tile_opt.plan.space.gpu_rows_in_steps import parts_of, plans
+from tile_opt.plan.space.gpu.rows_in_steps import parts_of, plans
 
 
 @dataclass(frozen=True)

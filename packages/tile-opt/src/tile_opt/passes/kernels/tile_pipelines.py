@@ -28,8 +28,8 @@ from tile_opt.kernel.windows import Window, dimension, is_free, windows
 from tile_opt.kernel.work import view_carries, view_is_heavy
 from tile_opt.model.fusion import Forecast, forecast, forecast_tiled
 from tile_opt.passes.choosing import Choice, Choices, ChoosingPass, Chosen, results
-from tile_opt.plan.space.cpu_matrix import is_on_tiles
-from tile_opt.plan.space.cpu_tiles import fastest_cycles
+from tile_opt.plan.space.cpu.matrix import is_on_tiles
+from tile_opt.plan.space.cpu.tiles import fastest_cycles
 
 ALIKE = 1.01
 """Times the shortest that tiles may be expected to take: of those the smallest leave most of a cache to what they read."""

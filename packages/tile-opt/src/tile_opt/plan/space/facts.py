@@ -15,7 +15,7 @@ from tile_opt.kernel.unify import is_atomic, is_indirect
 from tile_opt.kernel.view import KernelView, Stage, Use
 from tile_opt.kernel.work import merged_use, points
 from tile_opt.plan.steps.digits import lanes_agree
-from tile_opt.plan.steps.homes import is_plain, keeps_apart
+from tile_opt.plan.steps.groups.homes import is_plain, keeps_apart
 
 NEAR = 4
 """Iterations apart at which accesses are for neighbours."""

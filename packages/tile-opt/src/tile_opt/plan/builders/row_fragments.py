@@ -1,0 +1,476 @@
+"""The products of a kernel over rows (`kernel.rows_in_steps`) on matrix instructions: `plan.builders.tensor_tiles` for one piece of a row.
+
+Each sub-group has rows of its own, and all scores and results of these. What the first product gives lies in the lanes
+as the second one takes it, so that weights never leave registers; teams of sub-groups take them from local memory:
+
+    copy the first factors of all rows, and keys of the first piece
+    pieces {
+      Wait; Sync; copy the values of the piece; scores
+      rows (`plan.builders.rows_in_steps`)
+      Wait; Sync; copy the keys of the next piece; values
+    }
+
+Several products may give rows, each by keys of its own. Where keys are the values, too, a piece has them twice: the next
+ones arrive while these are used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence, Set
+from dataclasses import dataclass
+from functools import cached_property
+
+from tile_ir.frozen import replace
+from tile_ir.matrix import (
+    CHUNK_BYTES,
+    MATRIX_INSTRUCTIONS,
+    PANEL_BYTES,
+    ROLES,
+    Digit,
+    MatrixInstruction,
+    Operand,
+    instruction_of,
+)
+from tile_ir.semtree.nodes import PRODUCTS
+from tile_ir.stripe.affine import Affine, DivMod, DivModOp
+from tile_ir.stripe.nodes import Bind, Const, Direction, Index, Refinement, Scope, Store, Sync, TensorType, Wait
+
+from tile_opt.kernel.instructions import Match, matches
+from tile_opt.kernel.masks import seen
+from tile_opt.kernel.rows_in_steps import RowsInSteps
+from tile_opt.kernel.unrounded import weights_of
+from tile_opt.kernel.view import KernelView, Stage
+from tile_opt.kernel.work import merged_use
+from tile_opt.plan.builders.cells import Cells
+from tile_opt.plan.builders.row_parts import Piece, RowParts, Sharers
+from tile_opt.plan.builders.row_products import named_apart, with_cell, with_names
+from tile_opt.plan.builders.tensor_tiles import TensorTile, in_tile, panel_swizzle
+from tile_opt.plan.plan import Cover, Level, Plan
+from tile_opt.plan.steps.groups.copy import GroupCopy
+from tile_opt.plan.steps.groups.fragments import LANE_INDEXES, Walk, walk
+from tile_opt.plan.steps.groups.tensorise import tile_name
+from tile_opt.plan.tree import Nest, Node
+
+HALF_BYTES = 2
+"""Of a float that teams of sub-groups take in rows along either of its loops."""
+TURNS = 2
+"""Versions of keys that are values, too."""
+CELL = "cell"
+"""What the indexes over a lane's elements of a matrix start with."""
+
+
+def feeds(instruction: MatrixInstruction) -> bool:
+    """Lanes hold sums where they hold a first factor made of them, some matrices side by side; or weights may lie in any order."""
+    a, c = instruction.a, instruction.c
+    (rows, columns), (tall, wide) = a.sizes, c.sizes
+    points = ((i, j) for i in range(rows) for j in range(columns))
+    if instruction.team > 1:  # weights go through local memory
+        return instruction.a.dtype.bytes == HALF_BYTES
+    fits = rows == tall and columns % wide == 0
+    return fits and all(a.place(i, j)[0] == c.place(i, j % wide)[0] for i, j in points)
+
+
+def shares_of(operand: Operand) -> Operand:
+    """A cell for each row of a matrix and each of the lanes that hold elements of it."""
+    step, rows = 1, list[Digit]()
+    for digit in operand.rows:
+        rows.append(digit if digit.lane else replace(digit, weight=step))
+        step *= 1 if digit.lane else digit.size
+    columns = tuple(replace(d, step=1) for d in operand.columns if d.lane)
+    return replace(operand, rows=tuple(rows), columns=columns)
+
+
+def product_views(kinds: RowsInSteps) -> tuple[KernelView, ...]:
+    """Each product as a kernel of its own, into one cell; those that give rows by the same loop; of the last, weights are in memory."""
+    made: list[Stage] = []
+    for k in kinds.products:
+        made.append(named_apart(kinds.view.stages[k], *made))
+    *firsts, values = made
+    scores = (
+        _alone(kinds.view, with_cell(_walking(s, kinds.pieces[k], kinds.row)), kinds.row)
+        for k, s in zip(kinds.firsts, firsts, strict=True)
+    )
+    values = with_cell(with_names(values, dict(_again(kinds, firsts, values))))
+    return *scores, _alone(_with_weights(kinds), _on_weights(kinds, values), kinds.column)
+
+
+def _walking(stage: Stage, old: str, new: str) -> Stage:
+    """The stage with another name for a loop of its own."""
+    loops = tuple(replace(i, name=new) if i.name == old else i for i in stage.loops)
+    return replace(stage.substitute({old: Affine.var(new)}), loops=loops)
+
+
+def _again(kinds: RowsInSteps, firsts: Sequence[Stage], values: Stage) -> Iterator[tuple[str, str]]:
+    """What the last product reads of the keys, by its name there, and by that where they are keys."""
+    keys = {
+        u.buffer: u.name
+        for k, s in zip(kinds.firsts, firsts, strict=True)
+        for u in s.uses
+        if u.reads and not u.writes and any(kinds.pieces[k] in f.names for f in u.forms)
+    }
+    yield from ((u.name, keys[u.buffer]) for u in values.uses if u.reads and not u.writes and u.buffer in keys)
+
+
+def _alone(view: KernelView, main: Stage, column: str) -> KernelView:
+    """The kernel with nothing but a product, whose loop along its results is shared."""
+    out = merged_use(main)
+    assert out is not None
+    alloc = next(a for a in view.allocs if a.into == out.buffer)
+    cell = replace(alloc, type=TensorType.row_major(alloc.type.dtype, (1,) * len(alloc.type.sizes)))
+    shared = next(i for i in main.loops if i.name == column)
+    main = replace(main, loops=tuple(i for i in main.loops if i is not shared))
+    return replace(view, loops=(*view.loops, shared), stages=(main,), allocs=(cell,))
+
+
+def _with_weights(kinds: RowsInSteps) -> KernelView:
+    """The kernel as if weights were given."""
+    view, name = kinds.view, weights_of(kinds)
+    extents = (*(i.range for i in view.loops), view.ranges[kinds.row])
+    type = TensorType.row_major(view.type_of(name).dtype, extents)
+    given = Refinement(Direction.IN, name, name, (Affine(),) * len(extents), type)
+    return replace(view, refs=(*view.refs, given), allocs=tuple(a for a in view.allocs if a.into != name))
+
+
+def _on_weights(kinds: RowsInSteps, stage: Stage) -> Stage:
+    depth = kinds.pieces[kinds.values]
+    forms = (*(Affine.var(i.name) for i in kinds.view.loops), Affine.var(depth))
+    return replace(stage, uses=tuple(replace(u, forms=forms) if u.buffer in kinds.wide else u for u in stage.uses))
+
+
+@dataclass(frozen=True)
+class RowFragments(RowParts):
+    """Products on matrix instructions. ValueError, from its properties, for a plan that cannot be built."""
+
+    collective: bool = False
+    """The lanes of a sub-group load 16-bit fragments together."""
+
+    # --- products ---------------------------------------------------------------------------------------
+
+    @cached_property
+    def instruction(self) -> MatrixInstruction:
+        name = self.plan.instruction.name if self.plan.instruction is not None else ""
+        found = MATRIX_INSTRUCTIONS.get(name)
+        if found is None or not feeds(found):
+            raise ValueError(f"{name!r} does not give sums as it takes factors")
+        return found
+
+    @cached_property
+    def _views(self) -> tuple[KernelView, ...]:
+        return product_views(self.kinds)
+
+    @cached_property
+    def firsts(self) -> dict[int, TensorTile]:
+        """The products that give rows, by their stages; their tiles along these are the pieces."""
+        found = {
+            k: (view, self._match(view, self.kinds.row))
+            for k, view in zip(self.kinds.firsts, self._views, strict=False)
+        }
+        return {k: TensorTile(v, m, self._plan_of(v, m), self.collective, alone=True) for k, (v, m) in found.items()}
+
+    @property
+    def scores(self) -> TensorTile:
+        """The first of them."""
+        return self.firsts[self.kinds.scores]
+
+    @cached_property
+    def values(self) -> TensorTile:
+        """The product of weights; its steps are the pieces."""
+        view = self._views[-1]
+        match = self._match(view, self.kinds.column)
+        weights = self._home(weights_of(self.kinds))
+        return TensorTile(view, match, self._plan_of(view, match), self.collective, {match.left: weights}, alone=True)
+
+    @property
+    def _team(self) -> bool:
+        """Several sub-groups multiply together, factors from local memory."""
+        return self.instruction.team > 1
+
+    def _match(self, view: KernelView, column: str) -> Match:
+        """The product with rows as the instruction's rows, as many columns at once as the plan says."""
+        m, _, k = self.instruction.shape
+        wide = next(c.size for c in self.plan.levels[-1].covers if c.loop == column)
+        instruction = instruction_of((m, wide, k), self.instruction.a.dtype)
+        match = instruction and match_on(view, instruction, self.row, column)
+        if match is None:
+            raise ValueError(f"{self.instruction.name!r} does not compute a product of {self.view.name!r}")
+        return match
+
+    def _plan_of(self, view: KernelView, match: Match) -> Plan:
+        """The part of the plan that is about one product."""
+        grid, pieces, warps, steps, last = self.plan.levels
+        sizes = {c.loop: c.size for level in (grid, pieces, steps) for c in level.covers}
+        sizes[self.kinds.pieces[self.kinds.values]] = self.size
+        _, column, depth = (dict(match.loops)[role] for role in ROLES)
+        levels = (
+            Level(Bind.GRID, tuple(Cover(i.name, sizes[i.name]) for i in view.loops)),
+            Level(Bind.SUBGROUP, (*warps.covers, Cover(column, sizes[column]))),
+            Level(Bind.NONE, (Cover(depth, sizes[depth]),), ordered=True),
+            replace(last, covers=tuple(c for c in last.covers if c.loop in view.ranges)),
+        )
+        read = {u.buffer for u in match.main.uses if u.reads and not u.writes}
+        return replace(self.plan, levels=levels, stagings=tuple(s for s in self.plan.stagings if s.operand in read))
+
+    # --- pieces -----------------------------------------------------------------------------------------
+
+    @property
+    def together(self) -> bool:
+        # The assembler orders the products of teams one by one where the same sums are those of several loops.
+        return self._team
+
+    @property
+    def loop_name(self) -> str:
+        """That of the first product's tiles."""
+        return f"{self.kinds.row}_g"
+
+    @property
+    def _pieces(self) -> int:
+        """All of them."""
+        return -(-self.view.ranges[self.kinds.row] // self.size)
+
+    @cached_property
+    def _seen(self) -> tuple[Affine, ...]:
+        """Of a piece, what is >= 0 where some row of the group gives one of its scores a weight.
+
+        Rows see pieces up to one of them, from another one on: of forms that say where they begin there is one at most.
+        """
+        kinds, row = self.kinds, self.kinds.row
+        corner, last = self.scores.corner(), {self.row: self.rows - 1, row: self.size - 1}
+        found: list[Affine] = []
+        for form in seen(kinds):
+            far = sum(c * last.get(n, 0) for n, c in form.terms if c > 0)
+            begins = [f for f in found if f.coefficient(self.loop.name) > 0]
+            if form.coefficient(row) <= 0 or not begins:
+                found.append(form.substitute(corner) + far)
+        return tuple(found)
+
+    def wanted(self, piece: Piece) -> tuple[Affine, ...]:
+        return tuple(f.substitute({self.loop.name: piece.number}) for f in self._seen)
+
+    def _first_wanted(self, piece: Piece) -> tuple[Affine, ...]:
+        """What is >= 0 where the piece before is not wanted, so that nobody has copied this one's keys; empty where all are."""
+        begins = (f for f in self._seen if f.coefficient(self.loop.name) > 0)
+        return tuple(f.substitute({self.loop.name: piece.number - 1}) * -1 - 1 for f in begins)
+
+    # --- what items have --------------------------------------------------------------------------------
+
+    def _tiles(self, loop: str, size: int, side: int) -> Index:
+        """The matrices of sums of a sub-group along a loop."""
+        return Index(tile_name(loop), size // self.instruction.c.sizes[side], bind=Bind.UNROLL)
+
+    @cached_property
+    def _down(self) -> Index:
+        """Those along rows."""
+        return self._tiles(self.row, self.scores.warp[self.row], 0)
+
+    @cached_property
+    def _lane(self) -> Walk:
+        """A lane's elements of a matrix of sums."""
+        return walk(self.instruction.c, CELL)
+
+    @cached_property
+    def rows_of_item(self) -> Cells:
+        shares = shares_of(self.instruction.c)
+        at = walk(shares, CELL)
+        place = (Affine.var(self._down.name), at.row, at.column)
+        return Cells((self._down, *LANE_INDEXES, *at.registers), place, (self._down.range,), shares)
+
+    def _matrices(self, across: Index) -> Cells:
+        """Sums over a sub-group's rows, and instructions across."""
+        at = self._lane
+        *outer, last = at.registers
+        loops = (self._down, across, *LANE_INDEXES, *outer, replace(last, bind=Bind.VECTOR, lanes=last.range))
+        place = (Affine.var(self._down.name), Affine.var(across.name), at.row, at.column)
+        return Cells(loops, place, (self._down.range, across.range), self.instruction.c)
+
+    @cached_property
+    def _scores(self) -> Cells:
+        return self._matrices(self._tiles(self.kinds.row, self.size, 1))
+
+    @cached_property
+    def _results(self) -> Cells:
+        return self._matrices(self._tiles(self.kinds.column, self.values.warp[self.kinds.column], 1))
+
+    @cached_property
+    def _weights(self) -> Cells:
+        """Scores where the second product takes them."""
+        return self._common_weights if self._team else self._own_weights
+
+    @property
+    def _common_weights(self) -> Cells:
+        """In local memory."""
+        within = self._within(self.scores)
+        place = tuple(within[n] for n in (self.row, self.kinds.row))
+        return Cells(self._scores.loops, place, (self.rows, self.size), panels=panel_swizzle(self.instruction))
+
+    @property
+    def _own_weights(self) -> Cells:
+        """In the lanes that have them: some matrices of sums are one factor."""
+        cells, wide = self._scores, self.instruction.c.sizes[1]
+        _, across, row, column = cells.place
+        several = self.instruction.a.sizes[1] // wide
+        assert isinstance(across, Affine) and isinstance(column, Affine)
+        within = DivMod(across, several, DivModOp.MOD, wide, column)
+        place = (cells.place[0], DivMod(across, several, DivModOp.DIV), row, within)
+        return replace(
+            cells, place=place, tiles=(cells.tiles[0], cells.tiles[1] // several), operand=self.instruction.a
+        )
+
+    def cells(self, buffer: str) -> Cells:
+        if buffer == weights_of(self.kinds):
+            return self._weights
+        if buffer in self.kinds.wide:
+            return self._scores
+        return self._results if buffer in self.kinds.across else self.rows_of_item
+
+    def _home(self, buffer: str) -> Refinement:
+        type = self.view.type_of(buffer)
+        return self.cells(buffer).home(buffer, type.dtype, len(type.sizes))
+
+    def over(self, number: int) -> Cells:
+        if number in self.kinds.pieces:
+            return self._scores
+        return self._results if number in self.kinds.columns else self.rows_of_item
+
+    def where(self, number: int, piece: Piece) -> dict[str, Affine]:
+        kinds = self.kinds
+        if number in kinds.columns and number not in kinds.pieces:
+            found = self._forms(self.values)
+            return found | {kinds.columns[number]: found[kinds.column]}
+        found = self._forms(self.scores)
+        found[kinds.row] = found[kinds.row].substitute({self.loop.name: piece.number})
+        return found | ({kinds.pieces[number]: found[kinds.row]} if number in kinds.pieces else {})
+
+    def _forms(self, tile: TensorTile) -> dict[str, Affine]:
+        """The iterations of shared loops at a lane's elements."""
+        within = self._within(tile)
+        return {n: c + within[n] if n in within else c for n, c in tile.corner().items()}
+
+    def _within(self, tile: TensorTile) -> dict[str, Affine]:
+        """Those inside the group's tile."""
+        sides = zip("mn", self.instruction.c.sizes, (self._lane.row, self._lane.column), strict=True)
+        inside = {
+            in_tile(tile.loops[role]): Affine.var(tile_name(tile.loops[role]), size) + at for role, size, at in sides
+        }
+        return {n: form.substitute(inside) for n, form in tile.within_group().items()}
+
+    def limits(self, number: int, piece: Piece, names: Set[str]) -> tuple[Affine, ...]:
+        at, ranges = self.where(number, piece), self.view.ranges
+        ragged = {self.row} if ranges[self.row] % self.rows else set[str]()
+        ragged |= set() if piece.whole else {self.kinds.row}
+        ragged |= {self.kinds.column} if ranges[self.kinds.column] % self.values.group[self.kinds.column] else set()
+        return tuple(at[n] * -1 + (ranges[n] - 1) for n in sorted(names & ragged & {*at}))
+
+    @cached_property
+    def sharers(self) -> Sharers:
+        row = self._forms(self.scores)[self.row] - self.corner
+        at = walk(shares_of(self.instruction.c), CELL)
+        return Sharers(row, at.column, shares_of(self.instruction.c).sizes[1], Sync(Scope.SUBGROUP))
+
+    # --- what they do -----------------------------------------------------------------------------------
+
+    @cached_property
+    def _of_rows(self) -> tuple[GroupCopy, ...]:
+        """Copies of the first factors, one for all pieces."""
+        return tuple(t.copies(Affine())[0] for t in self.firsts.values())
+
+    @cached_property
+    def _keys(self) -> tuple[GroupCopy, ...]:
+        """Of the second ones, at the tile of a piece."""
+        return tuple(t.copies(Affine())[1] for t in self.firsts.values())
+
+    @cached_property
+    def _others(self) -> tuple[GroupCopy, ...]:
+        """Of the values, at the step of a piece; none where they are keys, and lie as these do."""
+        (found,) = self.values.copies(Affine.var(self._step))
+        alike = [c.local for c in self._keys if c.local.into == found.local.into]
+        if alike and (alike != [found.local] or found.local.versions < TURNS):
+            raise ValueError(f"{found.use.buffer!r} lies in {TURNS} versions, and in one way, for both of its products")
+        return () if alike else (found,)
+
+    @property
+    def _copies(self) -> tuple[GroupCopy, ...]:
+        return *self._of_rows, *self._keys, *self._others
+
+    @property
+    def suits_teams(self) -> bool:
+        """Teams have whole tiles of rows, and what is copied lies in local memory as they read it, and goes there in whole chunks."""
+        (m, _, _), width, team = self.instruction.shape, self.instruction.a.dtype.bytes, self.instruction.team
+        if team == 1:
+            return True
+        swizzle = panel_swizzle(self.instruction)
+        whole = self.scores.warp[self.row] == m and self.rows % (team * m) == 0
+        turned = all(s.swizzle == swizzle and not s.pad for s in self.plan.stagings)
+        panels = all(c.panels(PANEL_BYTES // width) and c.plan.lanes * width == CHUNK_BYTES for c in self._copies)
+        return whole and turned and panels
+
+    @property
+    def _step(self) -> str:
+        return f"{self.values.loops['k']}_s"
+
+    def _copied(self, copy: GroupCopy, number: Affine) -> Stage:
+        """The copy for a piece; it arrives behind a wait."""
+        return copy.ahead(Affine.var(self.loop.name), LANE_INDEXES).substitute(
+            {self.loop.name: number, self._step: number}
+        )
+
+    def _arrived(self) -> Iterator[Node]:
+        """All copies under way, and all sub-groups."""
+        yield from (Wait(), Sync())
+
+    def begun(self) -> Iterator[Node]:
+        if not self.suits_teams:
+            raise ValueError(
+                f"{self.instruction.name!r} takes whole panels of local memory, and a sub-group rows of one product"
+            )
+        yield from (self._copied(copy, Affine()) for copy in (*self._of_rows, *self._keys))
+
+    def scored(self, number: int, piece: Piece) -> Iterator[Node]:
+        if number == self.kinds.scores:
+            yield from self._keys_here(piece)
+            yield from (self._copied(copy, piece.number) for copy in self._others)
+        yield from self._multiplied(self.firsts[number], piece)
+
+    def _keys_here(self, piece: Piece) -> Iterator[Node]:
+        """The keys of a piece have arrived."""
+        yield from self._arrived()
+        first, before = self._first_wanted(piece), piece.number - 1
+        if first and not (before.is_const and before.const < 0):
+            body = (*(self._copied(copy, piece.number) for copy in self._keys), *self._arrived())
+            yield Nest(f"{self.view.name}_first", (), body, guard=(*first, before))
+
+    def _multiplied(self, tile: TensorTile, piece: Piece) -> Iterator[Node]:
+        """A product of a piece, complete."""
+        yield tile.multiply(piece.number, 0, tile.slices)
+        if self._team:
+            yield Wait(PRODUCTS)
+
+    def weighing(self, piece: Piece) -> Iterator[Node]:
+        if not piece.whole:
+            yield self._no_weights()
+
+    def valued(self, piece: Piece) -> Iterator[Node]:
+        yield from self._arrived()
+        left = piece.number * -1 + (self._pieces - 2)
+        if not left.is_const or left.const >= 0:
+            next = replace(piece, number=piece.number + 1)
+            for later in (self._copied(copy, next.number) for copy in self._keys):
+                yield replace(later, constraints=(*later.constraints, left, *self.wanted(next)))
+        yield from self._multiplied(self.values, piece)
+
+    def _no_weights(self) -> Stage:
+        """What is beyond the end of a row weighs nothing."""
+        home, cells = self._home(weights_of(self.kinds)), self._weights
+        body = (Const("$z", 0.0, home.type.dtype), Store("dst", "$z"))
+        return Stage("no_weights", cells.loops, (), (cells.use("dst", home, Direction.OUT),), body)
+
+    def around(self, body: tuple[Node, ...], own: tuple[Refinement, ...], shared: tuple[Refinement, ...]) -> Nest:
+        warps = {i.name: i for i in (*self.scores.warps, *self.values.warps)}
+        inner = Nest(f"{self.view.name}_warps", tuple(warps.values()), body, allocs=own)
+        local = (c.local for c in self._copies)
+        return Nest(self.view.name, self.values.grid, (inner,), allocs=(*local, *shared))
+
+
+def match_on(view: KernelView, instruction: MatrixInstruction, row: str, column: str) -> Match | None:
+    """The view's product by the instruction with rows and columns along these loops, and nothing left out of it."""
+    found = (m for m in matches(view, instruction) if not m.main.constraints and len(m.main.loops) == 1)
+    return next((m for m in found if [dict(m.loops)[role] for role in "mn"] == [row, column]), None)

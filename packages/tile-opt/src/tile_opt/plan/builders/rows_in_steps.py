@@ -1,0 +1,358 @@
+"""A kernel over rows that are walked piece by piece, on the items of groups: what `kernel.rows_in_steps` finds, scheduled.
+
+    kernel [grid] {                                    one group per tile of rows
+      weights, panels and partial results in local memory
+      group [items] {
+        start the largest element and the sums
+        pieces {
+          scores of the piece, in registers            (`plan.builders.row_parts`)
+          its largest elements; exchange; the largest so far
+          sums times exp(old largest - new largest)
+          weights
+          sums; values                                 (`plan.builders.row_parts`)
+        }
+        put the items' partial sums together; finish
+      }
+    }
+
+An item has the same rows in both products, so what belongs to rows stays in its registers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby
+from math import inf
+
+from tile_ir.dtype import DType
+from tile_ir.frozen import replace
+from tile_ir.ops import Aggregation
+from tile_ir.stripe.affine import Affine
+from tile_ir.stripe.nodes import Bind, Block, Const, Direction, Index, Load, Op, Refinement, Store, TensorType
+
+from tile_opt.kernel.rows_in_steps import RowsInSteps
+from tile_opt.kernel.view import KernelView, Stage, Use
+from tile_opt.kernel.work import merged_use
+from tile_opt.plan.builders.cells import Cells
+from tile_opt.plan.builders.row_parts import Piece, RowParts
+from tile_opt.plan.tree import GROUP_MEMORY, Nest, Node, close_tree
+from tile_opt.program.chunks import LOWEST
+
+
+def local_bytes(parts: RowParts) -> int:
+    """Of a group's memory; ValueError for a plan that cannot be built."""
+    return sum(r.type.nbytes * r.versions for r in _Tiles(parts).nest().allocs)
+
+
+def build_rows_in_steps(parts: RowParts) -> Block:
+    """The scheduled kernel; ValueError for a plan that cannot be built."""
+    return close_tree(parts.view, _Tiles(parts).nest())
+
+
+@dataclass(frozen=True)
+class _Tiles:
+    """What the groups of a kernel do."""
+
+    parts: RowParts
+
+    @property
+    def kinds(self) -> RowsInSteps:
+        return self.parts.kinds
+
+    @property
+    def view(self) -> KernelView:
+        return self.kinds.view
+
+    # --- buffers ----------------------------------------------------------------------------------------
+
+    @property
+    def run(self) -> Cells:
+        """An item's rows."""
+        return self.parts.rows_of_item
+
+    @cached_property
+    def dtype(self) -> DType:
+        """In which sums are kept."""
+        return self.view.type_of(self.kinds.results).dtype
+
+    def _home(self, buffer: str) -> Refinement:
+        alloc = next(a for a in self.view.allocs if a.into == buffer)
+        return self.parts.cells(buffer).home(buffer, alloc.type.dtype, len(alloc.type.sizes))
+
+    @cached_property
+    def pivot(self) -> Refinement:
+        """Below what weights and sums are at present."""
+        return self.run.home(f"{self.kinds.largest}_pivot", self.view.type_of(self.kinds.largest).dtype)
+
+    @cached_property
+    def factor(self) -> Refinement:
+        """By what sums are multiplied when the pivot changes."""
+        return self.run.home(f"{self.kinds.largest}_factor", self.dtype)
+
+    @cached_property
+    def shares(self) -> dict[str, Refinement]:
+        """An item's part of what belongs to rows, by the name of the whole."""
+        names = [n for n in (self.kinds.largest, *self.kinds.sums) if n and n != self.kinds.results]
+        return {n: self.run.home(f"{n}_share", self.view.type_of(n).dtype) for n in names}
+
+    @cached_property
+    def exchanged(self) -> dict[str, Refinement]:
+        """The items' parts, in local memory: by row and item."""
+        return {n: self._exchange(f"{n}_exchange", share.type.dtype) for n, share in self.shares.items()}
+
+    def _exchange(self, name: str, dtype: DType) -> Refinement:
+        type = TensorType.row_major(dtype, (self.parts.rows, self.parts.sharers.count), align=16)
+        return Refinement(Direction.ALLOC, name, "", (Affine(),) * 2, type, loc=GROUP_MEMORY)
+
+    # --- the tree ---------------------------------------------------------------------------------------
+
+    def nest(self) -> Nest:
+        """The tree of the scheduled kernel."""
+        stages = range(len(self.view.stages))
+        begin = [self._stage(k) for k in stages if self.kinds.before(k)]
+        end = [self._stage(k) for k in stages if k not in self.kinds.pieces and not self.kinds.before(k)]
+        start, finish = (self._start(), self._finish()) if self.kinds.largest else ((), ())
+        body = (*self.parts.begun(), *begin, *start, *self._pieces(), *finish, *end)
+        homes = [self._home(a.into) for a in self.view.allocs]
+        common = tuple(h for h in homes if h.loc == GROUP_MEMORY)
+        turned = (self.pivot, self.factor) if self.kinds.largest else ()
+        own = (*(h for h in homes if h not in common), *turned, *self.shares.values())
+        return self.parts.around(body, own, (*common, *self.exchanged.values()))
+
+    def _pieces(self) -> Iterator[Node]:
+        parts, name = self.parts, self.view.name
+        if parts.together and parts.loop.range and parts.rest is not None:
+            every = replace(parts.loop, range=parts.loop.range + 1)
+            piece = Piece(Affine.var(every.name), parts.size, parts.size)
+            yield Nest(f"{name}_pieces", (every,), tuple(self._either(piece, parts.rest)), parts.wanted(piece))
+            return
+        if parts.loop.range > 1:
+            yield Nest(f"{name}_pieces", (parts.loop,), tuple(self._piece(parts.whole)), parts.wanted(parts.whole))
+        elif parts.loop.range:
+            yield from self._where_wanted(f"{name}_piece", parts.whole)
+        if parts.rest is not None:
+            yield from self._where_wanted(f"{name}_rest", parts.rest)
+
+    def _where_wanted(self, name: str, piece: Piece) -> Iterator[Node]:
+        """A piece by itself."""
+        yield Nest(name, (), tuple(self._piece(piece)), guard=self.parts.wanted(piece))
+
+    def _piece(self, piece: Piece) -> Iterator[Node]:
+        """What is done of one piece."""
+        for k in sorted(self.kinds.pieces):
+            yield from self._step(k, piece)
+
+    def _either(self, piece: Piece, rest: Piece) -> Iterator[Node]:
+        """What is done of any piece: of all that is no product, what a whole one needs, or the rest."""
+        number = piece.number - rest.number
+        products, last = self.kinds.products, self.kinds.firsts[-1]
+        for product, stages in groupby(sorted(self.kinds.pieces), lambda k: k in products):
+            steps = tuple(stages)
+            if product or (steps[-1] < self.kinds.scores and not any(map(self._is_outside, steps))):
+                yield from (node for k in steps for node in self._step(k, piece))
+                continue
+            for name, guard, kind in (("whole", number * -1 - 1, piece), ("rest", number, rest)):
+                first = self.parts.weighing(kind) if last < steps[0] < self.kinds.values else ()
+                body = (*first, *(node for k in steps for node in self._step(k, kind)))
+                yield Nest(f"{self.view.name}_{name}_{steps[0]}", (), body, guard=(guard,))
+
+    def _step(self, number: int, piece: Piece) -> Iterator[Node]:
+        """What is done of a piece by one of the stages."""
+        if number in self.kinds.firsts:
+            yield from self.parts.scored(number, piece)
+            yield from self.parts.weighing(piece) if number == self.kinds.firsts[-1] else ()
+        elif number == self.kinds.values:
+            yield from self.parts.valued(piece)
+        elif self.kinds.largest and self._merges(number) == self.kinds.largest:
+            yield from self._grown(number, piece)
+        else:
+            yield self._stage(number, piece)
+
+    def _is_outside(self, number: int) -> bool:
+        """The stage touches memory."""
+        return any(not self.view.is_local(u.buffer) for u in self.view.stages[number].uses)
+
+    def _merges(self, number: int) -> str:
+        """The buffer of rows that a stage merges into."""
+        use = merged_use(self.view.stages[number])
+        return use.buffer if use is not None else ""
+
+    # --- what belongs to rows ---------------------------------------------------------------------------
+
+    def _start(self) -> Iterator[Stage]:
+        """The pivot, and what items have of the sums."""
+        lowest = LOWEST[self.pivot.type.dtype]
+        body = (Const("$z", lowest, self.pivot.type.dtype), Store("pivot", "$z"))
+        yield self._over_rows("start", (self._use("pivot", self.pivot, Direction.OUT),), body)
+        for name in self.shares:
+            if name != self.kinds.largest:
+                yield self._empty(f"{name}_start", name)
+
+    def _aggregate(self, name: str) -> Aggregation:
+        return Aggregation.MAX if name == self.kinds.largest else Aggregation.SUM
+
+    def _empty(self, name: str, rows: str) -> Stage:
+        """An item's part of what belongs to rows, with nothing merged into it."""
+        share = self.shares[rows]
+        dtype = share.type.dtype
+        nothing = Const("$empty", self._aggregate(rows).identity(dtype), dtype)
+        return Stage(
+            name, self.run.loops, (), (self._use("dst", share, Direction.OUT),), (nothing, Store("dst", "$empty"))
+        )
+
+    def _grown(self, number: int, piece: Piece) -> Iterator[Node]:
+        """The largest elements with those of a piece, and the sums below them."""
+        name = self.kinds.largest
+        yield self._empty(f"{name}_share_start", name)
+        yield self._stage(number, piece)
+        yield from self._gathered(name)
+        yield self._turned(bounded=True)
+        yield from self._scaled()
+
+    def _gathered(self, name: str) -> Iterator[Node]:
+        """Every item merges the parts of all that share its rows."""
+        share, exchange, sharers = self.shares[name], self.exchanged[name], self.parts.sharers
+        move = (Load("$x", "src"), Store("dst", "$x"))
+        told = Use("dst", exchange.into, (sharers.row, sharers.number), Direction.OUT)
+        yield self._over_rows(f"{name}_tell", (self._use("src", share, Direction.IN), told), move)
+        yield sharers.meet
+        other = Index(f"{name}_other", sharers.count, bind=Bind.UNROLL)
+        heard = Use("src", exchange.into, (sharers.row, Affine.var(other.name)), Direction.IN)
+        whole = replace(self._use("dst", self._home(name), Direction.INOUT), agg=self._aggregate(name))
+        yield self._over_rows(f"{name}_hear", (heard, whole), move, (other,))
+
+    def _turned(self, *, bounded: bool) -> Stage:
+        """The new pivot, and ``exp(old - new)``; `bounded`, it is a number that something can be subtracted from."""
+        dtype = self.dtype
+        body = (
+            Load("$m", "largest"),
+            *(self._bounded() if bounded else self._final()),
+            Load("$old", "pivot"),
+            Op("$a", "cast", ("$old",), dtype),
+            Op("$b", "cast", ("$new",), dtype),
+            Op("$apart", "sub", ("$a", "$b"), dtype),
+            Op("$k", "exp", ("$apart",), dtype),
+            Store("factor", "$k"),
+            Store("pivot", "$new"),
+        )
+        uses = (
+            self._use("largest", self._home(self.kinds.largest), Direction.IN),
+            self._use("pivot", self.pivot, Direction.INOUT),
+            self._use("factor", self.factor, Direction.OUT),
+        )
+        return self._over_rows("turn", uses, body)
+
+    def _bounded(self) -> tuple[Const | Op, ...]:
+        """The largest element, or the lowest number."""
+        near = self.pivot.type.dtype
+        return Const("$low", LOWEST[near], near), Op("$new", "max", ("$m", "$low"), near)
+
+    def _final(self) -> tuple[Const | Op, ...]:
+        """The largest element, or what the kernel has in the place of -inf."""
+        near = self.pivot.type.dtype
+        if self.kinds.instead is None:
+            return (Op("$new", "ident", ("$m",), near),)
+        return (
+            Const("$none", -inf, near),
+            Const("$other", self.kinds.instead, near),
+            Op("$empty", "cmp_eq", ("$m", "$none"), DType.BOOL),
+            Op("$new", "cond", ("$empty", "$other", "$m"), near),
+        )
+
+    def _scaled(self) -> Iterator[Stage]:
+        """All sums times the factor."""
+        for name in self.kinds.sums:
+            mine = name == self.kinds.results
+            cells, home = (self.parts.cells(name), self._home(name)) if mine else (self.run, self.shares[name])
+            dtype = home.type.dtype
+            body = (
+                Load("$x", "sum"),
+                Load("$k", "factor"),
+                *((Op("$f", "cast", ("$k",), dtype),) if dtype is not self.dtype else ()),
+                Op("$y", "mul", ("$x", "$k" if dtype is self.dtype else "$f"), dtype),
+                Store("sum", "$y"),
+            )
+            uses = (cells.use("sum", home, Direction.INOUT), self._use("factor", self.factor, Direction.IN))
+            yield Stage(f"{name}_scale", cells.loops, (), uses, body)
+
+    def _finish(self) -> Iterator[Node]:
+        """The sums below the largest elements themselves, whatever these are."""
+        yield from (self._as_stored(dtype) for dtype in self._stored())
+        yield self._turned(bounded=False)
+        yield from self._scaled()
+        for name in self.shares:
+            if name != self.kinds.largest:
+                yield from self._gathered(name)
+
+    def _stored(self) -> Iterator[DType]:
+        """The shorter float that the largest elements are stored in, if they are: who reads them there finds sums below these."""
+        home = self._home(self.kinds.largest).type.dtype
+        ends = (s for k, s in enumerate(self.view.stages) if k not in self.kinds.pieces and not self.kinds.before(k))
+        for stage in ends:
+            told = [u for u in stage.uses if u.writes and not self.view.is_local(u.buffer)]
+            if len(told) == 1 and {u.buffer for u in stage.uses if u.reads} == {self.kinds.largest}:
+                dtype = self.view.type_of(told[0].buffer).dtype
+                yield from (dtype,) if dtype.is_float and dtype.bytes < home.bytes else ()
+
+    def _as_stored(self, dtype: DType) -> Stage:
+        """The largest elements as this float has them."""
+        home = self._home(self.kinds.largest)
+        body = (
+            Load("$m", "largest"),
+            Op("$short", "cast", ("$m",), dtype),
+            Op("$kept", "cast", ("$short",), home.type.dtype),
+            Store("largest", "$kept"),
+        )
+        return self._over_rows("round", (self._use("largest", home, Direction.INOUT),), body)
+
+    # --- stages -----------------------------------------------------------------------------------------
+
+    def _over_rows(
+        self,
+        name: str,
+        uses: tuple[Use, ...],
+        body: tuple[Load | Op | Const | Store, ...],
+        more: tuple[Index, ...] = (),
+    ) -> Stage:
+        return Stage(f"{self.kinds.largest}_{name}", (*self.run.loops, *more), (), uses, body)
+
+    def _use(self, name: str, home: Refinement, direction: Direction) -> Use:
+        """An item's cell of what belongs to rows."""
+        return self.run.use(name, home, direction)
+
+    def _stage(self, number: int, piece: Piece | None = None) -> Stage:
+        """A stage other than a product, over what each item has of it."""
+        stage, kinds, parts = self.view.stages[number], self.kinds, self.parts
+        near = piece or (parts.whole if parts.loop.range else parts.rest)
+        assert near is not None
+        merges = self._merges(number)
+        cells = parts.over(number).one_by_one if merges else parts.over(number)
+        own = {kinds.pieces.get(number), kinds.columns.get(number)}
+        left = tuple(i for i in stage.loops if i.name not in own)
+        inner = replace(stage, loops=(*cells.loops, *left)).substitute(parts.where(number, near))
+        uses = tuple(
+            self._at_home(old, number, merges) if self.view.is_local(old.buffer) else new
+            for old, new in zip(stage.uses, inner.uses, strict=True)
+        )
+        return replace(inner, uses=uses, constraints=(*inner.constraints, *self._limits(stage, number, near)))
+
+    def _limits(self, stage: Stage, number: int, piece: Piece) -> tuple[Affine, ...]:
+        """Rows and columns that are not there touch no memory; scores that are not there are merged into nothing."""
+        outside = self._is_outside(number)
+        names = {self.parts.row, self.kinds.column} if outside else set[str]()
+        names |= {self.kinds.row} if number in self.kinds.pieces else set[str]()
+        alike = number not in {*self.kinds.pieces, *self.kinds.columns}
+        stored = all(not self.view.is_local(u.buffer) for u in stage.uses if u.writes)
+        # All items that share a row know what belongs to it: one of them stores it.
+        first = (self.parts.sharers.number * -1,) if alike and stored else ()
+        return (*self.parts.limits(number, piece, names), *first)
+
+    def _at_home(self, use: Use, number: int, merged: str) -> Use:
+        """An access to an own buffer where an item has it; below the pivot, what is to be below the largest element."""
+        if use.buffer == merged and merged in self.shares:
+            return replace(self._use(use.name, self.shares[merged], use.dir), agg=use.agg)
+        if self.kinds.largest == use.buffer and number in self.kinds.pieces:
+            return self._use(use.name, self.pivot, use.dir)
+        return replace(use, forms=self.parts.cells(use.buffer).forms(len(use.forms)))

@@ -1,0 +1,93 @@
+"""What keeps a plan with a matrix instruction of sub-groups from being built."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+
+from tile_ir.matrix import CHUNK_BYTES, PANEL_BYTES
+from tile_ir.stripe.nodes import Bind
+
+from tile_opt.kernel.instructions import Match, is_box
+from tile_opt.kernel.view import KernelView
+from tile_opt.plan.builders.tensor_tiles import (
+    LEVELS,
+    TensorTile,
+    beside_rows,
+    factors,
+    in_tile,
+    panel_swizzle,
+    takes_copies,
+)
+from tile_opt.plan.plan import Plan
+
+
+def problems(view: KernelView, match: Match, plan: Plan) -> Iterator[str]:
+    """What keeps a plan from being built, a sentence each."""
+    if tuple(level.bind for level in plan.levels) != LEVELS:
+        yield "a matrix instruction takes four levels: grid, subgroup, serial and unroll"
+        return
+    copies = [s for s in plan.stagings if s.unit == "LOCAL" and s.level == LEVELS.index(Bind.NONE)]
+    if {s.operand for s in copies} != factors(match) or any(s.versions < 2 or s.dtype for s in copies):
+        yield "both factors of a matrix instruction are staged in LOCAL under the serial level, in 2 versions or more"
+        return
+    for loop, outer, inner in _nested_sizes(view, match, plan):
+        if outer % inner:
+            yield f"{outer} iterations of {loop!r} are no multiple of {inner}"
+    yield from _team_problems(view, match, plan)
+    left, right = (match.main.use(name) for name in (match.left, match.right))
+    beside = set(beside_rows(view, match, plan))
+    if not is_box(left, beside | {loop for _, loop in match.loops}) or any(
+        n in beside for f in right.forms for n in f.names
+    ):
+        yield "a group covers several iterations only of loops that its rows, its columns, or the first factor alone follow"
+
+
+def _team_problems(view: KernelView, match: Match, plan: Plan) -> Iterator[str]:
+    """What keeps a team of sub-groups from sharing the plan's tiles."""
+    team, sides = match.instruction.team, match.instruction.sides
+    if team == 1:
+        return
+    loops = dict(match.loops)
+    group, warp = ({i.name: plan.tile(i.name, level, i.range) for i in view.loops} for level in range(2))
+    deep = plan.tile(loops["k"], LEVELS.index(Bind.NONE), view.ranges[loops["k"]])
+    rows = prod(group.values()) // group[loops["n"]]
+    if (
+        warp[loops["n"]] != group[loops["n"]]
+        or prod(warp.values()) != warp[loops["n"]] * sides["m"]
+        or rows % (team * sides["m"])
+    ):
+        yield f"{match.instruction.name}: each sub-group has {sides['m']} rows of all columns, and {team} of them are a team"
+    line = PANEL_BYTES // match.instruction.a.dtype.bytes
+    swizzle = panel_swizzle(match.instruction)
+    copies = [s for s in plan.stagings if s.unit == "LOCAL"]
+    if deep > line or any(s.swizzle != swizzle or s.pad for s in copies):
+        yield f"{match.instruction.name}: steps are at most {line} deep, in local memory with swizzle {swizzle}"
+        return
+    boxes = TensorTile(view, match, plan).boxes
+    through = {s.operand for s in plan.stagings if s.unit == "REG"}
+    if through and not {s.operand for s in copies} <= through:
+        yield f"{match.instruction.name}: both factors go through registers, or none"
+    elif not through and any(c.plan.lanes * c.source.dtype.bytes != CHUNK_BYTES for c in boxes):
+        yield f"{match.instruction.name}: factors are copied by {CHUNK_BYTES} bytes"
+    elif takes_copies(match.instruction) and not all(c.runs_along(in_tile(loops["k"])) for c in boxes):
+        yield f"{match.instruction.name}: rows of both factors run along {loops['k']!r}"
+    elif not all(c.panels(line) for c in boxes):
+        yield f"{match.instruction.name}: rows of a factor in local memory are whole panels of {line} elements"
+
+
+def _nested_sizes(view: KernelView, match: Match, plan: Plan) -> Iterator[tuple[str, int, int]]:
+    """(loop, iterations, iterations of a part of them) that have to come out even."""
+    sides = {loop: match.instruction.sides[role] for role, loop in match.loops}
+    for loop, extent in view.ranges.items():
+        group, warp, step, last = (plan.tile(loop, number, extent) for number in range(len(LEVELS)))
+        side = sides.get(loop, 1)
+        if loop == dict(match.loops)["k"]:
+            yield loop, step, side
+        elif loop in sides:
+            yield from ((loop, group, warp), (loop, warp, side))
+        elif group > 1:
+            yield loop, group, warp
+        else:
+            yield loop, 1, step
+        yield from ((loop, last, side), (loop, side, last))

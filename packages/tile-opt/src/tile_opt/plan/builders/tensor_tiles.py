@@ -1,0 +1,475 @@
+"""A contraction on matrix instructions: sub-groups over a group's tile, operands copied ahead into local memory.
+
+    kernel [grid] {                                 one group per output tile
+      local copies, a version per step under way
+      sub-groups of the group {
+        accumulators in fragments; init
+        copy the first steps
+        outer reduction loops {
+          steps { Wait; Sync; multiply, and copy a later step after the first slice }
+          the last steps { Wait; Sync; multiply, and copy the first steps of the next round }
+        }
+        output stages
+      }
+    }
+
+`multiply` is the step `tensorise`, the copies are those of `group_copy`; how large, and how many, is the plan's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import prod
+
+from tile_ir.dtype import DType
+from tile_ir.frozen import replace
+from tile_ir.matrix import CHUNK_BYTES, PANEL_BYTES, ROLES, MatrixInstruction
+from tile_ir.semtree.nodes import PRODUCTS
+from tile_ir.stripe.affine import Affine
+from tile_ir.stripe.nodes import Bind, Block, Index, Order, Refinement, Swizzle, Sync, Wait
+
+from tile_opt.kernel.instructions import Match
+from tile_opt.kernel.view import KernelView, Stage, Use
+from tile_opt.plan.plan import Plan, Staging
+from tile_opt.plan.steps.groups.copy import GroupCopy, Items, Limit, Ranges, group_copy
+from tile_opt.plan.steps.groups.fragments import LANE_INDEXES
+from tile_opt.plan.steps.groups.team_copy import TeamCopy
+from tile_opt.plan.steps.groups.tensorise import accumulators, on_fragments, tensorise
+from tile_opt.plan.tree import GROUP_MEMORY, Around, Nest, Node, close_tree
+
+BAND = 8
+"""Tiles along the rows that groups go through together."""
+SPARED, MANY_STEPS, LONG_STEP = 3, 12, 128 * 128
+"""Steps of local memory from which on one more may serve products that go on instead of copies; steps of the reduction, and
+results of a group, from which on it does (an H200: products of 2048 to 8192 by 3 to 7 % faster, smaller ones by 8 % slower)."""
+FRAGMENT_DIMS = 4
+"""Dimensions of a factor in fragments: matrices along rows and along the depth, and a matrix's own."""
+LEVELS = (Bind.GRID, Bind.SUBGROUP, Bind.NONE, Bind.UNROLL)
+"""Groups, their sub-groups, steps of the reduction, and single instructions."""
+
+
+def build_tensor_tiles(view: KernelView, match: Match, plan: Plan, *, collective: bool) -> Block:
+    """The scheduled kernel; with `collective` the lanes of a sub-group load 16-bit fragments together.
+
+    The plan has none of `tensor_checks.problems`.
+    """
+    return close_tree(view, TensorTile(view, match, plan, collective).nest())
+
+
+def factors(match: Match) -> set[str]:
+    """The buffers that the instruction's factors lie in."""
+    return {match.main.use(name).buffer for name in (match.left, match.right)}
+
+
+def takes_copies(instruction: MatrixInstruction) -> bool:
+    """It reads float32 from local memory as it is: what it multiplies has been rounded on the way there, or before."""
+    return instruction.team > 1 and instruction.a.dtype is DType.FLOAT32
+
+
+def panel_swizzle(instruction: MatrixInstruction) -> Swizzle:
+    """How rows of `PANEL_BYTES` are swizzled, in elements of the instruction's factors."""
+    line, chunk = (n // instruction.a.dtype.bytes for n in (PANEL_BYTES, CHUNK_BYTES))
+    return Swizzle((line // chunk).bit_length() - 1, chunk.bit_length() - 1, line.bit_length() - 1)
+
+
+def beside_rows(view: KernelView, match: Match, plan: Plan) -> list[str]:
+    """Shared loops beside the rows and columns of which a group has several iterations."""
+    sides = {loop for _, loop in match.loops}
+    return [i.name for i in view.loops if i.name not in sides and plan.tile(i.name, 0, i.range) > 1]
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A step of the reduction: the iteration of each loop around the steps, and its number among these."""
+
+    outer: Mapping[str, Affine]
+    step: Affine
+
+
+Move = Callable[[Moment, Ranges], Iterator[Stage]]
+"""Part of the copies of a step, in loops that are known to be in narrower intervals."""
+
+
+@dataclass(frozen=True)
+class TensorTile:
+    """What the groups of a kernel do."""
+
+    view: KernelView
+    match: Match
+    plan: Plan
+    collective: bool = False
+    held: Mapping[str, Refinement] = field(default_factory=dict[str, Refinement])
+    """First factors that lie in fragments, or in the group's memory, already, by their names in the stage."""
+    alone: bool = False
+    """A group has all columns of its rows, one tile after the other."""
+
+    # --- sizes ------------------------------------------------------------------------------------------
+
+    @cached_property
+    def loops(self) -> dict[str, str]:
+        """The loop of each role."""
+        return dict(self.match.loops)
+
+    @cached_property
+    def staged(self) -> dict[str, Staging]:
+        """The local copies by buffer."""
+        return {s.operand: s for s in self.plan.stagings if s.unit == "LOCAL"}
+
+    def _covered(self, loop: str, bind: Bind) -> int:
+        """Iterations of a loop that one point of the level bound so covers."""
+        return self.plan.tile(loop, LEVELS.index(bind), self.view.ranges[loop])
+
+    @cached_property
+    def group(self) -> dict[str, int]:
+        """Iterations of every shared loop in a group's tile."""
+        return {i.name: self._covered(i.name, Bind.GRID) for i in self.view.loops}
+
+    @cached_property
+    def beside(self) -> list[str]:
+        """Loops that a group's rows follow beside those of the instruction."""
+        return beside_rows(self.view, self.match, self.plan)
+
+    @cached_property
+    def warp(self) -> dict[str, int]:
+        """A sub-group's tile: rows, the last of them those of the instruction, and columns."""
+        return {n: self._covered(n, Bind.SUBGROUP) for n in (*self.beside, self.loops["m"], self.loops["n"])}
+
+    @cached_property
+    def deep(self) -> int:
+        """Iterations of the depth in one step."""
+        return self._covered(self.loops["k"], Bind.NONE)
+
+    @property
+    def steps(self) -> int:
+        return -(-self.view.ranges[self.loops["k"]] // self.deep)
+
+    @property
+    def slices(self) -> int:
+        """Instructions along the depth of a step."""
+        return self.deep // self.match.instruction.sides["k"]
+
+    @property
+    def ahead(self) -> int:
+        """Steps that are under way while one is computed, of this round of the outer loops or of later ones."""
+        return min(self._versions - 1 - self._behind, self.steps * self._rounds)
+
+    @property
+    def _versions(self) -> int:
+        return min(s.versions for s in self.staged.values())
+
+    @cached_property
+    def through(self) -> bool:
+        """Factors go through registers: these are fetched a step before they are put into local memory."""
+        return self._team and any(s.unit == "REG" and s.operand in self.staged for s in self.plan.stagings)
+
+    @property
+    def _rounds(self) -> int:
+        """Times that the steps are gone through."""
+        return prod(i.range for i in self.outer)
+
+    @property
+    def _behind(self) -> int:
+        """Steps whose products may go on while the next ones start: these read what no copy may yet write anew.
+
+        One, where the copies of a step less under way still come in time: steps are many, and take long.
+        """
+        spared = self._versions > (2 if self.through else SPARED)
+        many = self.steps * self._rounds >= MANY_STEPS
+        return int(self._team and spared and many and prod(self.group.values()) >= LONG_STEP)
+
+    # --- loops ------------------------------------------------------------------------------------------
+
+    @cached_property
+    def grid(self) -> tuple[Index, ...]:
+        counts = {i.name: -(-i.range // self.group[i.name]) for i in self.view.loops}
+        rows, band = self.loops["m"], self.band
+        counts[rows] = -(-counts[rows] // band)
+        tiles = [Index(f"{n}_g", count, bind=Bind.GRID) for n, count in counts.items() if count > 1]
+        return (*tiles, *([Index(f"{rows}_b", band, bind=Bind.GRID)] if band > 1 else []))
+
+    @cached_property
+    def band(self) -> int:
+        """Tiles along the rows that follow one another before the columns go on: what they fetch stays in the cache."""
+        rows, columns = (-(-self.view.ranges[self.loops[role]] // self.group[self.loops[role]]) for role in "mn")
+        several = self._team and columns > 1 and not self.alone
+        return max(n for n in range(1, BAND + 1) if rows % n == 0) if several else 1
+
+    @cached_property
+    def warps(self) -> tuple[Index, ...]:
+        counts = {n: self.group[n] // size for n, size in self.warp.items()}
+        return tuple(Index(f"warp_{n}", count, bind=Bind.SUBGROUP, axis=1) for n, count in counts.items())
+
+    @cached_property
+    def outer(self) -> tuple[Index, ...]:
+        """Reduction loops around the steps."""
+        inner = self.loops["k"]
+        loops = (i for i in self.match.main.loops if i.name != inner)
+        return tuple(replace(i, name=f"{i.name}_o", order=Order.ORDERED) for i in loops)
+
+    @property
+    def _step(self) -> str:
+        return f"{self.loops['k']}_s"
+
+    def corner(self) -> dict[str, Affine]:
+        """The first iteration of the group's part of every shared loop."""
+        names, bands = {g.name for g in self.grid}, {self.loops["m"]: self.band}
+        return {
+            n: sum(
+                (
+                    Affine.var(g, step)
+                    for g, step in ((f"{n}_g", size * bands.get(n, 1)), (f"{n}_b", size))
+                    if g in names
+                ),
+                Affine(),
+            )
+            for n, size in self.group.items()
+        }
+
+    def within_group(self) -> dict[str, Affine]:
+        """Iterations of rows and columns inside the group's tile, by those inside the sub-group's."""
+        return {n: Affine.var(f"warp_{n}", size) + Affine.var(in_tile(n)) for n, size in self.warp.items()}
+
+    # --- buffers ----------------------------------------------------------------------------------------
+
+    def copies(self, step: Affine) -> tuple[GroupCopy, ...]:
+        """The copies of the operands' boxes of one step of this round."""
+        return self._copies(self._now(step), {})
+
+    def _copies(self, moment: Moment, spans: Ranges) -> tuple[GroupCopy, ...]:
+        factors = (n for n in (self.match.left, self.match.right) if n not in self.held)
+        return tuple(self._copy(self.match.main.use(n), moment, spans) for n in factors)
+
+    def _copy(self, use: Use, moment: Moment, spans: Ranges) -> GroupCopy:
+        depth, step = self.loops["k"], moment.step
+        values = {n.removesuffix("_o"): at for n, at in moment.outer.items()} | self.corner()
+        values[depth] = step * self.deep + Affine.var(in_tile(depth))
+        inside = {in_tile(depth): self.deep}
+        for n in self.warp:
+            values[n] += Affine.var(in_tile(n))
+            inside[in_tile(n)] = self.group[n]
+        around = {i.name: (0, i.range - 1) for i in (*self.grid, *self.outer)}
+        around |= {self._step: (0, self.steps - 1), **spans}
+        forms = tuple(f.substitute(values) for f in use.forms)
+        names = {"local": f"{use.name}_local", "held": f"{use.name}_held"}
+        source, items = self.view.type_of(use.buffer), Items((*self.warps, *LANE_INDEXES))
+        limits, staging = tuple(self._wanted(use, forms, step)), self.staged[use.buffer]
+        return group_copy(use, forms, source, staging, inside, around, items, names, limits, turned=self.through)
+
+    def _wanted(self, use: Use, forms: tuple[Affine, ...], step: Affine) -> Iterator[Limit]:
+        """What a copy brings of an operand: what the constraints name, and no products behind the last one."""
+        yield from (Limit(b.dim, b.sign, Affine((), b.const)) for b in self.match.bounds if b.factor == use.name)
+        depth = self.loops["k"]
+        extent = self.view.ranges[depth]
+        dim = next(d for d, form in enumerate(use.forms) if form.coefficient(depth))
+        if extent % self.deep:
+            # At the last iteration, its place in the step being wherever that one is.
+            last = forms[dim] - Affine.var(in_tile(depth), use.forms[dim].coefficient(depth))
+            beyond = (step * -self.deep + (extent - 1)) * use.forms[dim].coefficient(depth)
+            yield Limit(dim, -1, last + beyond)
+
+    @cached_property
+    def boxes(self) -> tuple[GroupCopy, ...]:
+        """The copies of any step."""
+        return self.copies(Affine.var(self._step))
+
+    @property
+    def local_bytes(self) -> int:
+        return sum(c.bytes for c in self.boxes)
+
+    @cached_property
+    def sums(self) -> dict[str, Refinement]:
+        """The kernel's own buffers, as fragments of the sub-group's whole tile."""
+        roles = dict(zip((self.loops["m"], self.loops["n"]), self.match.instruction.c.sizes, strict=True))
+        counts = tuple(size // roles.get(n, 1) for n, size in self.warp.items())
+        return {a.into: accumulators(a, self.match.instruction, counts) for a in self.view.allocs}
+
+    # --- the tree ---------------------------------------------------------------------------------------
+
+    def nest(self) -> Nest:
+        """The tree of the scheduled kernel."""
+        body: list[Node] = []
+        for stage in self.view.stages:
+            body += self._reduced() if stage is self.match.main else [self._beside(stage)]
+        held = tuple(TeamCopy(c).held for c in self.boxes) if self.through else ()
+        warps = Nest(f"{self.view.name}_warps", self.warps, tuple(body), allocs=(*self.sums.values(), *held))
+        return Nest(self.view.name, self.grid, (warps,), allocs=tuple(c.local for c in self.boxes))
+
+    def _reduced(self) -> Iterator[Node]:
+        """The whole reduction, copies running ahead of the products from one round of the outer loops into the next."""
+        yield from self._prologue()
+        if not self.outer:
+            yield from self._round()
+            return
+        yield Nest(f"{self.view.name}_outer", self.outer, tuple(self._round()))
+        yield from self._finished(0) if self._behind else ()
+
+    def _prologue(self) -> Iterator[Node]:
+        """What is under way before the first step."""
+        for number in range(-self._reach, 0):
+            started: list[Stage] = []
+            for distance, move in self._moves:
+                if 0 <= number + distance < self.steps * self._rounds:
+                    at, step = divmod(number + distance, self.steps)
+                    started += move(Moment(self._digits(at), Affine((), step)), {})
+            # A wait closes the batch of copies before it.
+            yield from (
+                *(self._due if number > -self._reach else ()),
+                Nest(f"copy_step_{number + self._reach}", (), tuple(started)),
+            )
+
+    @property
+    def _moves(self) -> tuple[tuple[int, Move], ...]:
+        """What is done for later steps, and how many steps ahead of them."""
+        return ((1, self._put), (2, self._fetch)) if self.through else ((self.ahead, self._ahead),)
+
+    @property
+    def _reach(self) -> int:
+        """Steps ahead of which something is done for them."""
+        return max(distance for distance, _ in self._moves)
+
+    def _ahead(self, moment: Moment, spans: Ranges) -> Iterator[Stage]:
+        """The copies of a step; `spans` are intervals of loops around them that are known to be narrower."""
+        return (c.ahead(self._number(moment), LANE_INDEXES) for c in self._copies(moment, spans))
+
+    def _fetch(self, moment: Moment, spans: Ranges) -> Iterator[Stage]:
+        return (TeamCopy(c).fetch() for c in self._copies(moment, spans))
+
+    def _put(self, moment: Moment, spans: Ranges) -> Iterator[Stage]:
+        return (TeamCopy(c).put(self._number(moment)) for c in self._copies(moment, spans))
+
+    def _digits(self, number: int) -> dict[str, Affine]:
+        """The iterations of the outer loops in a round."""
+        found: dict[str, Affine] = {}
+        for loop in reversed(self.outer):
+            number, digit = divmod(number, loop.range)
+            found[loop.name] = Affine((), digit)
+        return found
+
+    @property
+    def _due(self) -> tuple[Wait, ...]:
+        """The copies of the step that is due are there."""
+        return () if self.through else (Wait(0, self.ahead - 1),)
+
+    def _round(self) -> Iterator[Node]:
+        """The steps of one round; beside the last ones goes what is done for the first steps of later rounds."""
+        loop = max(0, self.steps - self._reach)
+        if loop:
+            index, step = Index(self._step, loop, order=Order.ORDERED), Affine.var(self._step)
+            started = (s for distance, move in self._moves for s in move(self._now(step + distance), {}))
+            products = self._first(step), *started, *self._rest(step, self._behind)
+            yield Nest(f"{self.view.name}_steps", (index,), (*self._due, Sync(), *products))
+        for number in range(loop, self.steps):
+            last = number == self.steps - 1 and not self.outer
+            later = (s for distance, move in self._moves for s in self._later(move, number + distance))
+            yield from self._last(Affine((), number), tuple(later), 0 if last else self._behind)
+
+    def _last(self, step: Affine, started: tuple[Stage, ...], behind: int) -> Iterator[Node]:
+        """One of the last steps of a round, and what is started beside it."""
+        number, whole = step.const, self.multiply(step, 0, self.slices)
+        products = (self._first(step), *started, *self._rest(step, behind))
+        alone = (Nest(f"step_{number}", (), (whole,)), *self._finished(behind))
+        yield from (*self._due, Sync(), *(products if started else alone))
+
+    def _later(self, move: Move, number: int) -> Iterator[Stage]:
+        """What is done for a step of this round or, where there is one, of a later one."""
+        rounds, step = divmod(number, self.steps)
+        if move == self._put:  # the same wherever the step is, and of no consequence behind the last one
+            yield from move(self._now(Affine((), number)), {}) if self.outer or not rounds else ()
+            return
+        for outer, spans in _advanced(self.outer, rounds):
+            limits = ((Affine.var(n) - low, Affine.var(n, -1) + high) for n, (low, high) in spans.items())
+            around = {i.name: (0, i.range - 1) for i in self.outer}
+            where = tuple(f for pair in limits for f in pair if f.bounds(around)[0] < 0)
+            for stage in move(Moment(outer, Affine((), step)), spans):
+                yield replace(stage, constraints=(*stage.constraints, *where))
+
+    def _now(self, step: Affine) -> Moment:
+        """A step of this round."""
+        return Moment({i.name: Affine.var(i.name) for i in self.outer}, step)
+
+    def _number(self, moment: Moment) -> Affine:
+        """The number of a step among those of all rounds."""
+        number = Affine()
+        for loop in self.outer:
+            number = number * loop.range + moment.outer[loop.name]
+        return number * self.steps + moment.step
+
+    def _first(self, step: Affine) -> Nest:
+        """The products in front of the next copies: the first loads do not wait behind these, and a team's go on meanwhile."""
+        return self.multiply(step, 0, self.slices if self._team else 1)
+
+    def _rest(self, step: Affine, behind: int) -> tuple[Nest | Wait, ...]:
+        if self._team:
+            return self._finished(behind)
+        return (self.multiply(step, 1, self.slices - 1),) if self.slices > 1 else ()
+
+    @property
+    def _team(self) -> bool:
+        """Several sub-groups multiply together, straight from local memory, and go on before the products are complete."""
+        return self.match.instruction.team > 1
+
+    def _finished(self, behind: int) -> tuple[Wait, ...]:
+        """All products of a team but those of so many steps are complete."""
+        return (Wait(PRODUCTS, behind),) if self._team else ()
+
+    def multiply(self, step: Affine, first: int, count: int) -> Nest:
+        """Slices of a step, each as deep as the instruction."""
+        sides = self.match.instruction.sides
+        depth = in_tile(self.loops["k"])
+        values = self.within_group()
+        values = {in_tile(n): form for n, form in values.items()} | {depth: Affine.var(depth) + first * sides["k"]}
+        moved = {
+            c.use.name: replace(c.use, buffer=c.local.into, forms=c.inside(self._number(self._now(step))))
+            for c in self.boxes
+        }
+        moved |= {n: self._kept(n) for n in self.held}
+        uses = tuple(moved[u.name].substitute(values) if u.name in moved else u for u in self.match.main.uses)
+        loops = (*(Index(in_tile(n), size) for n, size in self.warp.items()), Index(depth, count * sides["k"]))
+        # What the constraints leave out is 0 in a local copy.
+        stage = replace(self.match.main, uses=uses, loops=loops, constraints=())
+        around = Around({}, {r.into: r for r in (*(c.local for c in self.boxes), *self.held.values())})
+        match = replace(self.match, main=stage, loops=tuple((role, in_tile(self.loops[role])) for role in ROLES))
+        return tensorise(match, around, collective=self.collective)
+
+    def _kept(self, name: str) -> Use:
+        """A factor that is there: its own dimensions are 1, those of the fragments, or of the group's tile, follow."""
+        use, home = self.match.main.use(name), self.held[name]
+        if home.loc != GROUP_MEMORY:
+            return replace(use, buffer=home.into, forms=(Affine(),) * (len(home.type.sizes) - FRAGMENT_DIMS))
+        at = tuple(Affine.var(in_tile(self.loops[role])) for role in ("m", "k"))
+        return replace(use, buffer=home.into, forms=(*(Affine(),) * (len(home.type.sizes) - len(at)), *at))
+
+    def _beside(self, stage: Stage) -> Stage:
+        """Another stage over the sub-group's tile; groups over the end touch only what exists."""
+        ranges = self.view.ranges
+        values = self.corner()
+        for n, form in self.within_group().items():
+            values[n] += form
+        local = all(self.view.is_local(u.buffer) for u in stage.uses)
+        ragged = [] if local else [n for n in self.warp if ranges[n] % self.group[n]]
+        limits = tuple(values[n] * -1 + (ranges[n] - 1) for n in ragged)
+        moved = stage.substitute(values)
+        moved = replace(moved, constraints=moved.constraints + limits)
+        *beside, rows, columns = (Index(in_tile(n), size) for n, size in self.warp.items())
+        return on_fragments(moved, self.match.instruction, tuple(beside), rows, columns, set(self.sums))
+
+
+def _advanced(loops: tuple[Index, ...], count: int) -> Iterator[tuple[dict[str, Affine], dict[str, tuple[int, int]]]]:
+    """The loops' iterations so many rounds later, and the intervals of those now from which these are as the forms say."""
+    if not loops:
+        yield from [({}, {})] if count == 0 else []
+        return
+    *outer, loop = loops
+    for carry in range(count // loop.range, -(-count // loop.range) + 1):
+        by = count - carry * loop.range
+        span = max(0, -by), min(loop.range - 1, loop.range - 1 - by)
+        if span[0] <= span[1]:
+            for values, spans in _advanced(tuple(outer), carry):
+                yield {**values, loop.name: Affine.var(loop.name) + by}, {**spans, loop.name: span}
+
+
+def in_tile(loop: str) -> str:
+    """A loop inside the tile that one group, one sub-group or one step has of it."""
+    return f"{loop}_i"

@@ -1,0 +1,1 @@
+"""Legal plans on processors with vector registers and caches."""

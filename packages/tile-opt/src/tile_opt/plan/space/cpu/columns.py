@@ -1,0 +1,259 @@
+"""Vectors along the shared loop that results lie along: a register tile of rows and vectors, windows that overlap shared."""
+
+from __future__ import annotations
+
+from math import prod
+
+from tile_ir.frozen import frozen, replace
+from tile_ir.stripe.nodes import Bind
+
+from tile_opt.kernel.segments import interior
+from tile_opt.lowering.memory import SPREAD
+from tile_opt.plan.plan import Cover, Edge, Level, Plan, Staging
+from tile_opt.plan.segments import constraints_on
+from tile_opt.plan.space.cpu.facts import MAX_CODE, SPILLS, Facts, filled, is_recurrence, vector_ops
+from tile_opt.plan.space.cpu.groups import count, cut, cut_rows, group_levels, wanted_groups
+from tile_opt.plan.space.cpu.order import in_pieces
+from tile_opt.plan.steps.bind import MAX_DECIDED
+
+FEW_LANES = 4
+"""Lanes from which neighbours a few elements apart are computed together, on maps that are not wider."""
+MAX_VECTORS = 4
+MAX_STREAM_VECTORS = 16
+MAX_UNROLL = 16
+MAX_OPS = 32
+"""Operations of straight-line code in which neighbouring vectors are computed together."""
+WINDOW = 64
+"""Steps of a result, such as a pooling's, that are few."""
+FEW_VECTORS = 2
+"""Vectors along the output that are too few to hide the latency of a step."""
+STEP = 3
+"""Instructions that a loop takes for itself."""
+FASTER = 1.05
+"""Times by which a window as straight-line code must be faster than one in loops."""
+
+
+def column_plan(facts: Facts, vector: str) -> Plan:
+    spread = is_spread(facts, vector) and facts.may_overlap()
+    lanes = _spread_lanes(facts, vector) if spread else facts.lanes
+    unroll = _unroll_loop(facts, vector)
+    rows, vectors, window = _register_tile(facts, vector, unroll)
+    if rows == 1 or (unroll and facts.is_ragged(unroll, rows)):
+        unroll = None
+    if unroll and not window and facts.heavy and not _moved_sums(facts):
+        window = facts.window([(unroll, rows)], vectors)
+    outer = [n for n in facts.shared if n not in (vector, unroll)]
+    sizes = {vector: vectors * lanes} | ({unroll: rows} if unroll else {})
+    order = [*outer, vector, *((unroll,) if unroll else ())]
+    steps = in_pieces(facts, order, sizes) if facts.heavy else None
+    order = sorted(order, key=lambda n: -steps[n]) if steps else order
+    grid = (
+        cut(facts, order, sizes, wanted_groups(facts)) if steps else _column_groups(facts, outer, unroll, vector, sizes)
+    )
+    levels = group_levels(grid, order, sizes)
+    inner, sums = _inner_levels(facts, vector, unroll, window, len(levels))
+    levels += [*inner, Level(Bind.VECTOR, (Cover(vector, 1),), lanes=lanes)]
+    again = vector in grid or (_sums(facts) and facts.settings.masks)
+    edges = ((vector, Edge.OVERLAP),) if spread and vector not in grid else facts.tails(vector, again)
+    return Plan(tuple(levels), sums, edges=edges, reason="vectors along the output")
+
+
+def _inner_levels(
+    facts: Facts, vector: str, unroll: str | None, window: tuple[str, ...], first: int
+) -> tuple[list[Level], tuple[Staging, ...]]:
+    """Levels from number `first` on: the stages' own loops and straight-line code; and the sums that these keep."""
+    kept = _moved_sums(facts)
+    own = [n for s in facts.view.stages for n in facts.own_order(s)]
+    around = [n for n in own if n in kept or n not in facts.main.loop_names] if kept else []
+    straight = [*window, unroll] if unroll else []
+    # Where edges make straight-line code of them anyway, those in which rows overlap are innermost, too: they share loads.
+    sliding = _sliding(facts, vector, unroll) if unroll else ()
+    inner = [n for n in sorted(own, key=lambda n: n in sliding) if n not in (*around, *straight)]
+    binds = ((Bind.NONE, around), (Bind.NONE, inner), (Bind.UNROLL, straight))
+    levels = [Level(bind, tuple(Cover(n, 1) for n in names)) for bind, names in binds if names]
+    last = first + bool(around) - 1
+    return levels, (Staging(facts.merged.buffer, last, "REG"),) if kept and facts.merged else ()
+
+
+def _moved_sums(facts: Facts) -> set[str]:
+    """Own loops that go from sum to sum, of a main stage whose other loops add to one: it is kept in registers meanwhile."""
+    if facts.merged is None or not facts.view.is_local(facts.merged.buffer):
+        return set()
+    own = set(facts.main.loop_names)
+    moved = facts.names(facts.merged) & own
+    free = all(facts.is_free(n, facts.main) or facts.extents[n] == 1 for n in own)
+    return moved if moved != own and free else set()
+
+
+def _column_groups(
+    facts: Facts, outer: list[str], unroll: str | None, vector: str, sizes: dict[str, int]
+) -> dict[str, int]:
+    wanted = wanted_groups(facts)
+    grid = cut(facts, outer, sizes, wanted)
+    left = -(-wanted // count(facts, grid))
+    if unroll and left > 1:
+        chunk = cut_rows(facts, unroll, sizes[unroll], left)
+        if chunk < facts.extents[unroll]:
+            grid[unroll] = chunk
+            left = -(-left // -(-facts.extents[unroll] // chunk))
+    return grid | (cut(facts, [vector], sizes, left) if left > 1 else {})
+
+
+def _unroll_loop(facts: Facts, vector: str) -> str | None:
+    """A second shared loop along which the vector operands of the main stage are used again."""
+    if facts.merged is None:
+        return None
+    wide = [facts.names(u) for u in facts.reads if vector in facts.names(u)]
+    for name in reversed(facts.shared):
+        if name != vector and facts.extents[name] >= 2 and any(name not in found for found in wide):
+            return name
+    long = facts.extents[vector] > FEW_VECTORS * facts.lanes and vector not in facts.constrained
+    if prod(i.range for i in facts.main.loops) > WINDOW or long:
+        return None
+    # Results of few steps each: several at a time hide the latency of a step, and share its masks.
+    return next((n for n in reversed(facts.shared) if n != vector and facts.is_free(n) and facts.extents[n] >= 2), None)
+
+
+def _sliding(facts: Facts, vector: str, unroll: str) -> tuple[str, ...]:
+    """Short own loops along which windows of neighbouring rows overlap: as straight-line code they load each row once."""
+    if _moved_sums(facts):
+        return ()
+    short = [n for n in facts.main.loop_names if facts.extents[n] <= MAX_UNROLL and facts.is_free(n, facts.main)]
+    wide = [u for u in facts.reads if vector in facts.names(u)]
+    return tuple(n for n in short if any(facts.slides(u, unroll, n) for u in wide))
+
+
+def _register_tile(facts: Facts, vector: str, unroll: str | None) -> tuple[int, int, tuple[str, ...]]:
+    """Rows and vectors of the tile that keeps the ports busiest, and the own loops that are unrolled with it."""
+    best, found = 0.0, (1, 1, ())
+    most = MAX_STREAM_VECTORS if facts.main.loops else max(1, min(MAX_VECTORS, MAX_OPS // vector_ops(facts.main)))
+    counts = range(1, min(MAX_UNROLL, facts.extents[unroll]) + 1 if unroll else 2)
+    tiles = {rows: _rows_of(facts, vector, unroll, rows) for rows in counts}
+    for vectors in range(1, min(most, -(-facts.extents[vector] // facts.lanes)) + 1):
+        for tile in (t for rows in counts for t in tiles[rows]):
+            rate = _rate(facts, vector, unroll, tile, vectors) / (FASTER if tile.window else 1)
+            if rate > best * 1.0001:
+                best, found = rate, (tile.rows, vectors, tile.window)
+    return found
+
+
+@frozen
+class _Rows:
+    """Rows of a tile, and what one pass through its straight-line code loads: all steps of its window."""
+
+    rows: int
+    window: tuple[str, ...]
+    steps: int
+    wide: int
+    """Of each vector of the tile."""
+    single: int
+    held: int
+    """Registers that these take at once, for each vector of the tile."""
+    edges: float = 0.0
+    """Share of the rows that are at edges, where each window is straight-line code anyway."""
+    unrolled: _Rows | None = None
+
+
+def _rows_of(facts: Facts, vector: str, unroll: str | None, rows: int) -> list[_Rows]:
+    """The rows with their windows as loops, and as straight-line code where neighbours share what they load."""
+    window = _sliding(facts, vector, unroll) if unroll and rows > 1 else ()
+    plain = _counted(facts, vector, unroll, rows, ())
+    if not window or not unroll:
+        return [plain]
+    straight = _counted(facts, vector, unroll, rows, window)
+    return [replace(plain, edges=facts.edge_share(unroll, rows), unrolled=straight), straight]
+
+
+def _counted(facts: Facts, vector: str, unroll: str | None, rows: int, window: tuple[str, ...]) -> _Rows:
+    loops = [(n, facts.extents[n]) for n in window] + ([(unroll, rows)] if unroll else [])
+    wide = [u for u in facts.reads if vector in facts.names(u)]
+    places = {u.name: len(facts.places(u, loops)) for u in facts.reads}
+    held = sum(rows if window and unroll in facts.names(u) else 1 for u in wide)
+    loads = sum(places[u.name] for u in wide)
+    steps = prod(facts.extents[n] for n in window)
+    return _Rows(rows, window, steps, loads, sum(places.values()) - loads, held)
+
+
+def _step(facts: Facts, tile: _Rows, vectors: int) -> float:
+    """Cycles of one step of the main stage's loops, for all rows and vectors of a tile."""
+    ports = facts.machine.ports
+    loads = vectors * tile.wide + tile.single
+    work = tile.rows * vectors * tile.steps * vector_ops(facts.main) / ports.fma
+    latency = tile.steps * ports.fma_latency if _sums(facts) else 0.0
+    return (max(work, loads / ports.load, latency) + 0.1 * loads + STEP / ports.issue) / tile.steps
+
+
+def _sums(facts: Facts) -> bool:
+    """The main stage aggregates over loops of its own, in registers."""
+    return facts.merged is not None and bool(facts.main.loops)
+
+
+def _rate(facts: Facts, vector: str, unroll: str | None, tile: _Rows, vectors: int) -> float:
+    """Predicted share of peak of a tile, remainders included; 0 when registers run out or its code is long."""
+    rows, ops = tile.rows, vector_ops(facts.main)
+    if tile.window and rows * vectors * tile.steps * ops > MAX_CODE:
+        return 0.0
+    accumulators = rows * vectors if _sums(facts) else 0
+    states = _states(facts, vector)
+    held = vectors * (tile.held + states) + 1
+    if (accumulators or (states and vectors > 1)) and accumulators + held > facts.settings.registers:
+        return 0.0
+    step = _step(facts, tile, vectors)
+    if tile.unrolled is not None:
+        step += tile.edges * (_step(facts, tile.unrolled, vectors) - step)
+    if accumulators and unroll and _spills(facts, vector, unroll, rows, vectors):
+        step *= SPILLS
+    width = vectors * facts.lanes
+    shape = filled(facts.extents[vector], width, facts.lanes)
+    if not accumulators and facts.may_overlap() and facts.extents[vector] >= facts.lanes:
+        shape = facts.extents[vector] / (-(-facts.extents[vector] // facts.lanes) * facts.lanes)
+    if unroll:
+        shape *= filled(facts.extents[unroll], rows, 1) * (1.0 if facts.extents[unroll] % rows == 0 else 0.99)
+    recurrence = is_recurrence(facts.main) and not states
+    if accumulators or recurrence:
+        run = width * facts.bytes
+        shape *= run / (run + 128)
+    if recurrence:
+        shape *= min(1.0, facts.extents[vector] / (vectors * facts.lanes) / facts.settings.cores)
+    return rows * vectors * ops / facts.machine.ports.fma / step * shape
+
+
+def _spills(facts: Facts, vector: str, unroll: str, rows: int, vectors: int) -> bool:
+    """Straight-line code at edges takes more registers than there are; vectors that constraints cut run one by one."""
+    beside = 1 if vector in facts.constrained else vectors
+    return beside * (rows + _kept_rows(facts, vector, unroll, rows)) >= facts.settings.registers
+
+
+def _kept_rows(facts: Facts, vector: str, unroll: str, rows: int) -> int:
+    """Rows that straight-line code at the edges of a loop loads: those of one step are there for the steps beside it."""
+    met = {n for c in constraints_on(facts.view, unroll) for n in c.names} & set(facts.main.loop_names)
+    steps = [(n, min(facts.extents[n], MAX_DECIDED)) for n in sorted(met)]
+    moving = [u for u in facts.reads if met and {vector, unroll} <= facts.names(u)]
+    return sum(len(facts.places(u, [(unroll, rows), *steps])) for u in moving)
+
+
+def _states(facts: Facts, vector: str) -> int:
+    """Buffers of the kernel's own in which the main stage keeps all that it goes from step to step with: registers.
+
+    None where it reads along the vectors: long runs of memory are worth more than registers.
+    """
+    written = [u for u in facts.main.uses if u.writes]
+    own = all(facts.view.is_local(u.buffer) and u.reads and not u.agg for u in written)
+    runs = any(facts.stride(u, vector) == 1 for u in facts.reads if not facts.view.is_local(u.buffer))
+    return len(written) if own and not runs and is_recurrence(facts.main) else 0
+
+
+def _spread_lanes(facts: Facts, loop: str) -> int:
+    """Lanes that iterations fill which run whatever other loops do, without a mask: it would take the lanes one by one.
+
+    On maps hardly wider than windows there are few of these: straight-line code decides the others.
+    """
+    low, high = interior(loop, constraints_on(facts.view, loop), facts.extents)
+    few = min(FEW_LANES, facts.extents[loop])
+    return min(facts.lanes, 1 << max(0, max(few, high - low).bit_length() - 1))
+
+
+def is_spread(facts: Facts, loop: str) -> bool:
+    """Rows of operands are spread over lanes, by shuffles where these are many: neighbours along the loop are some elements apart."""
+    strides = {abs(facts.stride(u, loop)) for u in facts.memory_uses()}
+    return not strides <= {0, 1} and max(strides) <= SPREAD and _spread_lanes(facts, loop) >= FEW_LANES

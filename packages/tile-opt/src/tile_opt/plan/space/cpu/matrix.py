@@ -1,0 +1,204 @@
+"""Plans of contractions on tile registers of processors: blocks of tiles, and panels of the second factor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+from tile_ir.dots import WORD
+from tile_ir.matrix.x86 import TILE, TILED_INSTRUCTIONS
+from tile_ir.stripe.nodes import Bind
+from tile_ir.target import Target
+
+from tile_opt.kernel.instructions import Match
+from tile_opt.kernel.strides import flat_stride
+from tile_opt.kernel.view import KernelView, Use
+from tile_opt.kernel.work import merged_use
+from tile_opt.plan.builders.widened import on_whole_tiles
+from tile_opt.plan.plan import Cover, Edge, Instruction, Level, Plan, Staging
+
+ROUNDS = 4
+"""Groups for each core, at most."""
+BUSY = 0.5
+"""Share of the time in which the instruction runs, loads beside it."""
+PACKED = 1.2
+"""Cycles that packing a word takes."""
+TWO = 2
+"""Tiles along rows and columns of a step: each tile of a factor is used so often."""
+
+
+def plans(view: KernelView, target: Target) -> Iterator[Plan]:
+    """A plan for each way in which the kernel is one of the target's instructions on tiles, fewest wasted products first."""
+    for name in target.matrix:
+        instruction = TILED_INSTRUCTIONS.get(name)
+        for found in on_whole_tiles(view, instruction) if instruction is not None else ():
+            yield _Space(found.view, found.match, target).plan()
+
+
+def is_on_tiles(view: KernelView, target: Target) -> bool:
+    """The kernel is one of the target's instructions on tiles."""
+    known = (TILED_INSTRUCTIONS[name] for name in target.matrix if name in TILED_INSTRUCTIONS)
+    return any(on_whole_tiles(view, instruction) for instruction in known)
+
+
+@dataclass(frozen=True)
+class _Space:
+    view: KernelView
+    """On whole tiles."""
+    match: Match
+    target: Target
+
+    @cached_property
+    def loops(self) -> dict[str, str]:
+        return dict(self.match.loops)
+
+    @cached_property
+    def tile(self) -> dict[str, int]:
+        """Rows and columns of a step."""
+        sides = self.match.instruction.sides
+        return {self.loops[r]: min(TWO * sides[r], self.view.ranges[self.loops[r]]) for r in "mn"}
+
+    @cached_property
+    def factors(self) -> tuple[Use, Use]:
+        left, right = (self.match.main.use(n) for n in (self.match.left, self.match.right))
+        return left, right
+
+    @cached_property
+    def steps(self) -> tuple[str, ...]:
+        """The reduction loops, the depth of an instruction last."""
+        outer = (i.name for i in self.match.main.loops if i.name != self.loops["k"])
+        return (*outer, self.loops["k"])
+
+    @cached_property
+    def beside(self) -> tuple[str, ...]:
+        """Shared loops that are neither rows nor columns."""
+        return tuple(i.name for i in self.view.loops if i.name not in self.tile)
+
+    # --- copies -----------------------------------------------------------------------------------------
+
+    def _order(self, use: Use, *inner: str) -> tuple[str, ...]:
+        """The loops that move an operand among the steps and `inner`, as its copy has them."""
+        moved = {n for f in use.forms for n in f.names}
+        return tuple(n for n in (*inner[:-1], *self.steps, *inner[-1:]) if n in moved)
+
+    @cached_property
+    def is_ahead(self) -> bool:
+        """The panels of the second factor are copied before the kernel, once for all calls."""
+        use, n = self.factors[1], self.loops["n"]
+        moved = {name for f in use.forms for name in f.names}
+        return use.buffer in self.view.fixed and moved <= {*self.steps, n} and not self.view.ranges[n] % self.tile[n]
+
+    def _stagings(self) -> Iterator[Staging]:
+        """Panels of the second factor, rows of the first where they do not lie side by side, and the sum's registers."""
+        left, right = self.factors
+        n, k = self.loops["n"], self.loops["k"]
+        if self.is_ahead:
+            yield Staging(right.buffer, -1, "DRAM", (*self.steps, n))
+        else:
+            moved = {name for f in right.forms for name in f.names}
+            yield Staging(right.buffer, 0, "L2", tuple(s for s in (*self.steps, n) if s in moved))
+        if flat_stride(self.view, left, k) != 1:
+            moved = {name for f in left.forms for name in f.names}
+            order = (self.loops["m"], *(s for s in self.steps if s in moved))
+            yield Staging(left.buffer, self._rows_level, "L2", order)
+        total = merged_use(self.match.main)
+        assert total is not None, "a match aggregates"
+        yield Staging(total.buffer, self._rows_level + 1, TILE)
+
+    @property
+    def _rows_level(self) -> int:
+        """The level of a step's rows."""
+        return 2 if self._inner else 1
+
+    # --- levels -----------------------------------------------------------------------------------------
+
+    @cached_property
+    def _moving(self) -> frozenset[str]:
+        """Loops beside the tile for whose iterations panels differ."""
+        names = {n for f in self.factors[1].forms for n in f.names}
+        return frozenset(names.intersection(self.beside))
+
+    @property
+    def _inner(self) -> tuple[str, ...]:
+        """Loops beside the tile of which a group takes several iterations with the same panels."""
+        return tuple(n for n in self.beside if n not in self._moving)
+
+    @cached_property
+    def grid(self) -> dict[str, int]:
+        """What a group covers: of all parts of columns and rows those that are expected to take the least time."""
+        return min(self._grids(), key=self._cycles)
+
+    def _grids(self) -> Iterator[dict[str, int]]:
+        """Columns whose panels stay in half of the second cache, and rows for as many groups as cores, or some times as many."""
+        n, columns = self.loops["n"], self._fitting_columns()
+        tile, extent, cores = self.tile[self.loops["n"]], self.view.ranges[self.loops["n"]], self.target.settings.cores
+        moved = prod(self.view.ranges[name] for name in self._moving)
+        sizes = {-(-extent // parts // tile) * tile for parts in range(1, -(-extent // tile) + 1)}
+        for size in sorted(min(s, extent) for s in sizes if s <= columns):
+            groups = moved * -(-extent // size)
+            for wanted in {max(groups, times * cores) for times in range(1, ROUNDS + 1)}:
+                yield {**dict.fromkeys(self._moving, 1), n: size, **self._rows(wanted, groups)}
+
+    def _rows(self, wanted: int, groups: int) -> dict[str, int]:
+        """Iterations of loops over rows for each of so many groups, of which `groups` differ in their panels."""
+        found: dict[str, int] = {}
+        for name in (*self._inner, self.loops["m"]):
+            found[name] = _share(self.view.ranges[name], self.tile.get(name, 1), wanted, groups)
+            groups *= -(-self.view.ranges[name] // found[name])
+        return found
+
+    def _cycles(self, grid: Mapping[str, int]) -> float:
+        """Of the core that has the most groups: their products, packing their panels, and what comes from afar for each."""
+        machine, sides = self.target.machine, self.match.instruction.sides
+        groups = prod(-(-self.view.ranges[name] // size) for name, size in grid.items())
+        columns, rows = grid[self.loops["n"]], prod(grid[name] for name in (*self._inner, self.loops["m"]))
+        points = columns * rows * self._depth(self.factors[0])
+        products = points / prod(sides.values()) * machine.slots(self.match.instruction.name) / machine.ports.fma / BUSY
+        panels, read = columns * self._depth(self.factors[1]), rows * self._depth(self.factors[0])
+        packing = 0.0 if self.is_ahead else panels * PACKED
+        far = (panels + read) * WORD.bytes * self._from_afar
+        return -(-groups // self.target.settings.cores) * (products + packing + far)
+
+    @property
+    def _from_afar(self) -> float:
+        """Cycles of a byte that the second cache does not hold."""
+        far = self.target.machine.caches[-1]
+        return 1 / far.bandwidth
+
+    def _depth(self, use: Use) -> int:
+        """Words of a factor along the steps."""
+        moved = {name for f in use.forms for name in f.names}
+        return prod(self.view.ranges[s] for s in self.steps if s in moved)
+
+    def _fitting_columns(self) -> int:
+        """Columns whose panels take half of the second cache."""
+        n = self.loops["n"]
+        each = self._depth(self.factors[1]) * WORD.bytes
+        room = max((c.bytes for c in self.target.machine.caches if c.level == TWO), default=1 << 20) // 2
+        tiles = max(1, room // (each * self.tile[n]))
+        return -(-min(self.view.ranges[n], tiles * self.tile[n]) // self.tile[n]) * self.tile[n]
+
+    def plan(self) -> Plan:
+        m, n, k = (self.loops[role] for role in "mnk")
+        sides = self.match.instruction.sides
+        order = (*self._moving, *self._inner, n, m)
+        levels = [Level(Bind.GRID, tuple(Cover(name, self.grid[name]) for name in order))]
+        if self._inner:
+            levels.append(Level(Bind.NONE, tuple(Cover(name, 1) for name in self._inner)))
+        levels.append(Level(Bind.NONE, (Cover(m, self.tile[m]),)))
+        levels.append(Level(Bind.NONE, (Cover(n, self.tile[n]),)))
+        own = (Cover(name, 1) for name in self.steps[:-1])
+        levels.append(Level(Bind.NONE, (*own, Cover(k, sides["k"]))))
+        levels.append(Level(Bind.VECTOR, (Cover(n, 1),), lanes=sides["n"]))
+        stagings = tuple(sorted(self._stagings(), key=lambda s: s.level))
+        edges = ((n, Edge.MASK),)
+        instruction = Instruction(self.match.instruction.name, self.match.loops)
+        return Plan(tuple(levels), stagings, (), edges, instruction, "products of tiles")
+
+
+def _share(extent: int, tile: int, wanted: int, groups: int) -> int:
+    """Iterations of a loop for each group, whole tiles, so that there are about as many groups as wanted."""
+    parts = max(1, -(-wanted // max(1, groups)))
+    return min(extent, -(-extent // (parts * tile)) * tile)

@@ -1,0 +1,45 @@
+"""Plans for processors with vector registers and caches, best first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tile_ir.target import Target
+
+from tile_opt.kernel.view import KernelView
+from tile_opt.plan.plan import Plan
+from tile_opt.plan.space.cpu import operands as cpu_operands
+from tile_opt.plan.space.cpu.facts import Facts
+from tile_opt.plan.space.cpu.interleaved import interleaved_plan
+from tile_opt.plan.space.cpu.short_rows import short_rows_plan
+from tile_opt.plan.space.cpu.slabs import slab_plan
+from tile_opt.plan.space.cpu.streams import row_plan, stream_plan, walking_plan
+from tile_opt.plan.space.cpu.tile_plans import tile_plan
+from tile_opt.plan.space.cpu.tiles import different, tiles
+
+FEW = 4
+"""Register tiles worth a closer look, or tiles and vectors along the output together."""
+
+
+def plans(view: KernelView, target: Target, group_ops: int = 1 << 16) -> Iterator[Plan]:
+    """The plans of a kernel; `group_ops` is the least work of a group, in scalar operations and accesses."""
+    facts = Facts(view, target, group_ops)
+    tiled = facts.heavy or cpu_operands.lies_scattered(facts)
+    stream = stream_plan(facts)
+    if facts.lanes > 1 and tiled and facts.merged is not None and facts.main.loops:
+        found = tiles(facts)
+        slabs = slab_plan(facts, found) if facts.heavy else None
+        if slabs is not None:
+            yield slabs
+        for tile in different(found, FEW if stream is None else FEW - 1):
+            walking = walking_plan(facts, tile.vector) if tile.vector in facts.shared and not tile.packed else None
+            yield walking or tile_plan(facts, tile)
+    short = short_rows_plan(facts) if not facts.heavy else None
+    if short is not None:
+        yield short
+    interleaved = interleaved_plan(facts)
+    if interleaved is not None:
+        yield interleaved
+    if stream is not None:
+        yield stream
+    yield row_plan(facts)

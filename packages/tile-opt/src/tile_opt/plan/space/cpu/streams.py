@@ -1,0 +1,322 @@
+"""Kernels that use what they read once or twice: vectors along a shared loop, transposes, rows and their reductions."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from math import ceil, prod
+
+from tile_ir.powers import power_of_two
+from tile_ir.stripe.nodes import Bind, Order
+
+from tile_opt.kernel.segments import fills_vectors
+from tile_opt.kernel.unify import is_indirect
+from tile_opt.kernel.view import Stage, Use
+from tile_opt.kernel.work import is_elementwise, merged_use, nbytes, op_cost
+from tile_opt.lowering.memory import WIDE
+from tile_opt.model.footprint import footprint_sets
+from tile_opt.plan.plan import Across, Cover, Edge, Level, Plan, Reduction, Staging
+from tile_opt.plan.space.cpu.columns import MAX_VECTORS, column_plan, is_spread
+from tile_opt.plan.space.cpu.facts import Facts, is_recurrence
+from tile_opt.plan.space.cpu.groups import balanced, count, cut, group_levels, wanted_groups
+
+STRAIGHT = 64
+"""Operations of straight-line code in which vectors of a row are computed together: math functions count as twelve."""
+DEPTH = 8
+"""Rows of a large operand that are walked side by side."""
+MAX_ROWS = 4
+"""Results per column up to which an operand counts as used once."""
+ROWS = 8
+"""Rows that are reduced together where they read something in common."""
+SELDOM = 8
+"""Steps of the main stage for each of another's from which that may write cell by cell."""
+GATHERED = 64
+"""Elements that a tile fetches one by one."""
+CLOSE = 8
+"""Steps between elements up to which vectors of them are fetched straight from the operand."""
+BLOCK = 256
+"""Iterations along each side of a group's block of a transpose."""
+LEAST = 64
+"""Iterations along each side that a block has at least."""
+STRIP = 32
+"""Iterations along the result's lines that are written before the next ones: two lines, which caches fetch together."""
+
+
+def stream_plan(facts: Facts) -> Plan | None:
+    """Vectors along the shared loop that all stages can take across lanes; None where a reduction suits them better."""
+    vector = _vector_loop(facts)
+    if vector is None:
+        return None
+    turned = _turned(facts, vector)
+    if turned is not None:
+        return _close_plan(facts, vector, turned) or _transpose_plan(facts, vector, turned)
+    return walking_plan(facts, vector) or column_plan(facts, vector)
+
+
+def _vector_loop(facts: Facts) -> str | None:
+    if facts.lanes == 1:
+        return None
+    for name in reversed(facts.shared):
+        if not facts.is_free(name):
+            continue
+        strides = [(u, facts.stride(u, name)) for u in facts.memory_uses(SELDOM)]
+        if any(u.writes and stride != 1 for u, stride in strides):
+            continue
+        if all(stride in (0, 1) for u, stride in strides if u.reads):
+            return name
+        rows = row_loop(facts, facts.main)
+        if rows is None and (facts.extents[name] >= facts.lanes or _turned(facts, name) is not None):
+            return name
+        if is_spread(facts, name) and (rows is None or facts.extents[rows] < WIDE):
+            return name  # what `rows` walks fills few lanes, such as a window of a pooling
+    return None
+
+
+# --- along the operand, where its rows are longer than registers ---------------------------------------
+
+
+def walking_plan(facts: Facts, vector: str) -> Plan | None:
+    """Some rows of a large operand at a time, whole rows or long pieces of them, into results kept in the first cache.
+
+    None where strips of registers see the operand in sequence anyway, or its rows are used often.
+    """
+    merged, main = facts.merged, facts.main
+    own = facts.own_order(main)
+    wide = [o for o in facts.operands if vector in o.strides and o.elements * o.bytes > facts.cache(2).bytes]
+    if not wide or merged is None or not own or not facts.view.is_local(merged.buffer) or vector in facts.constrained:
+        return None
+    depth = next((n for n in reversed(own) if facts.extents[n] >= 2 * DEPTH and facts.is_free(n, main)), None)
+    rows = [n for n in facts.shared if n != vector and n not in wide[0].strides]
+    used = prod(facts.extents[n] for n in rows)
+    strip = MAX_VECTORS * facts.lanes
+    if depth is None or used > MAX_ROWS or any(facts.extents[vector] <= 4 * strip for _ in wide):
+        return None
+    if any(abs(o.strides.get(depth, 0)) < facts.extents[vector] for o in wide):
+        return None
+    outer = [n for n in facts.shared if n not in (vector, *rows)]
+    room = max(strip, facts.cache(1).bytes // 2 // (used * facts.bytes) // strip * strip)
+    wanted = wanted_groups(facts)
+    groups = cut(facts, outer, {}, wanted)
+    shared = wanted > 1 and not balanced(count(facts, groups), facts.settings.cores)
+    even = -(-facts.extents[vector] // facts.settings.cores) if shared else facts.extents[vector]
+    strip = min((n * facts.lanes for n in (MAX_VECTORS, MAX_VECTORS - 1)), key=lambda n: -(-even // n) * n)
+    piece = max(strip, min(room // strip * strip, -(-even // strip) * strip))
+    pieces = {vector: piece} if piece < facts.extents[vector] else {}
+    groups |= pieces if shared else {}
+    levels = group_levels(groups, outer)
+    levels += [Level(Bind.NONE, (Cover(n, s),)) for n, s in pieces.items() if n not in groups]
+    around = tuple(Cover(n, 1) for n in own if n != depth)
+    levels += [Level(Bind.NONE, around)] if around else []
+    levels += [Level(Bind.NONE, (Cover(depth, DEPTH),)), Level(Bind.NONE, (Cover(vector, strip),))]
+    sums = (Staging(merged.buffer, len(levels) - 1, "REG"),)
+    levels.append(Level(Bind.UNROLL, tuple(Cover(n, 1) for n in (depth, *rows))))
+    levels.append(Level(Bind.VECTOR, (Cover(vector, 1),), lanes=facts.lanes))
+    return Plan(tuple(levels), sums, reason="rows of the operand in sequence")
+
+
+# --- across the output ---------------------------------------------------------------------------------
+
+
+def _turned(facts: Facts, vector: str) -> tuple[str, tuple[Use, ...]] | None:
+    """The loop along which operands lie that run across the output, and these operands."""
+    view = facts.view
+    if len(view.stages) != 1 or view.allocs or facts.main.loops or not is_elementwise(facts.main):
+        return None
+    if facts.main.constraints or any(u.extent for u in facts.main.uses):
+        return None
+    reads = tuple(u for u in facts.reads if facts.stride(u, vector) not in (0, 1))
+    for name in reversed(facts.shared):
+        if reads and name != vector and all(facts.stride(u, name) == 1 for u in reads):
+            return (name, reads) if min(facts.extents[name], facts.extents[vector]) >= 2 else None
+    return None
+
+
+def _transpose_plan(facts: Facts, vector: str, turned: tuple[str, tuple[Use, ...]]) -> Plan:
+    """Blocks of both loops in strips, in tiles that are transposed in registers: whole lines are read and written."""
+    other, reads = turned
+    # A tile has as many vectors as lanes: half of the registers hold them, the other half what the shuffles make of them.
+    lanes, wanted = min(facts.lanes, facts.machine.vector.registers // 2), wanted_groups(facts)
+    side = BLOCK
+    # Twice as many blocks as the work asks for: the core that takes one more than the others is soon done.
+    while side > LEAST and count(facts, {other: side, vector: side}) < min(2 * wanted, 8 * facts.settings.cores):
+        side //= 2
+    step = LEAST if _is_aligned(facts, vector) else lanes
+    square = {n: _even(facts.extents[n], side, step) for n in (other, vector) if side < facts.extents[n]}
+    square = square if wanted > 1 else {}
+    outer = [n for n in facts.shared if n not in (vector, other)]
+    beside = _beside(facts, other, reads, outer)
+    outer = sorted(outer, key=lambda n: n in beside)
+    groups = cut(facts, outer, beside, -(-wanted // count(facts, square))) | square
+    levels = group_levels(groups, ())
+    around = [(n, 1) for n in outer if groups.get(n) != 1]
+    gathered = not beside and facts.extents[vector] >= lanes and _may_gather(facts, vector, reads)
+    few = [*around, (other, GATHERED // lanes or 1), (vector, lanes)]
+    steps = few if gathered else _walk(facts, vector, other, lanes, around, beside)
+    levels += [Level(Bind.NONE, (Cover(n, s),)) for n, s in steps]
+    stagings = tuple(Staging(u.buffer, len(levels) - 1, "REG", (vector, other)) for u in reads)
+    levels += [Level(Bind.UNROLL, (Cover(other, 1),)), Level(Bind.VECTOR, (Cover(vector, 1),), lanes=lanes)]
+    if gathered:
+        return Plan(tuple(levels), reason="gathered, few lines of the result at a time")
+    return Plan(tuple(levels), stagings, reason="transposed in registers")
+
+
+def _beside(facts: Facts, other: str, reads: tuple[Use, ...], outer: Sequence[str]) -> dict[str, int]:
+    """The loop that goes on along the operands' lines where runs along `other` are short, and its steps to a line's end."""
+    run, line = facts.extents[other], facts.cache(1).line // facts.bytes
+    if 2 * run > line:
+        return {}
+    return {n: -(-line // run) for n in outer if all(abs(facts.stride(u, n)) == run for u in reads)}
+
+
+def _walk(
+    facts: Facts, vector: str, other: str, lanes: int, around: list[tuple[str, int]], beside: Collection[str]
+) -> list[tuple[str, int]]:
+    """Loops with their steps, outermost first, that lead from tile to tile; those `beside` finish the operands' lines."""
+    if around and facts.extents[vector] < lanes:
+        # What is next to a short run of the result is another loop's: all of them within a step along the operand.
+        return [(other, lanes), *around, (vector, lanes)]
+    inner = [step for step in around if step[0] in beside]
+    around = [step for step in around if step[0] not in beside]
+    if _is_aligned(facts, vector):
+        return [*around, (vector, STRIP), *inner, (other, lanes), (vector, lanes)]
+    # Along the operand's lines: each is read to its end while it is near, wherever lines begin.
+    return [*around, (vector, lanes), *inner, (other, lanes)]
+
+
+def _is_aligned(facts: Facts, loop: str) -> bool:
+    """Rows along the loop begin where lines do."""
+    return facts.extents[loop] * facts.bytes % facts.cache(1).line == 0
+
+
+def _close_plan(facts: Facts, vector: str, turned: tuple[str, tuple[Use, ...]]) -> Plan | None:
+    """Vectors of elements that lie a few steps apart, as shuffles or gathers fetch them; for what is kept in the caches."""
+    other, reads = turned
+    written = max(nbytes(facts.view.type_of(u.buffer)) for u in facts.main.uses if u.writes)
+    far = any(abs(facts.stride(u, vector)) > CLOSE for u in reads) or facts.extents[other] > CLOSE
+    lanes = min(facts.lanes, facts.machine.vector.registers // 2)
+    if far or written > facts.settings.l3_bytes // 4 or facts.extents[vector] < lanes:
+        return None
+    outer = [n for n in facts.shared if n not in (vector, other)]
+    wanted = wanted_groups(facts)
+    groups = cut(facts, [*outer, vector], {vector: lanes}, wanted)
+    levels = group_levels(groups, outer)
+    levels += [Level(Bind.NONE, (Cover(vector, lanes),)), Level(Bind.UNROLL, (Cover(other, 1),))]
+    levels.append(Level(Bind.VECTOR, (Cover(vector, 1),), lanes=lanes))
+    edges = ((vector, Edge.OVERLAP),) if vector not in groups and facts.overlaps(vector) else ()
+    return Plan(tuple(levels), edges=edges, reason="elements a few steps apart")
+
+
+def _may_gather(facts: Facts, vector: str, reads: tuple[Use, ...]) -> bool:
+    """The result goes to memory, and the operands' lines stay in the second cache while it is written row by row."""
+    written = max(nbytes(facts.view.type_of(u.buffer)) for u in facts.main.uses if u.writes)
+    near, line = facts.cache(2), facts.cache(1).line
+    strides = [abs(facts.stride(u, vector)) * facts.view.type_of(u.buffer).dtype.bytes for u in reads]
+    crowded = (footprint_sets(BLOCK, stride, line, near, facts.pages()) > 0.5 for stride in strides)
+    return written > facts.settings.l3_bytes // 4 and not any(crowded)
+
+
+def _even(extent: int, side: int, step: int) -> int:
+    """Iterations of each of as many blocks as `side` makes, whole steps that differ little: the last block is no sliver."""
+    return min(side, -(-extent // -(-extent // side) // step) * step)
+
+
+# --- along the stages' own loops ----------------------------------------------------------------------
+
+
+def row_plan(facts: Facts) -> Plan:
+    """Every stage across lanes along a loop of its own where it has one, with partial results side by side."""
+    together = _rows_together(facts) or _chains_together(facts)
+    sizes = dict((together,)) if together else {}
+    grid = cut(facts, facts.shared, sizes, wanted_groups(facts))
+    levels = group_levels(grid, [n for n in facts.shared if n not in sizes] + list(sizes), sizes)
+    tiles = {n: s for stage in facts.view.stages for n, s in _row_tile(facts, stage, 2 if sizes else 4).items()}
+    own = [n for s in facts.view.stages for n in facts.own_order(s)]
+    serial = tuple(Cover(n, 1) for n in own if n not in tiles)
+    levels += [Level(Bind.NONE, serial)] if serial else []
+    if tiles:
+        levels.append(Level(Bind.NONE, tuple(Cover(n, s) for n, s in tiles.items())))
+    levels += [Level(Bind.UNROLL, tuple(Cover(n, 1) for n in sizes))] if sizes else []
+    if tiles:
+        levels.append(Level(Bind.VECTOR, tuple(Cover(n, 1) for n in tiles), lanes=facts.lanes))
+    kept = tuple(
+        Reduction(n, Across.LANES, s)
+        for stage in facts.view.stages
+        for n, s in tiles.items()
+        if n in stage.loop_names and (use := merged_use(stage)) is not None and facts.stride(use, n) == 0
+    )
+    edges = tuple(edge for n in tiles for edge in facts.tails(n, True))
+    return Plan(tuple(levels), reductions=kept, edges=edges, reason="rows")
+
+
+def _rows_together(facts: Facts) -> tuple[str, int] | None:
+    """A shared loop whose rows read something in common: several at a time read it once."""
+    if len(facts.view.stages) > 3 or facts.merged is None or len(facts.operands) < 2:
+        return None
+    for name in reversed(facts.shared):
+        common = [o for o in facts.operands if name not in o.strides and o.strides]
+        if common and facts.is_free(name) and name not in facts.constrained and facts.extents[name] >= ROWS:
+            return name, ROWS
+    return None
+
+
+def _chains_together(facts: Facts) -> tuple[str, int] | None:
+    """A shared loop along which recurrences are independent: as many at a time as hide the latency of a step.
+
+    Fewer where the lines of so many rows would push one another out of the first cache; none where data chooses the
+    cells, so that a step seldom waits for the one before.
+    """
+    ports = facts.machine.ports
+    most = power_of_two(ceil(ports.add_latency * ports.add))
+    by_data = any(is_indirect(facts.main, u) for u in facts.main.uses if u.writes)
+    if not is_recurrence(facts.main) or facts.merged is not None or by_data:
+        return None
+    for name in reversed(facts.shared):
+        if facts.is_free(name) and name not in facts.constrained and facts.extents[name] >= most:
+            count = next((n for n in (most, most // 2, most // 4) if _lines_stay(facts, name, n)), 1)
+            return (name, count) if count > 1 else None
+    return None
+
+
+def _lines_stay(facts: Facts, loop: str, rows: int) -> bool:
+    """Neighbouring rows of every buffer that the kernel touches have a line each in the first cache."""
+    near = facts.cache(1)
+    shares = (
+        footprint_sets(
+            rows, abs(facts.stride(u, loop)) * facts.view.type_of(u.buffer).dtype.bytes, near.line, near, facts.pages()
+        )
+        for u in facts.memory_uses()
+        if facts.stride(u, loop)
+    )
+    return sum(shares) <= 1
+
+
+def _row_tile(facts: Facts, stage: Stage, most: int) -> dict[str, int]:
+    """The loop of a stage that runs across lanes, and iterations of a tile of it."""
+    loop = row_loop(facts, stage) if facts.lanes > 1 else None
+    if loop is None:
+        return {}
+    copies = most if merged_use(stage) is not None else max(1, min(most, STRAIGHT // max(1, op_cost(stage))))
+    while copies > 1 and facts.extents[loop] < copies * facts.lanes:
+        copies //= 2
+    return {loop: copies * facts.lanes}
+
+
+def row_loop(facts: Facts, stage: Stage) -> str | None:
+    """A loop of the stage itself that all its accesses take with stride 0 or 1."""
+    merged = merged_use(stage)
+    for loop in reversed(stage.loops):
+        if loop.range < 2 or loop.order is not Order.FREE or loop.bind is not Bind.NONE:
+            continue
+        if not fills_vectors(loop.name, stage.constraints, facts.extents, facts.lanes):
+            continue
+        strides = [(u, facts.stride(u, loop.name)) for u in stage.uses]
+        if any(stride not in (0, 1) for _, stride in strides) or all(stride == 0 for _, stride in strides):
+            continue
+        if any(u.writes and stride == 0 and not _one_cell(u, merged, stage) for u, stride in strides):
+            continue
+        return loop.name
+    return None
+
+
+def _one_cell(use: Use, merged: Use | None, stage: Stage) -> bool:
+    """An aggregation whose cell no loop of the stage moves: each lane can have an accumulator of its own."""
+    return use is merged and not {n for f in use.forms for n in f.names} & set(stage.loop_names)

@@ -1,0 +1,1 @@
+"""Legal plans on machines with groups of items, such as graphics processors, without matrix instructions."""

@@ -1,0 +1,118 @@
+"""Plans for ordered loops whose carried value takes in elements: the items of a group share the cells of its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+
+from tile_ir.powers import power_of_two
+from tile_ir.stripe.nodes import Bind, Scope
+from tile_ir.target import Target
+
+from tile_opt.kernel.strides import flat_stride
+from tile_opt.kernel.view import KernelView, Stage, Use
+from tile_opt.model.contraction import SECTOR
+from tile_opt.plan.plan import Across, Cover, Level, Plan, Reduction, Staging
+from tile_opt.plan.steps.groups.scan import moving_uses, shareable
+
+LEAST = 64
+"""Cells of a row from which items share it."""
+RUN = 32
+"""Cells of a run that goes through local memory, and items that copy it side by side."""
+STRAIGHT_RUN = 16
+"""Cells of a run that an item reads from where they are."""
+GROUP = 128
+"""Items of a group whose rows go through local memory."""
+FULL = 0.6
+"""Share of a row's tiles that is cells of it, from which longer tiles are better."""
+WIDEST_GROUP = 1024
+"""Items of a group that reads few rows from where they are."""
+NEIGHBOURS = 32
+"""Rows of a group that are neighbours in memory, where there are groups for every compute unit."""
+BUSY_UNITS = 0.9
+"""Groups for each compute unit, below which narrower ones are better."""
+BUSY = 1024
+"""Rows that keep a compute unit busy, an item each."""
+
+
+def plans(view: KernelView, target: Target) -> Iterator[Plan]:
+    """Legal plans, best first."""
+    scan = shareable(view)
+    if scan is None or scan.loops[0].range < LEAST:
+        return
+    moving = moving_uses(view, scan)
+    if all(flat_stride(view, u, scan.loops[0].name) == 1 for u in moving):
+        yield from _Along(view, scan, target).plans(moving)
+    else:
+        yield from _across(view, scan, target, moving)
+
+
+@dataclass(frozen=True, slots=True)
+class _Along:
+    """Rows of neighbours in memory."""
+
+    view: KernelView
+    scan: Stage
+    target: Target
+
+    def plans(self, moving: tuple[Use, ...]) -> Iterator[Plan]:
+        """Fewer items where the first have no room in local memory."""
+        width = sum(self.view.type_of(u.buffer).dtype.bytes for u in moving)
+        items = min(GROUP, self.target.settings.threads)
+        while items >= RUN:
+            if items * (RUN + 4) * width + 8 * items <= self.target.settings.max_mem:
+                yield self._plan(moving, items)
+            items //= 2
+
+    def _plan(self, moving: tuple[Use, ...], items: int) -> Plan:
+        loop = self.scan.loops[0]
+        runs = self._runs(items) if self.view.loops else max(RUN, self._runs(items))
+        rows = items // runs if self.view.loops else 1
+        row = max(self.view.loops, key=lambda i: i.range).name if self.view.loops else ""
+        stagings = tuple(
+            Staging(u.buffer, 1, "LOCAL", scope=Scope.GROUP, pad=max(1, 4 // self.view.type_of(u.buffer).dtype.bytes))
+            for u in moving
+        )
+        reason = f"{runs} items share a row, {runs * RUN} cells at a time through local memory"
+        return _made(self.view, loop.name, row, (rows, runs, RUN), stagings, reason)
+
+    def _runs(self, items: int) -> int:
+        """Runs of a row: all of it where there are items enough, else as many as leave little of the last tile over."""
+        extent = self.scan.loops[0].range
+        found = [n for n in (items >> k for k in range(items.bit_length())) if n * RUN < 2 * extent]
+        if found[0] * RUN >= extent:
+            return found[0]
+        return max(found, key=lambda n: min(FULL, extent / (-(-extent // (n * RUN)) * n * RUN)))
+
+
+def _across(view: KernelView, scan: Stage, target: Target, moving: tuple[Use, ...]) -> Iterator[Plan]:
+    """Rows that lie side by side in memory, as long as they are too few for an item each."""
+    beside = [i for i in view.loops if all(abs(flat_stride(view, u, i.name)) == 1 for u in moving)]
+    count = prod(i.range for i in view.loops)
+    if not beside or count >= BUSY * target.settings.cores:
+        return
+    row, most = beside[0], target.settings.threads
+    few = 2 * target.settings.cores * NEIGHBOURS
+    if count < few and target.machine.occupancy:
+        most = min(WIDEST_GROUP, target.machine.occupancy.group_items)
+    rows = min(NEIGHBOURS, power_of_two(row.range))
+    least = SECTOR // min(view.type_of(u.buffer).dtype.bytes for u in moving)
+    while rows > least and count < BUSY_UNITS * target.settings.cores * rows:
+        rows //= 2
+    runs = max(1, most // rows)
+    while runs > 1 and runs * STRAIGHT_RUN >= 2 * scan.loops[0].range:
+        runs //= 2
+    if runs > 1:
+        reason = f"{runs} items share each of {rows} rows side by side"
+        yield _made(view, scan.loops[0].name, row.name, (rows, runs, STRAIGHT_RUN), (), reason)
+
+
+def _made(
+    view: KernelView, cell: str, row: str, shares: tuple[int, int, int], stagings: tuple[Staging, ...], reason: str
+) -> Plan:
+    rows, runs, length = shares
+    grid = Level(Bind.GRID, tuple(Cover(i.name, rows if i.name == row else 1) for i in view.loops))
+    group = Level(Bind.GROUP, (*((Cover(row, 1),) if row else ()), Cover(cell, length)))
+    serial = Level(Bind.NONE, (Cover(cell, runs * length),), ordered=True)
+    return Plan((grid, serial, group), stagings, (Reduction(cell, Across.SCAN, runs),), reason=reason)

@@ -1,0 +1,1 @@
+"""Legal plans on matrix instructions of sub-groups (tensor cores)."""

@@ -1,0 +1,113 @@
+"""Contractions by teams of sub-groups on copies of their factors: rounded, and in rows that teams can read.
+
+A team multiplies straight from local memory, where nothing rounds float32 on the way, and reads it along the depth alone.
+A kernel of its own rounds and turns a whole factor, for all groups and taps that read it. Factors of 16 bits are copied
+where rows begin where no 16 bytes do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tile_ir.matrix import PANEL_BYTES
+from tile_ir.stripe.affine import Affine
+from tile_ir.target import Target
+
+from tile_opt.kernel.instructions import Match, match_of
+from tile_opt.kernel.view import KernelView, Use
+from tile_opt.plan.builders.tensor_tiles import factors, takes_copies
+from tile_opt.plan.panels import Panels, copied_before, is_alone
+from tile_opt.plan.plan import Instruction, Plan, Staging
+from tile_opt.plan.space.gpu.copied import copy_seconds, with_copies
+from tile_opt.plan.space.tensor.shares import Shared, shared
+from tile_opt.plan.space.tensor.tile import Tile, tiles_of
+from tile_opt.plan.steps.groups.banks import COPY_BYTES, in_panels
+
+
+@dataclass(frozen=True)
+class CopiedTile:
+    """A tile of the kernel on copies, and the seconds that making them takes."""
+
+    tile: Tile | Shared
+    stagings: tuple[Staging, ...]
+    panels: tuple[Panels, ...]
+    copying: float
+
+    @property
+    def seconds(self) -> float:
+        return self.tile.seconds + self.copying
+
+    def plan(self) -> Plan:
+        """The plan of the kernel that has no copies."""
+        return with_copies(self.tile.plan(), self.stagings, self.panels)
+
+
+def copied_tiles(view: KernelView, match: Match, target: Target) -> Iterator[CopiedTile]:
+    """Every tile on copies of those factors that have to be copied; none where none has, or both are one buffer."""
+    uses = [match.main.use(name) for name in (match.left, match.right)]
+    stagings = tuple(s for use in uses if (s := _staging(view, match, use)) is not None)
+    if not stagings or len(factors(match)) < len(uses) or any(view.is_local(u.buffer) for u in uses):
+        return
+    named = Plan((), stagings, instruction=Instruction(match.instruction.name, match.loops))
+    turned, _, panels = copied_before(view, named)
+    inner = match_of(turned, match.instruction, dict(match.loops))
+    if inner is None:
+        return
+    seconds = sum(copy_seconds(view, p, target.machine) for p in panels)
+    found = list(tiles_of(turned, inner, target))
+    for tile in (*found, *(shared(turned, found) if found else ())):
+        yield CopiedTile(tile, stagings, panels, seconds)
+
+
+def _staging(view: KernelView, match: Match, use: Use) -> Staging | None:
+    """The copy of a factor; None where it may lie as it does, or no loop alone walks a dimension of it."""
+    source = view.type_of(use.buffer)
+    unit = COPY_BYTES // source.dtype.bytes
+    if not takes_copies(match.instruction) and _lies_in_pieces(view, match, use, unit):
+        return None
+    walked = [_first(view, match, use, d) for d, form in enumerate(use.forms) if form.terms]
+    last = _last(view, match, use, [n for n in walked if n], unit)
+    if last is None or None in walked:
+        return None
+    order = (*(n for n in walked if n is not None and n != last), last)
+    size = next(s for s, f in zip(source.sizes, use.forms, strict=True) if last in f.names)
+    return Staging(use.buffer, -1, "DRAM", order, pad=-size % unit)
+
+
+def _lies_in_pieces(view: KernelView, match: Match, use: Use, unit: int) -> bool:
+    """Its rows begin and end on multiples of `unit` wherever they are read."""
+    strides = view.type_of(use.buffer).strides
+    rows = [form for form, stride in zip(use.forms, strides, strict=True) if stride == 1 and form.terms]
+    return all(s % unit == 0 for s in strides if s > 1) and all(_in_pieces(view, match, form, unit) for form in rows)
+
+
+def _in_pieces(view: KernelView, match: Match, form: Affine, unit: int) -> bool:
+    """A loop of the instruction walks whole pieces of `unit`, and the others go from piece to piece.
+
+    Columns do where those of an instruction make whole panels; rows are those of a team at least, and do.
+    """
+    sides, line = dict(match.loops), PANEL_BYTES // match.instruction.a.dtype.bytes
+    lengths = {"m": True, "n": in_panels(match.instruction.sides["n"], line), "k": view.ranges[sides["k"]] % unit == 0}
+    whole = {n for role, n in sides.items() if lengths[role]}
+    return form.const % unit == 0 and all(c % unit == 0 or (c == 1 and n in whole) for n, c in form.terms)
+
+
+def _last(view: KernelView, match: Match, use: Use, walked: list[str], unit: int) -> str | None:
+    """The loop along rows of the copy: the depth in whole pieces, another side, or the depth with zeros behind it.
+
+    Only the depth where the instruction reads nothing else.
+    """
+    sides = dict(match.loops)
+    form = {n: next(f for f in use.forms if n in f.names) for n in walked}
+    pieces = [n for n in sides.values() if n in walked and _in_pieces(view, match, form[n], unit)]
+    if sides["k"] in pieces or (pieces and not takes_copies(match.instruction)):
+        return sides["k"] if sides["k"] in pieces else pieces[0]
+    return sides["k"] if sides["k"] in walked and is_alone(view, use, sides["k"]) else None
+
+
+def _first(view: KernelView, match: Match, use: Use, dim: int) -> str | None:
+    """The loop that names a dimension, which walks no other one: of the instruction's, the results', or any."""
+    sides, results = dict(match.loops).values(), {i.name for i in view.loops}
+    names = [n for n in use.forms[dim].names if sum(n in f.names for f in use.forms) == 1]
+    return min(names, key=lambda n: (n not in sides, n not in results), default=None)

@@ -1,0 +1,66 @@
+"""Plans of contractions on matrix instructions, best first; where results are few, groups share the reduction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tile_ir.powers import power_of_two
+from tile_ir.target import Target
+
+from tile_opt.kernel.instructions import Match, matches, usable
+from tile_opt.kernel.view import KernelView
+from tile_opt.plan.builders.tensor_tiles import takes_copies
+from tile_opt.plan.plan import Plan
+from tile_opt.plan.space.gpu.tiles import forecast
+from tile_opt.plan.space.tensor.copied import CopiedTile, copied_tiles
+from tile_opt.plan.space.tensor.shares import Shared, shared
+from tile_opt.plan.space.tensor.tile import Tile, tiles_of
+
+LIKELY = 1.3
+"""Times the best prediction up to which a tile may be the best one after all."""
+
+
+def plans(view: KernelView, target: Target, *, faster: bool = False) -> Iterator[Plan]:
+    """Plans by teams of sub-groups; by single ones or by teams on copies, too, if a good one takes factors through registers.
+
+    None where precision is not to be reduced. With `faster` only those that are predicted to take less than the best plan
+    of `gpu_tiles`.
+    """
+    if not usable(target):
+        return
+    teams = list(_tiles(view, target, team=True))
+    near = LIKELY * min((tile.seconds for tile in teams), default=0.0)
+    direct = teams and not any(tile.through for tile in teams if tile.seconds <= near)
+    others = () if direct else (*_tiles(view, target, team=False), *_copied(view, target))
+    found = [*teams, *others]
+    exact = forecast(view, target) if faster and found else None
+    ranked = sorted(found, key=lambda tile: tile.seconds)
+    yield from (tile.plan() for tile in ranked if exact is None or tile.seconds < exact)
+
+
+def _matches(view: KernelView, target: Target, *, team: bool) -> Iterator[Match]:
+    return (m for i in usable(target) if (i.team > 1) is team for m in matches(view, i) if _suits(view, m))
+
+
+def _suits(view: KernelView, match: Match) -> bool:
+    """Columns of no power of two leave fewer behind the end than twice the next lower one, or as many as half of it, do."""
+    columns, extent = match.instruction.sides["n"], view.ranges[dict(match.loops)["n"]]
+    near = power_of_two(columns)
+    return columns == near or -extent % columns < min(-extent % near, -extent % (near // 2))
+
+
+def _tiles(view: KernelView, target: Target, *, team: bool) -> Iterator[Tile | Shared]:
+    """Tiles of the kernel as it is, and those of which groups share the reduction."""
+    found = [t for m in _matches(view, target, team=team) for t in _of_match(view, m, target)]
+    yield from (*found, *shared(view, found)) if found else ()
+
+
+def _of_match(view: KernelView, match: Match, target: Target) -> Iterator[Tile]:
+    """Those whose factors go straight to local memory, and by way of registers where a team cannot have them so."""
+    found = () if takes_copies(match.instruction) else tuple(tiles_of(view, match, target))
+    through = match.instruction.team > 1 and not found
+    yield from tiles_of(view, match, target, through=True) if through else found
+
+
+def _copied(view: KernelView, target: Target) -> Iterator[CopiedTile]:
+    return (t for m in _matches(view, target, team=True) for t in copied_tiles(view, m, target))

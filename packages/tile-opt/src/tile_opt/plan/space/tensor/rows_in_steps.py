@@ -1,0 +1,244 @@
+"""Plans for kernels over rows that are walked piece by piece (`kernel.rows_in_steps`), on matrix instructions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product, starmap
+from math import prod
+
+from tile_ir.machine import Machine
+from tile_ir.matrix import LANES, MATRIX_INSTRUCTIONS, PANEL_BYTES, WGMMA, MatrixInstruction
+from tile_ir.stripe.nodes import Bind, Scope
+from tile_ir.target import Target
+
+from tile_opt.kernel.instructions import Match, usable
+from tile_opt.kernel.rows_in_steps import RowsInSteps
+from tile_opt.kernel.view import Use
+from tile_opt.kernel.work import op_cost
+from tile_opt.plan.builders.row_fragments import TURNS, feeds, match_on, product_views
+from tile_opt.plan.builders.tensor_tiles import panel_swizzle
+from tile_opt.plan.plan import Across, Cover, Edge, Instruction, Level, Plan, Reduction, Staging
+from tile_opt.plan.steps.groups.banks import COPY_BYTES
+
+TALL = (2, 1)
+"""Instructions of a sub-group along rows; one, of teams."""
+WARPS = (4,)
+"""Sub-groups of a group: with several teams in it these would wait for one another."""
+PIECES = (128, 64, 32)
+"""Scores of a row in one piece; teams multiply as many at once."""
+CELLS = 224
+"""Registers of an item for scores and results: the rest is for factors, addresses, and what belongs to rows."""
+HELD = 1.5
+"""Registers for each score: the sum, and half of what is made of it."""
+SHARE = 0.7
+"""Share of the instructions' rate that they reach beside loads of factors and waits (an H200: 64 and 128 elements per head)."""
+WAITS = 16
+"""Scores that could be had while a piece waits, and meets."""
+ALONE = 1.3
+"""Times longer where a core has local memory for one group: nothing hides what it waits for."""
+NEAR = 0.65
+"""Operations on a score for each that its stages cost by themselves: exponentials are the hardware's."""
+STEPS = 3
+"""The level whose points bring operands into local memory."""
+
+
+def plans(kinds: RowsInSteps, row: str, target: Target) -> Iterator[Plan]:
+    """Plans on matrix instructions, best first; none where precision is not to be reduced."""
+    made: list[tuple[float, _Space, _Warps]] = []
+    for instruction in usable(target):
+        space = _space(kinds, row, instruction, target) if feeds(instruction) else None
+        made += space.ranked(target.settings.threads) if space is not None else ()
+    for _, space, warps in sorted(made, key=lambda found: found[0]):
+        yield space.plan(warps)
+
+
+def rate(name: str, machine: Machine) -> float:
+    """Products that a core adds up in a cycle by an instruction."""
+    return (machine.rate(name) or 1.0) * prod(MATRIX_INSTRUCTIONS[name].shape)
+
+
+def seconds(kinds: RowsInSteps, plan: Plan, target: Target) -> float:
+    """What a run is expected to take: products, and what becomes of each score, on cores that groups share."""
+    machine, instruction = target.machine, plan.instruction
+    assert instruction is not None
+    sizes = {c.loop: c.size for level in plan.levels[:STEPS] for c in level.covers}
+    group = {c.loop: c.size for c in plan.levels[0].covers}
+    (row,) = (c.loop for c in plan.levels[STEPS - 1].covers)
+    tall = sizes[row] // MATRIX_INSTRUCTIONS[instruction.name].sides["m"]
+    warps = _Warps(group[row] // sizes[row], tall, sizes[kinds.row])
+    deep = sum(c.size for c in plan.levels[STEPS].covers)
+    shape = _Shape(kinds, row, MATRIX_INSTRUCTIONS[instruction.name], deep, group[kinds.column])
+    return shape.cycles(warps, machine) / (machine.clock_ghz * 1e9) + machine.launch.kernel
+
+
+def _space(kinds: RowsInSteps, row: str, instruction: MatrixInstruction, target: Target) -> _Space | None:
+    """The plans by one instruction; None where it does not compute both products."""
+    *views, second = product_views(kinds)
+    firsts = tuple(m for m in (match_on(v, instruction, row, kinds.row) for v in views) if m is not None)
+    other = _beside(kinds, instruction)
+    values = other and match_on(second, other, row, kinds.column)
+    if len(firsts) < len(views) or values is None:
+        return None
+    space = _Space(kinds, row, firsts, values, target.machine)
+    return space if len({u.buffer for u in space.operands}) == len(space.operands) else None
+
+
+def _beside(kinds: RowsInSteps, instruction: MatrixInstruction) -> MatrixInstruction | None:
+    """The instruction of the second product: of teams, the one for the most columns that whole panels are divided into."""
+    if instruction.team == 1:
+        return instruction
+    wide, extent = _whole(kinds, kinds.column, instruction), kinds.view.ranges[kinds.column]
+    alike = (i for i in WGMMA if i.a.dtype is instruction.a.dtype)
+    return next((i for i in alike if wide % i.sides["n"] == 0 and i.sides["n"] <= extent), None)
+
+
+def _whole(kinds: RowsInSteps, loop: str, instruction: MatrixInstruction) -> int:
+    """Iterations of a loop, in whole instructions along either side of a factor, or in whole panels."""
+    side = PANEL_BYTES // instruction.a.dtype.bytes if instruction.team > 1 else instruction.sides["k"]
+    return -(-kinds.view.ranges[loop] // side) * side
+
+
+@dataclass(frozen=True, slots=True)
+class _Warps:
+    """Sub-groups of a group, instructions of each along rows, and scores of a piece."""
+
+    count: int
+    tall: int
+    piece: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """A kernel by an instruction: its depth, and results of a row, in what groups compute of them."""
+
+    kinds: RowsInSteps
+    row: str
+    instruction: MatrixInstruction
+    deep: int
+    wide: int
+
+    def rows(self, warps: _Warps) -> int:
+        """Of a group."""
+        return warps.count * warps.tall * self.instruction.sides["m"]
+
+    def registers(self, warps: _Warps) -> float:
+        """Of an item, for scores and results."""
+        held = len(self.kinds.others) + HELD
+        return warps.tall * self.instruction.sides["m"] * (self.wide + held * warps.piece) / LANES
+
+    def cycles(self, warps: _Warps, machine: Machine) -> float:
+        """What a run is expected to take: products, and what becomes of each score, on cores that groups share."""
+        kinds, loops, rows = self.kinds, self.kinds.view.loops, self.rows(warps)
+        groups = prod(-(-i.range // (rows if i.name == self.row else 1)) for i in loops)
+        # Teams read their factors where they lie; other sub-groups load those of the second side for each of their rows.
+        loads = 1.0 if self.instruction.team > 1 else 1 + 1 / warps.tall
+        loads *= (1 + WAITS / warps.piece) * (ALONE if self._is_alone(warps, machine) else 1.0)
+        products = (self.deep + self.wide) * loads / (rate(self.instruction.name, machine) * SHARE)
+        stages = (kinds.view.stages[k] for k in kinds.pieces if k not in kinds.products)
+        others = NEAR * sum(map(op_cost, stages)) / (machine.ports.fma * LANES)
+        return -(-groups // machine.cores) * rows * kinds.view.ranges[kinds.row] * (products + others)
+
+    def _is_alone(self, warps: _Warps, machine: Machine) -> bool:
+        """A core has no local memory for a second group."""
+        rows = self.rows(warps)
+        elements = rows * self.deep + warps.piece * (self.deep + self.wide)
+        elements += rows * warps.piece if self.instruction.team > 1 else 0
+        return machine.local is not None and 2 * elements * self.instruction.a.dtype.bytes > machine.local.bytes
+
+
+@dataclass(frozen=True)
+class _Space:
+    kinds: RowsInSteps
+    row: str
+    firsts: tuple[Match, ...]
+    """The products that give rows."""
+    values: Match
+    machine: Machine
+
+    @property
+    def scores(self) -> Match:
+        """The first of them."""
+        return self.firsts[0]
+
+    @cached_property
+    def operands(self) -> tuple[Use, ...]:
+        """What the products read from memory; keys that are values once."""
+        read = [m.main.use(n) for m in self.firsts for n in (m.left, m.right)]
+        last = self.values.main.use(self.values.right)
+        return (*read, *(() if any(u.name == last.name for u in read) else (last,)))
+
+    def _turns(self, use: Use) -> int:
+        """Versions of a copy: keys that are values, too, are used while the next ones arrive."""
+        keys = any(m.right == use.name for m in self.firsts)
+        return TURNS if keys and use.name == self.values.right else 1
+
+    @property
+    def _depths(self) -> tuple[str, ...]:
+        """The loops that the first products sum over."""
+        return tuple(i.name for m in self.firsts for i in m.main.loops)
+
+    @property
+    def instruction(self) -> MatrixInstruction:
+        return self.scores.instruction
+
+    @property
+    def _team(self) -> bool:
+        return self.instruction.team > 1
+
+    def ranked(self, threads: int) -> Iterator[tuple[float, _Space, _Warps]]:
+        """Those whose cells fit registers, and the cycles that they are expected to take."""
+        at_once = [n for n in PIECES if n == self.instruction.sides["n"]]
+        sizes = product(WARPS, (1,), at_once) if self._team else product(WARPS, TALL, PIECES)
+        for warps in starmap(_Warps, sizes):
+            if self.shape.registers(warps) <= CELLS and warps.count * LANES <= threads:
+                yield self.shape.cycles(warps, self.machine), self, warps
+
+    @cached_property
+    def shape(self) -> _Shape:
+        deep = sum(map(self._wide, self._depths))
+        return _Shape(self.kinds, self.row, self.instruction, deep, self._wide(self.kinds.column))
+
+    def _rows(self, warps: _Warps) -> int:
+        return self.shape.rows(warps)
+
+    def _wide(self, loop: str) -> int:
+        return _whole(self.kinds, loop, self.instruction)
+
+    def plan(self, warps: _Warps) -> Plan:
+        kinds, sides = self.kinds, self.scores.instruction.sides
+        column, along = kinds.column, kinds.pieces[kinds.values]
+        depths, rows = self._depths, self._rows(warps)
+        grid = (Cover(i.name, rows if i.name == self.row else 1) for i in kinds.view.loops)
+        deep, at_once = sides["k"], self.values.instruction.sides["n"]
+        units = {self.row: sides["m"], kinds.row: sides["n"], column: at_once, **dict.fromkeys((*depths, along), deep)}
+        levels = (
+            Level(Bind.GRID, (*grid, Cover(column, self._wide(column)))),
+            Level(Bind.NONE, (Cover(kinds.row, warps.piece),), ordered=True),
+            Level(Bind.SUBGROUP, (Cover(self.row, warps.tall * sides["m"]),)),
+            Level(Bind.NONE, tuple(Cover(n, self._wide(n)) for n in depths), ordered=True),
+            Level(Bind.UNROLL, tuple(starmap(Cover, units.items()))),
+        )
+        covered = {self.row: rows, kinds.row: warps.piece, column: self._wide(column)}
+        covered |= {n: self._wide(n) for n in depths}
+        edges = tuple((n, Edge.PAD) for n, size in covered.items() if kinds.view.ranges[n] % size)
+        pad = 0 if self._team else COPY_BYTES // self.instruction.a.dtype.bytes
+        swizzle = panel_swizzle(self.instruction) if self._team else None
+        stagings = tuple(
+            Staging(u.buffer, STEPS, "LOCAL", self._order(u), Scope.GROUP, pad, swizzle, self._turns(u))
+            for u in self.operands
+        )
+        reductions = tuple(Reduction(n, Across.SERIAL) for n in (*depths, along))
+        instruction = Instruction(self.scores.instruction.name, self.scores.loops)
+        return Plan(levels, stagings, reductions, edges, instruction, self._reason(warps))
+
+    def _order(self, use: Use) -> tuple[str, ...]:
+        """The tile's loops as they follow in memory, the closest last."""
+        strides = self.kinds.view.type_of(use.buffer).strides
+        mine = {n for match in (*self.firsts, self.values) for _, n in match.loops}
+        apart = {n: s for f, s in zip(use.forms, strides, strict=True) for n in f.names if n in mine}
+        return tuple(sorted(apart, key=lambda n: -apart[n]))
+
+    def _reason(self, warps: _Warps) -> str:
+        return f"rows in pieces of {warps.piece}, {self._rows(warps)} rows to a group of {warps.count} sub-groups"

@@ -1,0 +1,472 @@
+"""Tiles of contractions on matrix instructions: those of groups and sub-groups, and operands on their way to fragments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from math import gcd, prod
+
+from tile_ir.frozen import replace
+from tile_ir.machine import LocalMemory, Occupancy
+from tile_ir.matrix import LANES, LINES, PANEL_BYTES, MatrixInstruction, elements
+from tile_ir.powers import power_of_two
+from tile_ir.stripe.affine import Affine
+from tile_ir.stripe.nodes import Bind, Scope
+from tile_ir.target import Target
+
+from tile_opt.kernel.instructions import Match, is_box
+from tile_opt.kernel.view import KernelView, Use
+from tile_opt.model.contraction import contraction
+from tile_opt.model.group_cost import GroupCost, beside
+from tile_opt.model.group_cost import Tile as Traffic
+from tile_opt.model.multiprocessor import OWN_REGISTERS
+from tile_opt.plan.builders.local import team_local_bytes
+from tile_opt.plan.builders.tensor_checks import problems
+from tile_opt.plan.builders.tensor_tiles import TensorTile, panel_swizzle, takes_copies
+from tile_opt.plan.plan import Across, Cover, Edge, Instruction, Level, Plan, Reduction, Staging
+from tile_opt.plan.space.tensor.stores import store_seconds
+from tile_opt.plan.steps.groups.banks import BANK_BYTES, COPY_BYTES, bank_conflicts, padding
+from tile_opt.plan.steps.groups.copy import GroupCopy, local_type, order_of
+
+TEAMS = (2, 1)
+"""Teams of sub-groups in a group."""
+TEAM_VERSIONS, THROUGH_VERSIONS = 4, 3
+"""Steps of teams in local memory: of what is copied there, and of what is put there out of registers."""
+THROUGH = 1.25
+"""Times longer than predicted that tiles take whose factors go through registers (an H200: eight of them, 1.18 to 1.6)."""
+PUT = 0.3
+"""Share of the time of putting factors into local memory that is not beside products."""
+FETCHED, KEPT = 12, 6
+"""Instructions of an access and of an element on their way through registers: addresses, limits, places in panels (an H200)."""
+AHEAD = 0.5
+"""Share of the time that loads take from the last cache which copies ahead take, 16 bytes at once and past the first one."""
+TEAM_WAITS = 150
+"""Cycles of a step, about, in which a group alone on its core multiplies nothing: it waits, meets and starts anew."""
+STEP_DEPTH = 24
+"""The same in iterations of a sum, about, where a core has several groups."""
+WARPS = (2, 2)
+"""Sub-groups along rows and columns of a group's tile."""
+TILES = ((4, 8), (4, 4), (2, 4), (1, 2))
+"""Instructions of a sub-group along rows and columns."""
+MANY = 8
+"""Instructions along the reduction from which on it does not matter when the last step has half of its own."""
+MOST_VERSIONS = 3
+"""Steps whose operands are in local memory at once."""
+ADDRESSES = 24
+"""Registers of an item beside its fragments and those that every kernel takes."""
+NARROW, WAITED = 4, 20
+"""Cycles of a sub-group's copy of words, and of elements so small that none runs ahead."""
+ALONE = 0.5
+"""Share of its rate that a core keeps, about, with the fewest groups that hide nothing of each other's waits."""
+
+
+def tiles_of(view: KernelView, match: Match, target: Target, *, through: bool = False) -> Iterator[Tile]:
+    """Every tile that the target holds; factors of teams may go through registers."""
+    if match.instruction.team > 1:
+        yield from _team_tiles(view, match, target, through)
+        return
+    depth = view.ranges[dict(match.loops)["k"]]
+    side = match.instruction.sides["k"]
+    # Two instructions deep where that wastes little.
+    deep = 2 * side if depth % (2 * side) == 0 or depth > MANY * side else side
+    for tall, wide in TILES:
+        for other in (None, *_beside(view, match)):
+            tile = Tile(view, match, target, tall, wide, deep, other)
+            if tile.fits and tile.versions >= 2 and prod(WARPS) * LANES <= target.settings.threads:
+                yield tile
+
+
+def _team_tiles(view: KernelView, match: Match, target: Target, through: bool) -> Iterator[Tile]:
+    """Every tile of teams of sub-groups, each of which has one instruction's rows of all columns."""
+    for deep, teams in product(_depths(view, match), TEAMS):
+        for other in (None, *_beside(view, match)):
+            warps = teams * match.instruction.team, 1
+            tile = Tile(view, match, target, 1, 1, deep, other, warps, through)
+            fits = tile.fits and tile.versions >= 2 and prod(warps) * LANES <= target.settings.threads
+            if fits and not next(problems(view, match, tile.plan()), None):
+                yield tile
+                yield from tile.with_more_beside()
+
+
+def _depths(view: KernelView, match: Match) -> Iterator[int]:
+    """Iterations of a team's steps: of a whole panel, and those that take least with what every step waits."""
+    extent, line = view.ranges[dict(match.loops)["k"]], PANEL_BYTES // match.instruction.a.dtype.bytes
+    yield line
+    side = match.instruction.sides["k"]
+    fitting = min(range(side, line + 1, side), key=lambda n: (-(-extent // n) * (n + STEP_DEPTH), -n))
+    if fitting < line:
+        yield fitting
+
+
+def _beside(view: KernelView, match: Match) -> Iterator[str]:
+    """Loops that rows may follow beside the instruction's: those of the first factor alone."""
+    left, right = match.main.use(match.left), match.main.use(match.right)
+    sides = {loop for _, loop in match.loops}
+    others = {n for f in right.forms for n in f.names} | sides
+    for loop in view.loops:
+        moves = loop.name not in others and any(loop.name in f.names for f in left.forms)
+        if moves and is_box(left, sides | {loop.name}):
+            yield loop.name
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A tile on its way to a plan: `tall` by `wide` instructions of each sub-group, in steps `deep`.
+
+    Rows that the instruction's loop has not enough iterations for follow the loop `beside` it.
+    """
+
+    view: KernelView
+    match: Match
+    target: Target
+    tall: int
+    wide: int
+    deep: int
+    beside: str | None = None
+    warps: tuple[int, int] = WARPS
+    """Sub-groups along rows and columns."""
+    through: bool = False
+    """Factors go through registers into local memory, which round and turn them."""
+    most: int = TEAM_VERSIONS
+    """Steps under way, at most: with fewer a core may have more groups."""
+
+    @property
+    def instruction(self) -> MatrixInstruction:
+        return self.match.instruction
+
+    @cached_property
+    def loops(self) -> dict[str, str]:
+        return dict(self.match.loops)
+
+    @cached_property
+    def _rows(self) -> dict[str, tuple[int, int]]:
+        """Of every loop that rows follow: instructions of a group along it, and sub-groups that share them."""
+        units, sub_groups = self.warps[0] * self.tall, self.warps[0]
+        loop, side = self.loops["m"], self.instruction.sides["m"]
+        if self.beside is None:
+            return {loop: (units, sub_groups)}
+        along = max(
+            self._shares, key=lambda n: (self._covered(loop, n * side) * self._covered(self.beside, units // n), n)
+        )
+        shared = min(sub_groups, units // along)
+        return {self.beside: (units // along, shared), loop: (along, sub_groups // shared)}
+
+    @property
+    def _shares(self) -> list[int]:
+        """Instructions along the rows' own loop, where a second one has the others."""
+        units, side = self.warps[0] * self.tall, self.instruction.sides["m"]
+        most = power_of_two(-(-self.view.ranges[self.loops["m"]] // side))
+        others = power_of_two(self.view.ranges[self.beside]) if self.beside else 1
+        return [n for n in (1 << bit for bit in range(units.bit_length() - 1)) if n <= most and units // n <= others]
+
+    def _covered(self, loop: str | None, size: int) -> float:
+        """The share of groups of so many iterations of a loop that is not behind its end."""
+        extent = self.view.ranges[loop] if loop else 1
+        return extent / (-(-extent // size) * size)
+
+    @property
+    def fits(self) -> bool:
+        """Rows follow a second loop where that has some of them."""
+        return self.beside is None or bool(self._shares)
+
+    def _iterations(self, shared: bool) -> dict[str, int]:
+        side, n = self.instruction.sides, self.loops["n"]
+        found = {
+            loop: units // (sub_groups if shared else 1) * (side["m"] if loop == self.loops["m"] else 1)
+            for loop, (units, sub_groups) in self._rows.items()
+        }
+        return found | {n: self.wide * side["n"] * (1 if shared else self.warps[1])}
+
+    @cached_property
+    def warp(self) -> dict[str, int]:
+        """Iterations of a sub-group's tile."""
+        return self._iterations(shared=True)
+
+    @cached_property
+    def group(self) -> dict[str, int]:
+        return self._iterations(shared=False)
+
+    @cached_property
+    def versions(self) -> int:
+        """As many steps under way as the reduction and local memory allow."""
+        width = self.instruction.a.dtype.bytes
+        unit = COPY_BYTES // width
+        # Neighbours in memory follow the reduction, or not; the pitch is padded.
+        sizes = (max(n * (self.deep + unit), self.deep * (n + 2 * unit)) for n in self._area)
+        steps = -(-self.view.ranges[self.loops["k"]] // self.deep) * self._rounds
+        if self.instruction.team > 1:
+            most = THROUGH_VERSIONS if self.through else self.most
+            return min(most, self.local // (width * self.deep * sum(self._area)), steps + 1)
+        return min(MOST_VERSIONS, self.local // (width * sum(sizes)), steps + 1)
+
+    @property
+    def _area(self) -> tuple[int, int]:
+        """Rows and columns of a group."""
+        columns = self.group[self.loops["n"]]
+        return prod(self.group.values()) // columns, columns
+
+    @property
+    def _rounds(self) -> int:
+        """Times that the steps are gone through."""
+        return prod(i.range for i in self.match.main.loops if i.name != self.loops["k"])
+
+    @property
+    def local(self) -> int:
+        """Bytes of local memory that a group may declare; a team's tiles may take nearly all that a core has."""
+        if self.instruction.team > 1:
+            return team_local_bytes(self.target) or self.target.settings.max_mem
+        return self.target.settings.static_local_bytes or self.target.settings.max_mem
+
+    def with_more_beside(self) -> Iterator[Tile]:
+        """The tile with a step less under way, where a core may then have another one of its many groups."""
+        fewer = replace(self, most=self.versions - 1)
+        many = self.groups > max(1, self.target.settings.cores) * self.resident
+        if many and fewer.versions > 2 and fewer.resident > self.resident:
+            yield fewer
+
+    # --- what it is worth -------------------------------------------------------------------------------
+
+    @cached_property
+    def seconds(self) -> float:
+        """Predicted: instructions, what groups fetch and memory beside each other; then the last results, and the launch."""
+        machine = self.target.machine
+        points = prod(self.view.ranges.values()) / prod(self.instruction.shape) / self._per_cycle
+        matrix = points / (max(1, machine.cores) * machine.clock_ghz * 1e9) / self.share * self._starts
+        work = contraction(self.view)
+        if work is None:
+            return matrix
+        own = dict.fromkeys(work.shared, 1)
+        depth = self.loops["k"]
+        tile = Traffic(own | self.group, {}, "", 1, depth, self.deep)
+        traffic = GroupCost(work, machine, self.local).traffic(tile)
+        cache = traffic["cache"] * (AHEAD if self.instruction.team > 1 else 1)
+        stored = store_seconds(work, self.loops["m"], self.loops["n"], machine) / (2 if self.resident > 1 else 1)
+        stored = max(traffic["results"], stored)
+        seconds = beside((matrix, cache, traffic["memory"])) + stored + machine.launch.kernel
+        return seconds * (THROUGH if self.through else 1.0)
+
+    @property
+    def _per_cycle(self) -> float:
+        """Instructions that a core starts per cycle."""
+        return self.target.machine.rate(self.instruction.name) or 1.0
+
+    @cached_property
+    def share(self) -> float:
+        """Predicted share of the instruction's rate: idle cores, edges, and loads of fragments cost."""
+        counts = self._counts
+        useful = prod(self.view.ranges[n] / (counts[n] * size) for n, size in self.group.items())
+        depth = self.view.ranges[self.loops["k"]]
+        useful *= depth / (-(-depth // self.deep) * self.deep)
+        return useful * self._busy(self.groups)
+
+    @cached_property
+    def _counts(self) -> dict[str, int]:
+        """Groups along every loop of which one has several iterations."""
+        return {n: -(-self.view.ranges[n] // size) for n, size in self.group.items()}
+
+    @property
+    def groups(self) -> int:
+        return prod(i.range for i in self.view.loops if i.name not in self.group) * prod(self._counts.values())
+
+    def _busy(self, groups: int) -> float:
+        """Share of the rate while so many groups run: some cores idle, others hold few groups at last."""
+        cores = max(1, self.target.settings.cores)
+        waves, rest = divmod(groups, cores * self.resident)
+        last = -(-rest // cores)
+        turns = waves * self.resident + last / (ALONE + (1 - ALONE) * last / self.resident)
+        return self.rate * groups / (cores * turns)
+
+    @cached_property
+    def rate(self) -> float:
+        """Share of a step in which instructions run: fragments are loaded before, and every step waits and meets."""
+        machine = self.target.machine
+        local = machine.local or LocalMemory()
+        m, n, k = self.instruction.shape
+        products = self._products
+        if self.instruction.team > 1:
+            return products / (products + (TEAM_WAITS + self._puts) / self.resident)
+        loaded = self._slices * (self.tall * m + self.wide * n) * k * self.instruction.a.dtype.bytes
+        waits = 2 * machine.launch.barrier + self._narrow_copies
+        return products / (products + loaded / (local.banks * local.bank_bytes) + waits)
+
+    @property
+    def _slices(self) -> int:
+        """Slices of a step, of all sub-groups."""
+        return prod(self.warps) * self.deep // self.instruction.sides["k"]
+
+    @property
+    def _products(self) -> float:
+        """Cycles of a step's instructions."""
+        return self._slices * self.tall * self.wide / self._per_cycle
+
+    @property
+    def _puts(self) -> float:
+        """Cycles of a step in which nothing is multiplied while factors are put into local memory out of registers."""
+        if not self.through:
+            return 0.0
+        local, occupancy = self.target.machine.local or LocalMemory(), self.target.machine.occupancy or Occupancy()
+        width, elements, accesses = self.instruction.a.dtype.bytes, 0.0, 0.0
+        for name, count in self._sides:
+            elements += count * self.deep
+            accesses += count * self.deep * width / self._piece(name)
+        issued = (FETCHED * accesses + KEPT * elements) / LANES / occupancy.slots
+        return issued + PUT * elements * width / (local.banks * local.bank_bytes)
+
+    @property
+    def _sides(self) -> tuple[tuple[str, int], ...]:
+        """Each factor, and how many rows or columns of a group follow it."""
+        rows, columns = self._area
+        return (self.match.left, rows), (self.match.right, columns)
+
+    def _piece(self, name: str) -> int:
+        """Bytes of a factor that lie together, and where 16 bytes may begin, wherever its rows are read."""
+        use, width, piece = self.match.main.use(name), self.instruction.a.dtype.bytes, COPY_BYTES
+        type = self.view.type_of(use.buffer)
+        for form, stride, size in zip(use.forms, type.strides, type.sizes, strict=True):
+            if stride > 1:
+                piece = gcd(piece, stride * width) if size > 1 else piece
+                continue
+            others = (c for n, c in form.terms if c > 1 or n not in self.loops.values())
+            piece = gcd(piece, form.const * width, *(c * width for c in others))
+        return piece
+
+    @property
+    def _held(self) -> int:
+        """Elements of a step that an item has in registers on their way to local memory."""
+        return self.deep * sum(self._area) // (prod(self.warps) * LANES)
+
+    @cached_property
+    def _starts(self) -> float:
+        """Times longer because steps wait for their operands: too few steps under way cover what loads take.
+
+        Those through registers are one ahead; others are enough where rounds of the outer reductions are not short.
+        """
+        machine = self.target.machine
+        if self._rounds == 1 and not self.through:
+            return 1.0
+        products = self._products / self.rate
+        together = min(self.resident, -(-self.groups // max(1, self.target.settings.cores)))
+        steps = 1 if self.through else self.versions - 1
+        return max(1.0, machine.memory.latency * machine.clock_ghz / (steps * products * together))
+
+    @cached_property
+    def _narrow_copies(self) -> float:
+        """Cycles of a step's copies where rows begin anywhere, so that they go in less than 16 bytes."""
+        width, total = self.instruction.a.dtype.bytes, 0.0
+        for name, count in self._sides:
+            piece = self._piece(name)
+            if piece < COPY_BYTES:
+                total += count * self.deep * width / piece / LANES * (NARROW if piece >= BANK_BYTES else WAITED)
+        return total
+
+    @cached_property
+    def resident(self) -> int:
+        """Groups that the registers of a core hold at once."""
+        a, b, c = (
+            o.registers * o.dtype.bytes // 4 for o in (self.instruction.a, self.instruction.b, self.instruction.c)
+        )
+        each = self.tall * self.wide * c + self.tall * a + self.wide * b + OWN_REGISTERS + ADDRESSES
+        local = MANY
+        if self.instruction.team > 1:
+            each = c * self.instruction.sides["n"] // self.instruction.c.sizes[1] + OWN_REGISTERS + ADDRESSES
+            each += self._held if self.through else 0
+            bytes_ = self.instruction.a.dtype.bytes * self.deep * self.versions
+            local = self.local // (bytes_ * sum(self._area))
+        occupancy = self.target.machine.occupancy
+        return max(1, min(local, (occupancy.registers if occupancy else 0) // (each * prod(self.warps) * LANES)))
+
+    # --- the plan ---------------------------------------------------------------------------------------
+
+    def plan(self) -> Plan:
+        """The plan, with the padding that meets the fewest bank conflicts."""
+        found = self._unpadded()
+        return replace(found, stagings=tuple(self._padded(found)))
+
+    def _unpadded(self) -> Plan:
+        m, n, k = (self.loops[role] for role in "mnk")
+        outer = [i.name for i in self.match.main.loops if i.name != k]
+        sides = {self.loops[role]: size for role, size in self.instruction.sides.items()}
+        levels = (
+            Level(Bind.GRID, tuple(Cover(i.name, self.group.get(i.name, 1)) for i in self.view.loops)),
+            Level(Bind.SUBGROUP, tuple(Cover(loop, size) for loop, size in self.warp.items())),
+            Level(Bind.NONE, (*(Cover(loop, 1) for loop in outer), Cover(k, self.deep)), ordered=True),
+            Level(Bind.UNROLL, tuple(Cover(loop, sides.get(loop, 1)) for loop in dict.fromkeys((k, m, n, *self.warp)))),
+        )
+        used = [self.match.main.use(name) for name in (self.match.left, self.match.right)]
+        stagings = tuple(
+            Staging(buffer, 2, "LOCAL", self._order(buffer, used), Scope.GROUP, versions=self.versions)
+            for buffer in dict.fromkeys(u.buffer for u in used)
+        )
+        stagings += tuple(Staging(s.operand, 2, "REG") for s in stagings if self.through)
+        reductions = tuple(Reduction(i.name, Across.SERIAL) for i in self.match.main.loops)
+        sizes = self.group | {k: self.deep}
+        edges = tuple((loop, Edge.PAD) for loop, size in sizes.items() if self.view.ranges[loop] % size)
+        return Plan(
+            levels, stagings, reductions, edges, Instruction(self.instruction.name, self.match.loops), self._reason()
+        )
+
+    def _order(self, buffer: str, used: list[Use]) -> tuple[str, ...]:
+        """The tile's loops as they follow in memory, the closest last; on a way that turns them the depth, if rows have to be it.
+
+        They do where the instruction reads no others, and where those in memory are no whole panels.
+        """
+        strides = self.view.type_of(buffer).strides
+        loops = self.loops.values()
+        apart = {
+            n: s
+            for u in used
+            if u.buffer == buffer
+            for f, s in zip(u.forms, strides, strict=True)
+            for n in f.names
+            if n in loops
+        }
+        order = sorted(apart, key=lambda n: -apart[n])
+        line = PANEL_BYTES // self.instruction.a.dtype.bytes
+        turned = takes_copies(self.instruction) or (self.group | {self.loops["k"]: self.deep})[order[-1]] % line
+        return tuple(sorted(order, key=lambda n: self.through and turned and n == self.loops["k"]))
+
+    def _padded(self, plan: Plan) -> Iterator[Staging]:
+        """The stagings, each with a pitch that keeps the lanes of a load on different banks."""
+        collective = "MatrixLoad" in self.target.nodes and self.instruction.a.dtype.bytes == 2
+        if self.instruction.team > 1:
+            swizzle = panel_swizzle(self.instruction)
+            yield from (replace(s, swizzle=swizzle) if s.unit == "LOCAL" else s for s in plan.stagings)
+            return
+        boxes = TensorTile(self.view, self.match, plan).boxes
+        for staging in plan.stagings:
+            mine = [c for c in boxes if c.use.buffer == staging.operand]
+            yield replace(staging, pad=max(self._pad(c, staging, collective) for c in mine))
+
+    def _pad(self, copy: GroupCopy, staging: Staging, collective: bool) -> int:
+        order, dtype = order_of(copy.use, staging), copy.source.dtype
+        row = copy.box.extents[order[-1]]
+        lanes = self._first(copy, order[-1], collective)
+
+        def conflicts(pad: int) -> int:
+            strides = local_type(copy.box.extents, order, dtype, pad).strides
+            at = [sum(f.const * s for f, s in zip(forms, strides, strict=True)) * dtype.bytes for forms in lanes]
+            return bank_conflicts(at, COPY_BYTES if collective else BANK_BYTES)
+
+        return min(padding(row, dtype.bytes), key=conflicts)
+
+    def _first(self, copy: GroupCopy, contiguous: int, collective: bool) -> list[tuple[Affine, ...]]:
+        """Subscripts of the elements of the first fragment that lanes fetch at once."""
+        left = copy.use.name == self.match.left
+        roles = ("m", "k") if left else ("k", "n")
+        names = [f"{self.loops[role]}_i" for role in roles]
+        places = [elements(self.instruction.a if left else self.instruction.b)[lane, 0] for lane in range(LANES)]
+        if collective:
+            # Lines follow the coordinate that is contiguous in local memory.
+            rows = names[0] not in copy.box.inside[contiguous].names
+            places = [(n, 0) if rows else (0, n) for n in range(LINES)]
+        zero = {n: Affine() for f in copy.box.inside for n in f.names}
+        at = ({names[0]: Affine((), row), names[1]: Affine((), column)} for row, column in places)
+        return [tuple(f.substitute(zero | values) for f in copy.box.inside) for values in at]
+
+    def _reason(self) -> str:
+        return (
+            f"{prod(self.warps)} sub-groups of {self.tall} x {self.wide} instructions: "
+            f"{self.share:.0%} of what the instructions can do"
+        )

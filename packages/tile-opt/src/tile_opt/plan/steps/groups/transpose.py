@@ -1,0 +1,240 @@
+"""Operands that run along another loop than the output, by way of local memory: both sides in long pieces.
+
+A group takes a tile. Its items first copy the operand's part along the operand's own contiguous loops, then walk the
+tile along the output's. Both walks deal the same items out, in another order: their numbers are cut into fields, and
+the items of each loop are a run of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from math import gcd, prod
+
+from tile_ir.frozen import replace
+from tile_ir.names import claim
+from tile_ir.stripe.affine import Affine
+from tile_ir.stripe.nodes import Bind, Block, Direction, Index, Layout, Load, Refinement, Store, Sync, TensorType
+
+from tile_opt.kernel.strides import flat_stride, limits_inside
+from tile_opt.kernel.view import KernelView, Stage, Use
+from tile_opt.plan.plan import Plan, Staging
+from tile_opt.plan.steps.digits import lanes_agree, split
+from tile_opt.plan.steps.groups.banks import BANK_BYTES, bank_conflicts
+from tile_opt.plan.steps.groups.parts import inner_and_edges, item_kernel
+from tile_opt.plan.tree import GROUP_MEMORY, Node
+
+Items = tuple[tuple[str, int], ...]
+"""How many items lie along each loop, the loop whose items are neighbours first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """One way to take a tile: per loop its items, the lanes of an access, and the tile's iterations."""
+
+    items: Items
+    lanes: tuple[str, int]
+    tile: dict[str, int]
+
+    def steps(self, loop: str) -> int:
+        """Accesses of each item along the loop."""
+        return self.tile[loop] // (dict(self.items).get(loop, 1) * self.wide(loop))
+
+    def wide(self, loop: str) -> int:
+        return self.lanes[1] if loop == self.lanes[0] else 1
+
+    def loops(self, name: str) -> tuple[Index, ...]:
+        """What each item does one after the other: straight-line code."""
+        unrolled = tuple(Index(f"{n}_{name}", self.steps(n), bind=Bind.UNROLL) for n in self.tile if self.steps(n) > 1)
+        lanes = self.lanes[1]
+        return (*unrolled, Index(f"{name}_v", lanes, bind=Bind.VECTOR, lanes=lanes)) if lanes > 1 else unrolled
+
+    def form(self, loop: str, name: str, fields: dict[str, Affine]) -> Affine:
+        """The iteration within the tile."""
+        wide = self.wide(loop)
+        form = fields.get(loop, Affine()) * wide
+        if self.steps(loop) > 1:
+            form = form + Affine.var(f"{loop}_{name}", dict(self.items).get(loop, 1) * wide)
+        return form + Affine.var(f"{name}_v") if wide > 1 else form
+
+
+def shares(items: int, tile: Mapping[str, int], order: Sequence[str], lanes: int = 1) -> Items:
+    """How many items lie along each loop in `order`; the first goes in vectors of `lanes`."""
+    found: list[tuple[str, int]] = []
+    for k, n in enumerate(order):
+        taken = gcd(items, tile[n] // (1 if k else lanes))
+        found.append((n, taken))
+        items //= taken
+    return tuple(found)
+
+
+def copy_walk(view: KernelView, use: Use, tile: dict[str, int], items: int, most: int) -> Walk:
+    """The walk along the operand's memory: wide accesses of at most `most` bytes where they are aligned."""
+    order = sorted((n for n in tile), key=lambda n: abs(flat_stride(view, use, n)) or 1 << 62)
+    lanes = max(1, most // view.type_of(use.buffer).dtype.bytes)
+    while lanes > 1 and (tile[order[0]] % lanes or not _aligned(view, use, order[0], lanes)):
+        lanes //= 2
+    return Walk(shares(items, tile, order, lanes), (order[0], lanes), tile)
+
+
+def _aligned(view: KernelView, use: Use, loop: str, lanes: int) -> bool:
+    others = (flat_stride(view, use, i.name) for i in view.loops if i.name != loop)
+    start = sum(f.const * s for f, s in zip(use.forms, view.type_of(use.buffer).strides, strict=True))
+    whole = view.ranges[loop] % lanes == 0 and start % lanes == 0 and all(o % lanes == 0 for o in others)
+    agree = all(lanes_agree(limit, loop, lanes) for limit in _inside(view, use))
+    return flat_stride(view, use, loop) == 1 and whole and agree
+
+
+def _inside(view: KernelView, use: Use) -> tuple[Affine, ...]:
+    """What keeps an access inside its buffer where the stage's constraints do not count."""
+    return limits_inside(use.forms, view.type_of(use.buffer).sizes, view.ranges)
+
+
+class Turn:
+    """Builds the kernel of a view whose stages have no loops of their own."""
+
+    def __init__(self, view: KernelView, plan: Plan, most: int) -> None:
+        self.view = view
+        self.most = most
+        self.staged = {s.operand: s for s in plan.stagings}
+        splits = {i.name: split(plan, i) for i in view.loops}
+        self.tile = {c.loop: c.size for c in plan.bound(Bind.GRID)[0].covers}
+        self.grid = tuple(d.index for s in splits.values() for d in s.bound(Bind.GRID))
+        self.base = {n: sum((d.form for d in s.bound(Bind.GRID)), Affine()) for n, s in splits.items()}
+        named = [c.loop for level in plan.bound(Bind.GROUP) for c in level.covers]
+        counts = {n: next((d.index.range for d in splits[n].bound(Bind.GROUP)), 1) for n in named}
+        lanes = next(((n, s.lanes) for n, s in splits.items() if s.lanes > 1), (named[-1], 1))
+        self.walk = Walk(tuple((n, counts[n]) for n in reversed(named)), lanes, self.tile)
+        self.taken = {r.into for r in view.refs}
+
+    @cached_property
+    def _uses(self) -> list[Use]:
+        return [u for s in self.view.stages for u in s.uses if u.buffer in self.staged]
+
+    @cached_property
+    def _walks(self) -> dict[tuple[Affine, ...], Walk]:
+        """How each operand is copied."""
+        return {u.forms: copy_walk(self.view, u, self.tile, self._total, self.most) for u in self._uses}
+
+    @cached_property
+    def _total(self) -> int:
+        return prod(count for _, count in self.walk.items)
+
+    @cached_property
+    def _fields(self) -> list[int]:
+        return _fields([self.walk.items, *(w.items for w in self._walks.values())], self._total)
+
+    def cycles(self, lanes: int) -> int:
+        """What `lanes` neighbouring items wait for the banks of local memory."""
+        return sum(self._cycles(u, min(lanes, self._total)) for u in self._uses)
+
+    def _cycles(self, use: Use, lanes: int) -> int:
+        walk = self._walks[use.forms]
+        type = self._tile(use, self.staged[use.buffer], walk).type
+        width, found = type.dtype.bytes, 0
+        for each, name in ((walk, "c"), (self.walk, "s")):
+            within, _ = self._at(each, name, self._fields)
+            flat = sum((within[n] * step for n, step in zip(self.tile, type.strides, strict=True)), Affine())
+            at = [flat.evaluate(self._item(flat.names, lane)) * width for lane in range(lanes)]
+            side_by_side = flat.coefficient(f"{name}_v") == 1
+            wide = each.lanes[1] * width if side_by_side and not any(a % (each.lanes[1] * width) for a in at) else width
+            accesses = prod(self.tile.values()) * width // (self._total * wide)
+            found += accesses * max(1, wide // BANK_BYTES) * bank_conflicts(at, max(BANK_BYTES, wide))
+        return found
+
+    def _item(self, names: tuple[str, ...], number: int) -> dict[str, int]:
+        """The fields of an item's number; 0 for every other name."""
+        values = dict.fromkeys(names, 0)
+        for k, size in enumerate(self._fields):
+            values[f"item{k}"], number = number % size, number // size
+        return values
+
+    def build(self) -> Block:
+        """The scheduled kernel."""
+        uses, walks, fields = self._uses, self._walks, self._fields
+        tiles = {u.forms: self._tile(u, self.staged[u.buffer], walks[u.forms]) for u in uses}
+        first = {u.forms: u for u in reversed(uses)}
+        parts: list[Node] = [self._copy(u, tiles[f], walks[f], fields) for f, u in first.items()]
+        parts.append(Sync())
+        parts += [self._turned(s, tiles, fields) for s in self.view.stages]
+        items = tuple(Index(f"item{k}", size, bind=Bind.GROUP) for k, size in reversed(list(enumerate(fields))))
+        versions = inner_and_edges(parts, (*self.grid, *items), {i.name for i in self.grid})
+        return item_kernel(self.view, self.grid, items, versions, tuple(tiles.values()))
+
+    def _tile(self, use: Use, staging: Staging, walk: Walk) -> Refinement:
+        """Dimensions in the order of the view's loops; memory in the order of the operand's, rows padded."""
+        strides: dict[str, int] = {}
+        step = 1
+        inner = set(staging.order)
+        for loop, _ in sorted(walk.items, key=lambda item: item[0] not in inner):
+            if inner and loop not in inner:
+                step, inner = step + staging.pad, set[str]()
+            strides[loop] = step
+            step *= self.tile[loop]
+        sizes = tuple(self.tile[n] for n in self.tile)
+        type = TensorType(self.view.type_of(use.buffer).dtype, sizes, Layout(tuple(strides[n] for n in self.tile), 16))
+        name = claim(f"{use.buffer}_tile", self.taken)
+        return Refinement(Direction.ALLOC, name, "", (Affine(),) * len(sizes), type, loc=GROUP_MEMORY)
+
+    def _at(self, walk: Walk, name: str, fields: list[int]) -> tuple[dict[str, Affine], tuple[Affine, ...]]:
+        """Iterations within the tile, and what keeps whole accesses inside the loops."""
+        forms = _runs(walk.items, fields)
+        within = {n: walk.form(n, name, forms) for n in self.tile}
+        limits: list[Affine] = []
+        for loop, tile in self.tile.items():
+            if self.view.ranges[loop] % tile:
+                first = (self.base[loop] + within[loop]).substitute({f"{name}_v": Affine()})
+                limits.append(first * -1 + (self.view.ranges[loop] - walk.wide(loop)))
+        return within, tuple(limits)
+
+    def _copy(self, use: Use, tile: Refinement, walk: Walk, fields: list[int]) -> Stage:
+        within, limits = self._at(walk, "c", fields)
+        place = {n: self.base[n] + within[n] for n in within}
+        source = replace(use, name="src").substitute(place)
+        first = {"c_v": Affine()}
+        limits = (*limits, *(f.substitute(place).substitute(first) for f in _inside(self.view, use)))
+        target = Use("dst", tile.into, tuple(within[n] for n in self.tile), Direction.OUT)
+        body = (Load("$x", "src"), Store("dst", "$x"))
+        return Stage(f"copy_{use.buffer}", walk.loops("c"), limits, (source, target), body)
+
+    def _turned(self, stage: Stage, tiles: dict[tuple[Affine, ...], Refinement], fields: list[int]) -> Stage:
+        within, limits = self._at(self.walk, "s", fields)
+        moved = stage.substitute({n: self.base[n] + within[n] for n in within})
+        local = tuple(within[n] for n in self.tile)
+        uses = tuple(
+            replace(new, buffer=tiles[old.forms].into, forms=local) if old.buffer in self.staged else new
+            for old, new in zip(stage.uses, moved.uses, strict=True)
+        )
+        # A vector's lanes all meet a constraint, or none.
+        first, (loop, lanes) = {"s_v": Affine()}, self.walk.lanes
+        pairs = zip(stage.constraints, moved.constraints, strict=True)
+        own = (c.substitute(first) if lanes_agree(old, loop, lanes) else c for old, c in pairs)
+        return replace(moved, loops=self.walk.loops("s"), uses=uses, constraints=(*own, *limits))
+
+
+def _fields(walks: list[Items], total: int) -> list[int]:
+    """Sizes of the fields of an item's number, lowest first, so that every loop's items are a run of whole fields."""
+    cuts = {1, total}
+    for items in walks:
+        reach = 1
+        for _, count in items:
+            reach *= count
+            cuts.add(reach)
+    ordered = sorted(cuts)
+    return [high // low for low, high in pairwise(ordered)]
+
+
+def _runs(items: Items, fields: list[int]) -> dict[str, Affine]:
+    """The number of the item along each loop, as a form of the fields."""
+    forms: dict[str, Affine] = {}
+    number = 0
+    for loop, count in items:
+        form, step = Affine(), 1
+        while step < count:
+            form = form + Affine.var(f"item{number}", step)
+            step *= fields[number]
+            number += 1
+        forms[loop] = form
+    return forms
