@@ -138,3 +138,11 @@ def test_reports_have_the_bounds() -> None:
     assert "Rounding errors" in explain_html(made)
     (entry,) = report(made).to_dict()["errors"]
     assert entry == {"output": "C", "relation": "terms", "factor": error.factor, "reason": "", "text": error.text}
+
+
+def test_powers_of_rounded_values_have_a_bound() -> None:
+    """Those that are roots, too, which choose by an infinity."""
+    for exponent in (0.5, -0.5, 1.5, -1.5, 3):
+        found = bound(f"R = pow(A / B, {exponent});", A=(4,), B=(4,))
+        assert found.relation is Relation.VALUE, exponent
+        assert 0 < found.roundoff < 40 * U

@@ -18,10 +18,12 @@ from tile_opt.program.fold_scales import FoldScales as FoldScales
 from tile_opt.program.heads import HeadsApart as HeadsApart
 from tile_opt.program.integer_scatters import IntegerScatters as IntegerScatters
 from tile_opt.program.lift_reshapes import LiftReshapes as LiftReshapes
+from tile_opt.program.literals import Literals as Literals
 from tile_opt.program.normalise_last import NormaliseLast as NormaliseLast
 from tile_opt.program.online import Online as Online
 from tile_opt.program.permutations import ComposePermutations as ComposePermutations
 from tile_opt.program.placed import PlacedParts as PlacedParts
+from tile_opt.program.powers import Powers as Powers
 from tile_opt.program.prepack import Prepack as Prepack
 from tile_opt.program.separate import SeparateWindows as SeparateWindows
 from tile_opt.program.share import ShareCommon as ShareCommon
@@ -40,7 +42,15 @@ APART_USES, APART = 192, 1 << 26
 """Uses of each element, and of all, from which items of a graphics processor rather read copies of what lies apart."""
 TILE = 16
 """Elements of a row that tiles of a graphics processor divide evenly."""
-CLEAN: tuple[Rewrite, ...] = (LiftReshapes(), SplitBatches(), ComposePermutations(), ShareCommon(), DropDead())
+CLEAN: tuple[Rewrite, ...] = (
+    Literals(),
+    Powers(),
+    LiftReshapes(),
+    SplitBatches(),
+    ComposePermutations(),
+    ShareCommon(),
+    DropDead(),
+)
 """What leaves nothing that need not be computed, so that others find what they look for."""
 FASTER: tuple[Rewrite, ...] = (
     Factorise(),

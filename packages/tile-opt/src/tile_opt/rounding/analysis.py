@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from math import log2, prod
+from math import isinf, log2, prod
 from typing import assert_never
 
 from tile_ir.dtype import DType
@@ -133,6 +133,11 @@ def _chosen(term: Apply, args: tuple[Bound, ...]) -> Bound:
     return none("a choice by a comparison of rounded values")
 
 
+def _is_infinite(term: Term) -> bool:
+    """Rounding makes no finite value equal to it, but what is too large."""
+    return isinstance(term, Constant) and isinf(float(term.value))
+
+
 def _power(term: Apply, args: tuple[Bound, ...]) -> Bound:
     base, exponent = args
     if base.relation is Relation.EXACT and exponent.relation is Relation.EXACT:
@@ -156,7 +161,11 @@ def _other(term: Apply, args: tuple[Bound, ...]) -> Bound:
     kind = OPS[term.name].signature
     exact = all(a.relation is Relation.EXACT for a in args)
     if kind is Signature.COMPARE:
-        return Bound(positive=True) if exact else none("a comparison of rounded values")
+        return (
+            Bound(positive=True)
+            if exact or any(map(_is_infinite, term.args))
+            else none("a comparison of rounded values")
+        )
     if kind is not Signature.MATH:
         return Bound() if exact else none("whole numbers that come from rounded ones")
     return applied(term.name, args[0], term.dtype)

@@ -1,0 +1,47 @@
+"""Constants of one number as literals: immediate operands instead of loads, and numbers that other rewrites can see."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+from tile_ir.dtype import DType
+from tile_ir.program.nodes import ConstantTensor, Contraction, Elementwise, Literal, Op, Program
+
+from tile_opt.program.base import Rewrite
+
+
+@dataclass(frozen=True)
+class Literals(Rewrite):
+    """Write constants without dimensions where elementwise operations and contractions read them."""
+
+    name: ClassVar[str] = "literals"
+
+    def apply(self, program: Program) -> Program:
+        known = {op.name: _literal(op) for op in program.ops if isinstance(op, ConstantTensor) and not op.type.shape}
+        if not known:
+            return program
+        return replace(program, ops=tuple(_written(op, known) for op in program.ops))
+
+
+def _literal(op: ConstantTensor) -> Literal:
+    dtype = op.type.dtype
+    if dtype is DType.BFLOAT16:  # the upper half of a float32; NumPy alone has no such dtype
+        return Literal(np.frombuffer(b"\0\0" + bytes(op.data), "<f4")[0].item(), dtype)
+    return Literal(np.frombuffer(op.data, dtype.numpy.newbyteorder("<"))[0].item(), dtype)
+
+
+def _written(op: Op, known: Mapping[str, Literal]) -> Op:
+    match op:
+        case Elementwise(args=args):
+            found = tuple(known.get(a, a) if isinstance(a, str) else a for a in args)
+            return replace(op, args=found) if any(isinstance(a, str) for a in found) else op
+        case Contraction(loads=loads):
+            found = tuple(
+                replace(x, tensor=known.get(x.tensor, x.tensor)) if isinstance(x.tensor, str) else x for x in loads
+            )
+            return replace(op, loads=found) if any(isinstance(x.tensor, str) for x in found) else op
+        case _:
+            return op
