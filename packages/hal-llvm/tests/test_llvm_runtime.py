@@ -413,11 +413,25 @@ def test_an_interrupt_meets_the_start_of_the_long_kernels_thread(runs: bool) -> 
             print('interrupted')
         threading.Thread.start = start
         if RUNS:
-            ended[0].join(0.5)  # it has only to say that it is done
+            ended[0].join(20)  # it has only to say that it is done
             assert not ended[0].is_alive()
         assert good()
     """.replace("RUNS", str(runs)))  # fmt: skip
     assert (done.returncode, done.stdout) == (0, "interrupted\n"), done.stderr
+
+
+def test_what_goes_wrong_beside_a_long_kernel_is_raised(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    long, buffers, _, _ = ready(device, doubling(64000, 1, 1, 10**8))
+    run, caller = ThreadPool.run, threading.get_ident()
+
+    def fails_elsewhere(self: ThreadPool, job: int) -> None:
+        if threading.get_ident() != caller:
+            raise MemoryError("no memory for a thread")
+        run(self, job)
+
+    monkeypatch.setattr(ThreadPool, "run", fails_elsewhere)
+    with pytest.raises(MemoryError, match="no memory for a thread"):
+        long.run(buffers)
 
 
 def test_libraries_from_bytes_know_their_long_groups(device: Any) -> None:

@@ -242,6 +242,15 @@ def test_too_many_pending_runs_wait_for_the_oldest(monkeypatch):
     timer.join()
 
 
+def test_a_run_that_was_interrupted_before_it_began_holds_nobody_up(monkeypatch):
+    monkeypatch.setattr("tile_hal.workspaces.MAX_WORKSPACES", 1)
+    device = PyDevice(inline=False)
+    prepared = tile_hal.Prepared(device, PyLibrary([double, add]), MANY)
+    taken = prepared._workspaces.acquire()
+    assert prepared._workspaces.acquire() is taken
+    prepared.run([buffer_of(device, [1] * 4), *(device.memory.allocate(16) for _ in range(3))]).wait()
+
+
 def test_dependencies_hold_back_and_fail_submissions(device):
     gate = HostEvent()
     for library, kernel_list in ((PyLibrary([double]), ONE), (PyLibrary([double, add]), MANY)):

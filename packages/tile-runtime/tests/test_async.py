@@ -193,11 +193,14 @@ def test_a_process_ends_after_its_pending_work() -> None:
 
 @pytest.mark.skipif(os.name != "posix", reason="signals")
 def test_ctrl_c_while_waiting_ends_work_that_takes_minutes() -> None:
-    process = _process(2**31 - 1, "result.wait()\n")
-    assert process.stdout is not None
-    process.stdout.readline()
-    process.send_signal(signal.SIGINT)
-    _, problems = process.communicate(timeout=80)
+    with _process(2**31 - 1, "result.wait()\n") as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        try:
+            _, problems = process.communicate(timeout=80)
+        finally:
+            process.kill()
     assert problems.rstrip().endswith("KeyboardInterrupt")
 
 

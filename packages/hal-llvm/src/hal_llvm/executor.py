@@ -200,11 +200,16 @@ def _run_interruptibly(job: _Job) -> None:
     done = threading.Event()
     owner: dict[str, bool] = {}
     """Whether the thread runs the job: the first to say so decides."""
+    problems: list[BaseException] = []
 
     def work() -> None:
-        if owner.setdefault("thread", True):
-            pool.current().run(job.address)
-        done.set()
+        try:
+            if owner.setdefault("thread", True):
+                pool.current().run(job.address)
+        except BaseException as problem:
+            problems.append(problem)
+        finally:
+            done.set()
 
     try:
         # The interrupt may come in here as well, before the thread runs and after.
@@ -213,6 +218,8 @@ def _run_interruptibly(job: _Job) -> None:
     except BaseException:
         _wait_stopped(job, owner, done)
         raise
+    if problems:
+        raise problems[0]
 
 
 def _wait_stopped(job: _Job, owner: dict[str, bool], done: threading.Event) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from threading import get_ident
 
 from tile_ir import forking
 from tile_ir.diagnostics import TileDeviceError
@@ -26,6 +27,13 @@ class Workspace:
 
     buffers: dict[int, Buffer]
     last: Event | None = None
+    thread: int = field(default_factory=get_ident)
+    """Which one starts that run."""
+
+    @property
+    def free(self) -> bool:
+        """No run uses it. A thread starts one run at a time: what it has begun with before was interrupted."""
+        return self.thread == get_ident() if self.last is None else self.last.done
 
 
 class Workspaces:
@@ -60,12 +68,12 @@ class Workspaces:
                     busy.wait()
 
     def _reuse(self) -> Workspace | None:
-        idle = [w for w in self._all if w.last is not None and w.last.done]
+        idle = [w for w in self._all if w.free]
         for extra in idle[_IDLE:]:
             self._all.remove(extra)
         if not idle:
             return None
-        idle[0].last = None
+        idle[0].last, idle[0].thread = None, get_ident()
         return idle[0]
 
     def _grow(self) -> Workspace | None:
