@@ -1,4 +1,4 @@
-"""Instructions of a leaf's straight-line code, by the port that starts them, and its longest dependence."""
+"""Instructions of one innermost body (straight-line code), counted by issue port, and its longest dependence chain."""
 
 from __future__ import annotations
 

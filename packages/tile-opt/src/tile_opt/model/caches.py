@@ -1,4 +1,4 @@
-"""Lines that each level of cache has to fetch from the next, from the loops of a kernel and what each leaf touches.
+"""Cache misses per level: lines fetched from the next level, from a kernel's loops and the footprints of its innermost bodies.
 
 What one iteration of a loop touches stays in a level as far as it fits (in its sets, not only its bytes), and is then at
 hand for the next iteration; so a whole run of that loop fetches each distinct line once. Loops around it repeat that.

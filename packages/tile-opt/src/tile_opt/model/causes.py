@@ -1,4 +1,4 @@
-"""What an estimate says: seconds, and which part of the machine they are spent in."""
+"""The result of an estimate: seconds, and the resource that they are spent on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the lanes of a sub-group do to memory when they access it together: sectors of global memory, banks of local memory."""
+"""Coalescing: the sectors of global memory, and the bank conflicts in local memory, of one access by a sub-group (warp)."""
 
 from __future__ import annotations
 

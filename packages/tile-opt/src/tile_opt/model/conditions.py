@@ -1,4 +1,4 @@
-"""What conditions on elements outside an operand do to the tiles of a contraction."""
+"""Boundary conditions (padding, ragged edges): what they cost the tiles of a contraction on a GPU."""
 
 from __future__ import annotations
 

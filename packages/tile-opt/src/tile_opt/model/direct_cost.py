@@ -1,4 +1,4 @@
-"""What a contraction costs whose items read their operands from where they are: no local memory, no barriers.
+"""The time of a contraction on a GPU that reads operands straight from global memory: no local memory, no barriers.
 
 Arithmetic only, some tens of microseconds a tile. Four limits meet in a multiprocessor: instructions that start per
 cycle, arithmetic, the path to its first cache in whole sectors, and the latency of what its items wait for when they are

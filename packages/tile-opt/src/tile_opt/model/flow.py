@@ -1,4 +1,4 @@
-"""Latency that out-of-order execution does not hide: how long a loop's iteration waits for results, and how many run at once.
+"""Latency that out-of-order execution does not hide: the critical path of an iteration, and how many iterations are in flight.
 
 An iteration's instructions are issued while earlier ones wait, as far as the window of instructions reaches: of a body
 that fills a share of the window, so many fit side by side. What is longer than the window waits for its own results.

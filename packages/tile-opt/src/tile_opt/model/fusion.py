@@ -1,4 +1,4 @@
-"""What a kernel will cost, told from its normal form: for choosing what to fuse and what to recompute.
+"""The cost of a kernel before it is scheduled, from its normal form: for choosing what to fuse and what to recompute.
 
 No schedule is made for that. It is enough to know which loop vector lanes can take, whether operands are reused in
 registers, and which bytes reach which cache: a merger that loses one of them costs more than it saves. `model.estimate`

@@ -1,4 +1,4 @@
-"""What a tile of a contraction costs on the multiprocessors of a machine, from the machine's own numbers.
+"""The time of a tiled contraction on a GPU: occupancy, issue slots, memory traffic and latency of one tile choice.
 
 Arithmetic only, a few microseconds a tile: it ranks the tiles of a space before the best few are built and estimated.
 Two limits meet in a multiprocessor: instructions that start per cycle, and words that local memory delivers to the

@@ -1,4 +1,4 @@
-"""What a tile takes that groups share, however many of them share its reduction."""
+"""The cost of one pipeline step of a tiled contraction on a GPU; split reductions differ in the number of steps only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The time of a kernel on a graphics processor: work of all sub-groups by port, traffic, and the latency that they do not hide."""
+"""The time of a kernel on a GPU: issue slots of all sub-groups (warps) by port, memory traffic, and latency that occupancy does not hide."""
 
 from __future__ import annotations
 

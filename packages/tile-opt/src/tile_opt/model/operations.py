@@ -1,4 +1,4 @@
-"""What one operation on a vector takes: the port that starts its instructions, how many they are, and until its result is there."""
+"""Throughput and latency of scalar operations on vectors: the issue port, the number of instructions, and cycles to the result."""
 
 from __future__ import annotations
 

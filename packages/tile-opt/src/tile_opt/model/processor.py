@@ -1,4 +1,4 @@
-"""The time of a kernel on a processor with caches: arithmetic and each level's traffic overlap, phases do not."""
+"""The time of a kernel on a CPU: arithmetic and the traffic of each cache level overlap, consecutive phases do not."""
 
 from __future__ import annotations
 

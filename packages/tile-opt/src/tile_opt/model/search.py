@@ -1,4 +1,4 @@
-"""The best of a handful of plans, by the estimate of what each builds."""
+"""The cheapest of a few plans: each is built and estimated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lines that two cores write, each a part: they go from core to core, however few bytes both need of them.
+"""False sharing: cache lines that two cores write, each a part, travel from core to core.
 
 Groups are dealt out in runs: every core has a piece of each row of the result. Where pieces begin within a line, the cores
 on both sides write it at about the same time.

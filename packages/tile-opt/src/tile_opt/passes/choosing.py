@@ -1,4 +1,4 @@
-"""Passes that choose between kernels: whether to join them, tile them together, or compute a value again.
+"""Passes that decide by cost: whether to fuse kernels, tile them together, or recompute a value; each choice is recorded.
 
 Each choice is kept with what it was made by: the two times of a forecast, or the reason why it was none.
 """

@@ -1,4 +1,4 @@
-"""Passes that schedule: each kernel in normal form gets a plan, and becomes what the plan says.
+"""The base of scheduling passes: each kernel in normal form gets a plan, which is built into scheduled Stripe.
 
 A scheduling pass says which plans a kernel may have and what a plan makes of it. Everything else is here: a plan that
 the caller gave goes before the pass's own choice, equal kernels are chosen for once, and what was decided is returned

@@ -1,4 +1,4 @@
-"""Operands that a kernel makes, element by element, for one other kernel: what copies them may compute them on the way.
+"""Prologue fusion: elementwise producers are computed while their consumer copies the operand into local memory.
 
 Then nobody reads what the first kernel writes, and it is left out.
 """

@@ -1,4 +1,4 @@
-"""What a plan made of one kernel, for another kernel that does the same: built once, and called by other names."""
+"""Reuse of built kernels: a kernel equal to an earlier one but for names is not built again, its names are substituted."""
 
 from __future__ import annotations
 

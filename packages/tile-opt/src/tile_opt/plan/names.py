@@ -1,4 +1,4 @@
-"""The names that a plan speaks of, and a plan in those of another kernel that does the same."""
+"""The loop and operand names that a plan mentions, and renaming a plan for an equal kernel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operands copied before the kernel, by kernels of their own: in panels, each what a register tile reads step after step.
+"""Packing: kernels that copy operands into panels ahead of a contraction, so that a register tile reads contiguous memory.
 
 ``stage W in DRAM as [k, o]`` above all levels, where registers take 32 iterations of `o`, makes of ``W[o, k]`` a copy
 ``[o / 32, k, o % 32]``: a kernel walks a panel from its first byte to its last. Where W is a constant, so is the copy.

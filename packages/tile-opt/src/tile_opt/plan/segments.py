@@ -1,4 +1,4 @@
-"""The segments that a plan cuts a loop into: what fills vectors, and what constraints leave whole."""
+"""Loop segments of a plan: the range of full vectors or tiles without boundary conditions, and the remainders."""
 
 from __future__ import annotations
 

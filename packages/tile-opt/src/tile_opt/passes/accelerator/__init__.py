@@ -1,1 +1,1 @@
-"""Passes over nested blocks, for accelerators whose memories and engines the target describes."""
+"""Passes over nested blocks, for accelerators with scratchpad memories: tiling, tensorisation, placement, and transfers in and out."""

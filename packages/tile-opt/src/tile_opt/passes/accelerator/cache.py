@@ -1,4 +1,4 @@
-"""cache: give a block local copies of what it sees, filled in front and drained behind, and let its body use them."""
+"""cache: local copies of a block's views: transferred in before the block, used by its body, transferred out after it."""
 
 from __future__ import annotations
 

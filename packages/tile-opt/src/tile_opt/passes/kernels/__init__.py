@@ -1,1 +1,1 @@
-"""Passes over kernels in normal form: what joins which kernel, and how each is scheduled."""
+"""Passes over kernels in normal form (`tile_opt.kernel`), for CPUs and GPUs: fusion, normalisation, then scheduling by plans."""

@@ -1,4 +1,4 @@
-"""atomics: rows of a scatter that may meet in a cell run in any order, where that changes no result."""
+"""atomics: scatters with colliding rows run in parallel with atomic updates, where the order changes no result (integers)."""
 
 from __future__ import annotations
 

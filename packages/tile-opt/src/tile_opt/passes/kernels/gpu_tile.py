@@ -1,4 +1,4 @@
-"""gpu_tile: kernels that memory bounds, spread over a grid of groups of items."""
+"""gpu_tile: schedules memory-bound kernels on GPUs: rows, columns, transposes and scans over a grid of work groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""group_tile: contractions on the items of groups, operands in local memory, results in registers.
+"""group_tile: schedules contractions on GPUs without matrix instructions: operands tiled through local memory, results in registers.
 
 For graphics processors. Kernels of other classes are left to the passes that follow.
 """

@@ -1,4 +1,4 @@
-"""in_place: parts of a result are written where they stand in it.
+"""in_place: the parts of a concatenation are written straight into the result instead of being copied there.
 
 ``Y0[i : 5] = =(A[i]); Y[i + 3 : 5] = =(B[i]) default Y0;``, one link of a concatenation, would copy all of Y0 to Y before
 it writes B's part. Here Y0's kernel writes Y, the copy goes, and cells that parts cover are not set to zero first. A

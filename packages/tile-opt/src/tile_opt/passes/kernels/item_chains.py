@@ -1,4 +1,4 @@
-"""item_chains: chains of sliding boxes as one kernel whose items keep what they exchange in registers.
+"""item_chains: fuses chains of stencils on GPUs into one kernel; each item recomputes its halo and keeps intermediates in registers.
 
 The same chains as those of `tile_pipelines`, for machines with many items: a tile is what one item computes of the
 result, a run of cells along a loop on which a window slides. Its part of each temporary, the rows at the edges

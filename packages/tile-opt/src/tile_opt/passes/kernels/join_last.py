@@ -1,4 +1,4 @@
-"""Small kernels that put partial results together, as the last thing that the groups do which made these.
+"""The second kernel of a split reduction, fused into the first: the last work group to finish combines the partial results.
 
 A kernel costs microseconds to begin, however little it does. Whichever group of the one before it arrives last may do its
 work instead, where one group is enough for it and the device can count groups (the node `LastGroup`).

@@ -1,4 +1,4 @@
-"""join_rows: a product, what becomes of its rows, and the products of those, as one kernel over rows.
+"""join_rows: fuses attention: a product, the softmax-like work on its rows, and the second product become one kernel over rows.
 
 Attention multiplies queries with keys, turns each row of scores into weights, and multiplies those with values. As kernels of
 their own these exchange a matrix of scores. As one kernel over rows they exchange a row; `step_rows` then takes rows in

@@ -1,4 +1,4 @@
-"""matrix_tile: contractions on the tile registers of processors that have them.
+"""matrix_tile: schedules contractions on a CPU's tile registers (AMX).
 
 Which bodies an instruction computes is found by its own data (`kernel.instructions`); kernels that do not fit are left
 to the passes that follow.

@@ -1,4 +1,4 @@
-"""merge: turn two loops that walk memory as one into a single longer loop.
+"""merge: collapses two loops with consistent strides into a single longer loop.
 
 Loops a and b merge when every buffer that one of them subscripts has them in neighbouring dimensions, b plainly and in
 full, a plainly or within runs that other loops choose. The two dimensions become one, so a whole contiguous tensor

@@ -1,4 +1,4 @@
-"""repeat_small: reductions of few elements, done again by every group of the kernel that reads what they find.
+"""repeat_small: small reductions are recomputed by every work group of their consumer, which saves a kernel launch.
 
 Statistics of long rows come in chunks. A kernel puts these together, and another one then goes over all elements. Where
 chunks are few, every group of that one may put them together for itself: it reads them from a cache, while to launch a

@@ -1,4 +1,4 @@
-"""schedule_kernels: plans for processors with vector registers and caches."""
+"""schedule_kernels: schedules every kernel on CPUs: register tiles, packing, vectors, work groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""step_rows: kernels over rows, such as `join_rows` makes, that walk rows piece by piece."""
+"""step_rows: schedules what `join_rows` made as an online softmax: rows are walked piece by piece, with carried maxima and sums."""
 
 from __future__ import annotations
 

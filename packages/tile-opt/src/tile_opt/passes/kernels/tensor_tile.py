@@ -1,4 +1,4 @@
-"""tensor_tile: contractions on the device's matrix instructions, where the user allows reduced precision.
+"""tensor_tile: schedules contractions on a GPU's matrix instructions (tensor cores), where the user allows reduced precision.
 
 Which bodies an instruction computes is found by its own data (`kernel.instructions`); kernels that do not fit are left
 to the passes that follow.

@@ -1,4 +1,4 @@
-"""tile_pipelines: producers and consumers of sliding boxes as one kernel, tile by tile.
+"""tile_pipelines: fuses producers and consumers (stencils, attention) on CPUs tile by tile, so that intermediates stay in a cache.
 
 A blur of two passes, or some steps of a stencil, writes each temporary to memory and reads it back. Here the kernels of
 such a chain become the parts of one kernel (`kernel.pipeline`): for a tile of the result each part computes the rows that

@@ -1,4 +1,4 @@
-"""ungroup: loops over all channels of grouped contractions become loops over groups and members."""
+"""ungroup: splits the channel loops of grouped convolutions into loops over groups and over members of a group."""
 
 from __future__ import annotations
 

@@ -1,1 +1,5 @@
-"""Whole kernels built from plans for groups of items: contractions and kernels over rows, on items or on matrix instructions."""
+"""Whole kernels for GPUs, built from plans where a sequence of steps would not do.
+
+`group_tiles.py`: contractions on items, software-pipelined through local memory; `tensor_tiles.py`: on matrix instructions. `rows_in_steps.py`,
+`row_products.py`, `row_fragments.py` and `row_parts.py`: kernels over rows walked piece by piece with an online softmax (attention).
+"""

@@ -1,1 +1,1 @@
-"""Legal plans of a kernel on a machine, best first and few."""
+"""The search space: legal plans of a kernel on a target, best first and few. `facts.py` has what every kind of machine asks of a kernel."""
