@@ -202,6 +202,29 @@ def test_cells_beside_the_columns_that_are_scattered_hold_zero(agg: Aggregation)
     check(replace(made, ops=(replace(scatter, agg=agg),)))
 
 
+@pytest.mark.parametrize(
+    ("agg", "rest", "flags"),
+    [
+        (Aggregation.MAX, -np.inf, False),
+        (Aggregation.MIN, np.inf, False),
+        (Aggregation.SUM, 0.0, False),
+        (Aggregation.SUM, -0.0, True),
+        (Aggregation.MAX, 0.0, True),
+        (Aggregation.PROD, 1.0, False),
+    ],
+)
+def test_no_flags_where_cells_without_a_value_hold_the_identity(agg: Aggregation, rest: float, flags: bool) -> None:
+    made = rows((6, 2), (9, 2))
+    (scatter,) = made.ops
+    number = ConstantTensor("N", TensorType(F32, ()), Contents(np.float32(rest).tobytes()))
+    spread = Elementwise("D", TensorType(F32, (9, 2)), "ident", ("N",))
+    made = replace(made, ops=(number, spread, replace(scatter, agg=agg, default="D")))
+    stripe = to_stripe(made)
+    written = {name for k in range(len(kernels(stripe))) for name in names(stripe, k)}
+    assert ("hit" in written) is flags
+    check(made)
+
+
 def test_gather_from_nothing_is_zero() -> None:
     params = (Param("A", TensorType(F32, (0, 2))), Param("R", TensorType(I32, (3,))))
     subscripts = (Lookup("R", coordinates(1)), Poly.of({"i1": 1}))

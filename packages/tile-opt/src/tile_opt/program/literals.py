@@ -20,13 +20,14 @@ class Literals(Rewrite):
     name: ClassVar[str] = "literals"
 
     def apply(self, program: Program) -> Program:
-        known = {op.name: _literal(op) for op in program.ops if isinstance(op, ConstantTensor) and not op.type.shape}
+        known = {op.name: literal_of(op) for op in program.ops if isinstance(op, ConstantTensor) and not op.type.shape}
         if not known:
             return program
         return replace(program, ops=tuple(_written(op, known) for op in program.ops))
 
 
-def _literal(op: ConstantTensor) -> Literal:
+def literal_of(op: ConstantTensor) -> Literal:
+    """The number of a constant of one element."""
     dtype = op.type.dtype
     if dtype is DType.BFLOAT16:  # the upper half of a float32; NumPy alone has no such dtype
         return Literal(np.frombuffer(b"\0\0" + bytes(op.data), "<f4")[0].item(), dtype)

@@ -9,12 +9,13 @@ from tile_ir.diagnostics import Span
 from tile_ir.dtype import DType
 from tile_ir.names import fresh, plain
 from tile_ir.program.liveness import defined_by
-from tile_ir.program.nodes import ConstantTensor, Literal, Operand, Program
+from tile_ir.program.nodes import ConstantTensor, Elementwise, Literal, Operand, Program
 from tile_ir.program.nodes import TensorType as ProgramType
 from tile_ir.stripe.nodes import Block, TensorType
 from tile_ir.target import Target
 
 from tile_opt.analysis.sets import Sets
+from tile_opt.program.literals import literal_of
 from tile_opt.translate.build import ALIGN, Kernel, Stage, cell_of, loops_over
 
 
@@ -86,6 +87,19 @@ class Context:
 
     def shape(self, value: str) -> tuple[int, ...]:
         return self.types[value].shape
+
+    def literal(self, value: str) -> Literal | None:
+        """The one number that all elements of a value are; None where that is not known."""
+        made = next((op for op in self.program.ops if value in defined_by(op)), None)
+        match made:
+            case ConstantTensor(type=type) if type.size == 1:
+                return literal_of(made)
+            case Elementwise(fn="ident", args=(Literal() as number,)):
+                return number
+            case Elementwise(fn="ident", args=(str(source),)):
+                return self.literal(source)
+            case _:
+                return None
 
     def dtype(self, operand: Operand) -> DType:
         return operand.dtype if isinstance(operand, Literal) else self.types[operand].dtype

@@ -6,9 +6,11 @@ the last value that ``=`` gives stays. A loop is free where its coordinate is it
 
 from __future__ import annotations
 
+from math import copysign
+
 from tile_ir.dtype import DType
 from tile_ir.ops import Aggregation
-from tile_ir.program.nodes import Lookup, Poly, Scatter, coordinates
+from tile_ir.program.nodes import Literal, Lookup, Poly, Scatter, coordinates
 from tile_ir.program.printer import print_op
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Order
@@ -28,8 +30,8 @@ def scatter(context: Context, op: Scatter) -> None:
         _prefill(context, op, target)
         if not nothing:
             _place(context, op, target)
-    elif op.default is None and op.agg.identity(op.acc) == 0:
-        _from_zero(context, op, target)
+    elif _rests_at_identity(context, op):
+        _from_identity(context, op, target)
     else:
         _aggregate(context, op, target)
 
@@ -56,11 +58,18 @@ def _fill(context: Context, op: Scatter, buffer: str, shape: tuple[int, ...], va
     context.add(kernel)
 
 
-def _from_zero(context: Context, op: Scatter, target: str) -> None:
-    """Sums, and maxima of what is never negative, start at 0, which is what cells without a value hold."""
+def _rests_at_identity(context: Context, op: Scatter) -> bool:
+    """Cells without a value hold what partial results start at: zeros below sums, the lowest number below maxima."""
+    identity = op.agg.identity(op.acc)
+    rest = Literal(0, op.acc) if op.default is None else context.literal(op.default)
+    return rest is not None and rest.value == identity and (bool(identity) or copysign(1, rest.value) > 0)
+
+
+def _from_identity(context: Context, op: Scatter, target: str) -> None:
+    """No flags: what nothing falls on stays as it is."""
     shape, dtype = op.type.shape, op.type.dtype
     accumulator = target if op.acc is dtype else context.temporary(f"{target}_acc", op.acc, shape)
-    _fill(context, op, accumulator, shape, _number(0, op.acc))
+    _fill(context, op, accumulator, shape, _number(op.agg.identity(op.acc), op.acc))
     _place(context, op, accumulator)
     if accumulator != target:
         kernel = _kernel(context, op)
