@@ -58,3 +58,13 @@ def test_few_columns_are_read_with_gaps(short: int, chosen: bool) -> None:
 def test_lanes_go_along_the_longer_loop(columns: int, short: int, chosen: bool) -> None:
     (decision,) = schedule(bound("repeated twice", 5, columns, short), SMALL).decisions.values()
     assert (decision.plan.reason == "interleaved") is chosen
+
+
+def test_what_few_columns_share_is_computed_before() -> None:
+    """In one kernel with it, lanes would go along three columns; by itself what reads it has full vectors."""
+    text = "function (A, B, C) -> (O) { O = pow(abs(A), 1.5) + erf(B) + log(abs(C) + 1.0); }"
+    shapes = {"A": (45, 580, 3), "B": (45, 580, 1), "C": (1, 580, 3)}
+    types = {name: TensorType(DType.FLOAT32, shape) for name, shape in shapes.items()}
+    program = to_stripe(tile_lang.bind(tile_lang.parse(Source(text, "text.tile")), types))
+    reasons = [d.plan.reason for d in schedule(program, WIDER).decisions.values()]
+    assert len(reasons) == 3 and reasons.count("interleaved") == 1

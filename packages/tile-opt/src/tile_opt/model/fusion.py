@@ -112,6 +112,26 @@ def _shared_lanes(view: KernelView, width: int) -> Index | None:
     return next((i for i in reversed(view.loops) if _takes_lanes(view, i, width)), None)
 
 
+def _between_lanes(view: KernelView, width: int) -> Index | None:
+    """The short loop that fills the gaps which lanes of the loop around it leave: together they store whole vectors."""
+    if any(s.loops for s in view.stages):
+        return None
+    uses = [u for s in view.stages for u in s.uses if not view.is_local(u.buffer)]
+    loops = [(i, [(u.writes, flat_stride(view, u, i.name)) for u in uses]) for i in view.loops if _is_open(i)]
+    short = (i for i, steps in loops if i.range < width and all(step in (0, 1) and step >= w for w, step in steps))
+    found = next(short, None)
+    if found is None:
+        return None
+    near = {True: (found.range,), False: (0, 1, found.range)}
+    around = (i.range >= width and all(step in near[writes] for writes, step in steps) for i, steps in loops)
+    return found if any(around) else None
+
+
+def _is_open(loop: Index) -> bool:
+    """Its iterations may run side by side."""
+    return loop.order is Order.FREE and loop.bind is Bind.NONE
+
+
 def _side_by_side(view: KernelView, lane: Index, enough: int) -> int:
     """Iterations of `lane` and of loops around all stages that go on where it ends: they become one, if there are not `enough`."""
     uses = [u for s in view.stages for u in s.uses if not view.is_local(u.buffer)]
@@ -126,7 +146,7 @@ def _side_by_side(view: KernelView, lane: Index, enough: int) -> int:
 
 def _goes_on(view: KernelView, uses: Sequence[Use], lane: Index, loop: Index, run: int) -> bool:
     """Each step of `loop` is one of `run` iterations of `lane`, in all buffers."""
-    if loop is lane or loop.order is not Order.FREE or loop.bind is not Bind.NONE:
+    if loop is lane or not _is_open(loop):
         return False
     return all(flat_stride(view, u, loop.name) == run * (flat_stride(view, u, lane.name) or 0) for u in uses)
 
@@ -137,7 +157,7 @@ def _goes_on(view: KernelView, uses: Sequence[Use], lane: Index, loop: Index, ru
 def _cycles(view: KernelView, machine: Machine) -> Iterator[float]:
     """Cycles of one core for all iterations of each stage."""
     width = _width(view, machine)
-    shared = _shared_lanes(view, width)
+    shared = _shared_lanes(view, width) or (_between_lanes(view, width) if machine.occupancy is None else None)
     walks = any(s.loops for s in view.stages)
     for stage in view.stages:
         lane = shared or next((i for i in reversed(stage.loops) if _row_lanes(view, stage, i, width)), None)
@@ -147,7 +167,15 @@ def _cycles(view: KernelView, machine: Machine) -> Iterator[float]:
         elif lane is None and _is_chain(stage):
             each = max(each, machine.ports.add_latency)
         hidden = HIDDEN if lane is None and walks and not stage.loops else 1
-        yield points(stage, view.ranges) * repeats(stage, view) / (width if lane is not None else 1) * each * hidden
+        filled = width if lane is shared is not None else _filled(view, lane, width)
+        yield points(stage, view.ranges) * repeats(stage, view) / filled * each * hidden
+
+
+def _filled(view: KernelView, row: Index | None, width: int) -> float:
+    """Lanes that a row takes of each of its vectors; rows of all stages alike lie across lanes where they are short."""
+    if row is None:
+        return 1
+    return width if all(len(s.loops) <= 1 for s in view.stages) else row.range / -(-row.range // width)
 
 
 def _in_columns(each: float, columns: int, width: int, machine: Machine) -> float:
@@ -208,7 +236,7 @@ def _in_register(view: KernelView, stage: Stage, use: Use) -> bool:
 
 def _takes_lanes(view: KernelView, loop: Index, width: int) -> bool:
     """All stages store side by side along the loop, and few loads are scattered."""
-    if loop.order is not Order.FREE or loop.bind is not Bind.NONE:
+    if not _is_open(loop):
         return False
     for stage in view.stages:
         heavy = is_heavy(view, stage)
@@ -224,7 +252,7 @@ def _takes_lanes(view: KernelView, loop: Index, width: int) -> bool:
 
 def _row_lanes(view: KernelView, stage: Stage, loop: Index, width: int) -> bool:
     """The stage walks memory side by side along its own loop; what it aggregates there is one cell."""
-    if loop.order is not Order.FREE or loop.bind is not Bind.NONE:
+    if not _is_open(loop):
         return False
     if not fills_vectors(loop.name, stage.constraints, view.ranges, width):
         return False
