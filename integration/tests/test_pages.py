@@ -10,8 +10,10 @@ import pytest
 from pages import builtins_page, commands_page, errors_page, settings_page
 from pages.mistakes import Mistake, mistakes, said
 from pages.sources import ROOT, turned
+from tile_lang.builtins import BUILTINS
 from tile_lang.codes import CODES
 from tile_lang.reference import GROUPS
+from tile_opt.passes import PASSES
 from tile_runtime.cli.app import app
 
 
@@ -20,6 +22,13 @@ def test_every_builtin_and_operator_has_a_section_with_an_example() -> None:
     for entries in GROUPS.values():
         for name, entry in entries.items():
             assert f"### `{name}` {{:" in page and entry.source in page
+
+
+def test_the_pages_in_the_repository_name_every_builtin_and_every_pass() -> None:
+    pages = [(ROOT / "docs" / name).read_text("utf-8") for name in ("language.md", "operations.md", "architecture.md")]
+    named = {word for page in pages for word in re.findall(r"\w+", page)}
+    assert BUILTINS.keys() - {"assert_"} <= named and "`assert_…(x)`" in pages[0]
+    assert PASSES.keys() <= named
 
 
 def test_every_variable_of_the_sources_is_on_the_page() -> None:

@@ -32,7 +32,7 @@ from tile_opt.plan.steps.edges import Tiling, tile
 from tile_opt.plan.steps.reduce import Ways, keep_partials
 from tile_opt.plan.steps.split import hoist, into_stage, joined, split
 from tile_opt.plan.steps.stage import Copy, stage_input, stage_sums
-from tile_opt.plan.tree import Around, Nest, close_tree, innermost, map_stages, names_of, open_tree
+from tile_opt.plan.tree import Around, Nest, close_tree, innermost, map_stages, nests_of, open_tree, stages_of
 from tile_opt.translate import to_stripe
 
 SETTINGS = settings(max_examples=40, suppress_health_check=list(HealthCheck))
@@ -66,6 +66,12 @@ def _stepped(block: Block, data: st.DataObject, steps: tuple[Step, ...]) -> Bloc
     for step in steps:
         tree = step(view, tree, data)
     return close_tree(view, tree)
+
+
+def names_of(nest: Nest) -> set[str]:
+    """Names of all loops in the tree."""
+    found = {i.name for n in nests_of(nest) for i in n.loops}
+    return found | {i.name for s in stages_of(nest) for i in s.loops}
 
 
 def free_loops(nest: Nest) -> list[str]:

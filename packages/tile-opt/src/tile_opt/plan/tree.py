@@ -98,12 +98,6 @@ def nests_of(node: Node) -> Iterator[Nest]:
             yield from nests_of(inner)
 
 
-def names_of(nest: Nest) -> set[str]:
-    """Names of all loops in the tree."""
-    found = {i.name for n in nests_of(nest) for i in n.loops}
-    return found | {i.name for s in stages_of(nest) for i in s.loops}
-
-
 @frozen
 class Around:
     """What is known where a node stands: the intervals of the loops around it, and the buffers it sees."""
