@@ -31,10 +31,10 @@ HOME = ROOT / ".venv"
 TOOLS = ("nox>=2024.4.15", "hatchling>=1.24")
 AT_ONCE = 2
 """Sessions of `test` that run side by side."""
-SESSION = 15 * 60.0
-"""Seconds after which a session of `test` is ended: the longest takes a fifth of them."""
-WHOLE = 45 * 60.0
-"""Seconds after which all of them are: what hangs says so well within an hour."""
+SESSION = 30 * 60.0
+"""Seconds after which a session of `test` is ended: the longest takes a fifth of them, on a busy machine half."""
+WHOLE = 75 * 60.0
+"""Seconds after which all of them are: what hangs says so before whoever waits for 90 minutes gives up."""
 FAREWELL = 5.0
 """Seconds in which processes that are being ended say where they are."""
 LATE = 124
