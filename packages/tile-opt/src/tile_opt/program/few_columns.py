@@ -8,17 +8,17 @@ contraction adds up.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
 
 from tile_ir.names import claim
 from tile_ir.ops import Aggregation
-from tile_ir.program.nodes import Contraction, Op, Program, TensorType
+from tile_ir.program.nodes import Contraction, Program, TensorType
 
 from tile_opt.analysis import FlatDomain, Sets
 from tile_opt.program.base import Rewrite
-from tile_opt.program.split_reduction import PARTIAL, Cut, covering, partial_results
+from tile_opt.program.split_reduction import PARTIAL, Cut, covering, in_two, partial_results
 
 Steps = Mapping[str, int]
 """Elements between neighbouring iterations of each index."""
@@ -38,13 +38,7 @@ class FewColumns(Rewrite):
     most: int = 64
 
     def apply(self, program: Program) -> Program:
-        sets, types = Sets(), program.types()
-        taken = set(types)
-        ops: list[Op] = []
-        for op in program.ops:
-            pair = self._split(op, types, sets, taken) if isinstance(op, Contraction) else None
-            ops += (op,) if pair is None else pair
-        return program if len(ops) == len(program.ops) else replace(program, ops=tuple(ops))
+        return in_two(program, self._split)
 
     def _split(
         self, op: Contraction, types: Mapping[str, TensorType], sets: Sets, taken: set[str]

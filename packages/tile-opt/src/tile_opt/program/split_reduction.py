@@ -7,7 +7,7 @@ result has the same bits on any number of them.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 from typing import ClassVar
@@ -45,6 +45,21 @@ PARTIAL = "$partial"
 """A chunk's result, where it is aggregated."""
 
 
+Split = Callable[[Contraction, Mapping[str, TensorType], Sets, set[str]], tuple[Contraction, Contraction] | None]
+"""Makes two contractions of one, given the program's types and the names that are taken; None where it shall stay."""
+
+
+def in_two(program: Program, split: Split) -> Program:
+    """The program with what `split` makes in the place of contractions: partial results, and what aggregates them."""
+    sets, types = Sets(), program.types()
+    taken = set(types)
+    ops: list[Op] = []
+    for op in program.ops:
+        pair = split(op, types, sets, taken) if isinstance(op, Contraction) else None
+        ops += (op,) if pair is None else pair
+    return program if len(ops) == len(program.ops) else replace(program, ops=tuple(ops))
+
+
 @dataclass(frozen=True)
 class SplitReduction(Rewrite):
     """Split contractions with at most `max_outputs` cells, each of which some tuple writes.
@@ -69,17 +84,10 @@ class SplitReduction(Rewrite):
     their items: only what would leave units without a group is split, and into more chunks. 0: no such device."""
 
     def apply(self, program: Program) -> Program:
-        sets = Sets()
-        types = program.types()
-        taken = set(types)
-        ops: list[Op] = []
-        for op in program.ops:
-            pair = self._split(op, types, sets, taken) if isinstance(op, Contraction) else None
-            ops += (op,) if pair is None else pair
-        return program if len(ops) == len(program.ops) else replace(program, ops=tuple(ops))
+        return in_two(program, self._split)
 
     def _split(
-        self, op: Contraction, types: dict[str, TensorType], sets: Sets, taken: set[str]
+        self, op: Contraction, types: Mapping[str, TensorType], sets: Sets, taken: set[str]
     ) -> tuple[Contraction, Contraction] | None:
         most = max(self.max_outputs, self.units * STRETCH, self.long_outputs)
         if op.agg is Aggregation.ASSIGN or not 0 < op.type.size <= most or op.result == PARTIAL:
@@ -92,7 +100,7 @@ class SplitReduction(Rewrite):
         sizes = chunk_sizes(domain, order, wanted)
         return partial(op, domain, sizes, claim(f"{op.name}_partial", taken)) if sizes else None
 
-    def _chunks(self, op: Contraction, domain: FlatDomain, types: dict[str, TensorType]) -> int:
+    def _chunks(self, op: Contraction, domain: FlatDomain, types: Mapping[str, TensorType]) -> int:
         """How many chunks the reduction is worth; 0 or 1 to leave it whole."""
         points = prod(domain.ranges)
         if self.units:
@@ -130,7 +138,7 @@ def covering(op: Contraction, sets: Sets) -> FlatDomain | None:
     return domain
 
 
-def _is_narrow(op: Contraction, domain: FlatDomain, types: dict[str, TensorType]) -> bool:
+def _is_narrow(op: Contraction, domain: FlatDomain, types: Mapping[str, TensorType]) -> bool:
     """A product's cells make too few tiles, or lie in too few runs, for processors to share."""
     ranges = domain.extents
     outputs = {name for form in domain.output for name in form.names}
@@ -144,7 +152,7 @@ def _is_narrow(op: Contraction, domain: FlatDomain, types: dict[str, TensorType]
     return used[-1] <= FEW_COLUMNS and tiles < FEW_TILES
 
 
-def _elements_read(op: Contraction, domain: FlatDomain, types: dict[str, TensorType]) -> int:
+def _elements_read(op: Contraction, domain: FlatDomain, types: Mapping[str, TensorType]) -> int:
     """Elements of all operands, each counted once."""
     ranges = domain.extents
     boxes = [prod(ranges[n] for n in {n for form in access for n in form.names}) for access in domain.accesses]
@@ -153,7 +161,7 @@ def _elements_read(op: Contraction, domain: FlatDomain, types: dict[str, TensorT
 
 
 def reduces_along_memory(
-    op: Contraction, domain: FlatDomain, types: dict[str, TensorType], moved: Collection[str] = ()
+    op: Contraction, domain: FlatDomain, types: Mapping[str, TensorType], moved: Collection[str] = ()
 ) -> bool:
     """Some operand is read with stride 1 along a reduced index; of those that an index in `moved` moves, if there are any."""
     outputs = {name for form in domain.output for name in form.names}
@@ -182,7 +190,7 @@ def chunk_sizes(domain: FlatDomain, order: list[str], wanted: int, more: bool = 
     return sizes
 
 
-def reductions(op: Contraction, domain: FlatDomain, types: dict[str, TensorType], enough: int) -> list[str]:
+def reductions(op: Contraction, domain: FlatDomain, types: Mapping[str, TensorType], enough: int) -> list[str]:
     """Reduction indexes, those with `enough` iterations first, of them those with the largest stride.
 
     Where chunks are many, those of an index along memory are runs of at least `RUN` neighbours.

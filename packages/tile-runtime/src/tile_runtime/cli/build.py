@@ -23,31 +23,29 @@ from tile_runtime.cli.common import (
 )
 from tile_runtime.cli.progress import waiting
 
+_OUTPUT = typer.Option(
+    "--output", "-o", metavar="OUT", help="Library to write: .so or .dylib (needs a C compiler), or .a."
+)
+_HEADER = typer.Option("--header", metavar="H", help="C header to write.")
+_NAME = typer.Option("--name", metavar="NAME", help="The C function; the file's name otherwise.")
+_TARGET = typer.Option(
+    "--target",
+    "-t",
+    metavar="TARGET",
+    help="What runs it: host (default), baseline, x86-64-v2, -v3 or -v4, aarch64-linux.",
+)
+_THREADS = typer.Option("--threads", min=1, help="Threads that a call may use.")
+
 
 def build(
     file: Named,
-    output: Annotated[
-        Path,
-        typer.Option(
-            "--output", "-o", metavar="OUT", help="Library to write: .so or .dylib (needs a C compiler), or .a."
-        ),
-    ],
+    output: Annotated[Path, _OUTPUT],
     shape: Shapes = [],  # noqa: B006 - typer copies it
-    header: Annotated[Path | None, typer.Option("--header", metavar="H", help="C header to write.")] = None,
-    name: Annotated[
-        str | None, typer.Option("--name", metavar="NAME", help="The C function; the file's name otherwise.")
-    ] = None,
+    header: Annotated[Path | None, _HEADER] = None,
+    name: Annotated[str | None, _NAME] = None,
     device: Device = None,
-    target: Annotated[
-        str | None,
-        typer.Option(
-            "--target",
-            "-t",
-            metavar="TARGET",
-            help="What runs it: host (default), baseline, x86-64-v2, -v3 or -v4, aarch64-linux.",
-        ),
-    ] = None,
-    threads: Annotated[int, typer.Option("--threads", min=1, help="Threads that a call may use.")] = 1,
+    target: Annotated[str | None, _TARGET] = None,
+    threads: Annotated[int, _THREADS] = 1,
     plan: Plan = None,
     reduced: Reduced = False,
     json: Json = False,
