@@ -39,6 +39,9 @@ CASES: dict[str, tuple[Function, tuple[Tensor, ...]]] = {
     "a system from the right": (lambda a, b: torch.linalg.solve(a, b, left=False), (regular(4, 4), torch.randn(3, 4))),
     "a determinant": (torch.linalg.det, (regular(3, 4, 4),)),
     "its logarithm": (lambda a: torch.linalg.slogdet(a.mT)[1], (regular(3, 4, 4),)),
+    "eigenvalues between programs": (lambda a: torch.linalg.eigh(a @ a.mT)[0].log().sum(-1), (regular(2, 4, 4),)),
+    "a pseudoinverse": (lambda a: torch.linalg.pinv(2 * a) + 1, (torch.randn(2, 4, 3),)),
+    "complex eigenvalues": (lambda a: torch.linalg.eigvals(a.tril()).abs().sum(-1), (regular(4, 4) + torch.arange(4.).diag(),)),
     "a normal distribution": (likelihood, (torch.randn(3), torch.randn(3, 3) / 10)),
 }  # fmt: skip
 
@@ -57,6 +60,14 @@ def both(function: Function, operands: tuple[Tensor, ...]) -> list[Tensor]:
     own = [x.clone().requires_grad_() for x in operands]
     found = function(*own)
     return [found, *torch.autograd.grad(found, own, torch.linspace(0.5, 1.5, found.numel()).view(found.shape))]
+
+
+def test_weights_of_orthogonal_rows_are_computed_in_inference() -> None:
+    """A part of the graph has no operands but parameters."""
+    model = torch.nn.utils.parametrizations.orthogonal(torch.nn.Linear(4, 3))
+    x = torch.randn(2, 4)
+    with torch.no_grad():
+        assert torch.allclose(torch.compile(model, backend="tile")(x), model(x), atol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import torch
 from tile_torch.complexes import formulas
 from tile_torch.decompositions import decompositions
 from tile_torch.registry import converters
+from tile_torch.walk import LAPACK
 from torch._ops import OpOverload, OpOverloadPacket
 
 PAGE = Path(__file__).parents[3] / "docs" / "torch-operators.md"
@@ -23,9 +24,9 @@ and backward. This page is written by `packages/tile-torch/tests/torch_support.p
 compares it.
 
 **How**: *Tile*: a converter writes Tile for it; *divided*: PyTorch takes it apart into other operators; *drawn*: PyTorch draws
-random numbers by its own stream before the program runs; *size*: a number that is known before; *refused*: why. **Samples**
-are those that pass and in whose graphs the operator occurs, **types** their dtypes; **gradient** says that gradients of such
-samples agree, too. An operator without samples occurs in no graph of a sample that was taken.
+random numbers by its own stream before the program runs; *host*: PyTorch's LAPACK computes it between programs; *size*: a number
+that is known before; *refused*: why. **Samples** are those that pass and in whose graphs the operator occurs, **types** their
+dtypes; **gradient** says that gradients of such samples agree, too. An operator without samples occurs in no graph of a sample that was taken.
 
 Samples taken: {taken} of {named} operators of PyTorch; {passing} pass, {failing} do not. Those that do not need what Tile
 has not (sparse tensors, shapes that data decides), operators without converters, or are listed at the end. Samples with complex
@@ -88,6 +89,8 @@ def how(op: OpOverload) -> str:
         return f"refused: {REFUSED[name]}"
     if name.startswith(SIZES):
         return "size"
+    if op in LAPACK:
+        return "host"
     if op in converters() or op in formulas():
         return "drawn" if torch.Tag.nondeterministic_seeded in op.tags and op not in STILL else "Tile"
     return "divided" if op in decompositions() or divided_early(op) else "not supported"
@@ -99,8 +102,8 @@ def divided_early(op: OpOverload) -> bool:
 
 
 def operators() -> list[OpOverload]:
-    """Core operators, and others of ATen with converters."""
-    beyond = {op for op in converters() if str(op).startswith("aten.")}
+    """Core operators, and others of ATen with converters, or that the host computes."""
+    beyond = {op for op in (*converters(), *LAPACK) if str(op).startswith("aten.")}
     return sorted({*core()} | beyond, key=str)
 
 

@@ -58,3 +58,8 @@ def to_tensor(array: Array) -> torch.Tensor:
     if array.dtype == DType.BFLOAT16.numpy:
         return _from_numpy(array.view(np.int16)).view(torch.bfloat16)
     return _from_numpy(array)
+
+
+def to_complex(parts: torch.Tensor) -> torch.Tensor:
+    """The numbers whose parts lie along the last axis; of none, NumPy's arrays may have any strides."""
+    return torch.view_as_complex(parts if parts.numel() else parts.new_empty(parts.shape))

@@ -119,7 +119,9 @@ class Executable:
         inputs = [i for i in walk.inputs if id(i.symbol) in taken]
         symbols = [*(i.symbol for i in inputs), *(d.symbol for d in walk.draws)]
         composition = Composition(symbols, wanted, ()) if wanted else None
-        bound = [i for i in inputs if self._placeholders[i.place].name in self.static and i.order is not None]
+        bound = self._bound(inputs)
+        if len(bound) == len(symbols):
+            bound = []  # the program of a call without arguments would not give arrays
         given = [i for i in inputs if i not in bound]
         draws = [d.function for d in walk.draws]
         parameters = self._parameters(composition, inputs, bound)
@@ -131,6 +133,10 @@ class Executable:
         (end,) = self.module.graph.find_nodes(op="output")
         made: Any = end.args[0]
         return cast("Sequence[Any]", made) if isinstance(made, (tuple, list)) else (made,)
+
+    def _bound(self, inputs: Sequence[Input]) -> list[Input]:
+        """Parameters and buffers that the program keeps."""
+        return [i for i in inputs if self._placeholders[i.place].name in self.static and i.order is not None]
 
     def _parameters(
         self, composition: Composition | None, inputs: Sequence[Input], bound: Sequence[Input]

@@ -14,7 +14,7 @@ from torch.fx import Node
 from torch.fx.node import map_arg
 
 from tile_torch.complexes import Complex, together
-from tile_torch.dtypes import to_tensor
+from tile_torch.dtypes import to_complex, to_tensor
 from tile_torch.sizes import Bindings, dense_order, resolved, strides_of
 
 aten = torch.ops.aten
@@ -115,7 +115,7 @@ class _Making:
         k = self._computed[node]
         if parts:
             back = [order.index(axis) for axis in natural]
-            return lambda arguments, computed: torch.view_as_complex(computed[k]).permute(back)
+            return lambda arguments, computed: to_complex(computed[k]).permute(back)
         if order == natural:
             return lambda arguments, computed: computed[k]
         back = [order.index(axis) for axis in natural]
@@ -123,7 +123,7 @@ class _Making:
 
 
 def _complexes(parts: Array) -> Source:
-    return lambda arguments, computed: torch.view_as_complex(to_tensor(parts.copy()))
+    return lambda arguments, computed: to_complex(to_tensor(parts.copy()))
 
 
 def _copied(value: Array) -> Source:

@@ -32,6 +32,24 @@ CHECKED = (aten._linalg_check_errors.default, aten._assert_async.default, aten._
 """Operators that give nothing, but raise what PyTorch raises."""
 HOSTED = ("cond", "while_loop", "while_loop_stack_output", "scan", "map_impl")
 """Control flow that numbers decide: the host runs it between programs, and its bodies are programs of their own."""
+LAPACK: frozenset[Any] = frozenset(
+    {
+        aten._linalg_eigh.default, aten._linalg_eigvals.default, aten._linalg_svd.default, aten.geqrf.default,
+        aten.linalg_eig.default, aten.linalg_householder_product.default, aten.linalg_ldl_factor_ex.default,
+        aten.linalg_ldl_solve.default, aten.linalg_matrix_exp.default,
+        aten.linalg_pinv.atol_rtol_tensor, aten.linalg_qr.default, aten.ormqr.default,
+    }
+)  # fmt: skip
+"""Factors of matrices whose rounds numbers decide: the host computes them between programs."""
+REAL: frozenset[Any] = frozenset(
+    {
+        aten._linalg_det.default, aten._linalg_slogdet.default, aten._linalg_solve_ex.default, aten.cholesky_solve.default,
+        aten.linalg_cholesky_ex.default, aten.linalg_inv_ex.default, aten.linalg_lu_factor_ex.default,
+        aten.linalg_lu_solve.default, aten.linalg_solve_triangular.default, aten.lu_unpack.default,
+        aten.triangular_solve.default,
+    }
+)  # fmt: skip
+"""Linear algebra that Tile computes of real numbers, and the host of complex ones."""
 FOLDED = 2**20
 """Elements up to which what known values alone decide is computed while walking."""
 
@@ -136,7 +154,7 @@ class Walk:
             return self._checked(node.target, *arguments, **node.kwargs)
         if node.target is with_effects and arguments[1] in CHECKED:
             return np.zeros(0, np.float32), self._checked(*arguments[1:], **node.kwargs)
-        if isinstance(node.target, HigherOrderOperator) and node.target.name() in HOSTED:
+        if _is_hosted(node):
             self.hosted[node] = [a for a in arguments if isinstance(a, GraphModule)]
             return self._stood_in(node)
         try:
@@ -249,7 +267,9 @@ class Walk:
     def _stand_in(self, traced: Any) -> Any:
         if not isinstance(traced, torch.Tensor):
             return resolved(traced, self.sizes)
-        return Symbol(shape_of(traced, self.sizes), DTYPES.get(traced.dtype, DTYPES[torch.float32]), "unknown")
+        known = {**DTYPES, **PARTS}
+        found = Symbol(shape_of(traced, self.sizes), known.get(traced.dtype, DTYPES[torch.float32]), "unknown")
+        return Complex(found, found) if is_complex(traced) else found
 
 
 def function_type(function: Callable[[], torch.Tensor]) -> Type:
@@ -273,6 +293,13 @@ def _nothing(node: Node, types: Sequence[Type | None]) -> Any:
 def _several(value: Any) -> Sequence[Any]:
     """The results of an operator that may have one."""
     return cast("Sequence[Any]", value) if isinstance(value, (tuple, list)) else (value,)
+
+
+def _is_hosted(node: Node) -> bool:
+    """Whether the host runs a node between programs."""
+    if isinstance(node.target, HigherOrderOperator):
+        return node.target.name() in HOSTED
+    return node.target in LAPACK or (node.target in REAL and _is_complex(node))
 
 
 def _is_complex(node: Node) -> bool:

@@ -66,8 +66,15 @@ def solve(x1: Operand, x2: Operand, /) -> Result:
     return called(_solved, matrix, right)
 
 
+def _together(matrix: Value, right: Value) -> tuple[Value, Value]:
+    """Both with the same axes ahead of their last two; ValueError where one has other rows than the other."""
+    if matrix.shape[-1] != right.shape[-2]:
+        raise ValueError(f"matrices of {matrix.shape[-1]} rows and right sides of {right.shape[-2]} do not fit")
+    return linalg.together(matrix, right)
+
+
 def _solved(matrix: Value, right: Value) -> Value:
-    matrix, right = linalg.together(matrix, right)
+    matrix, right = _together(matrix, right)
     return linalg.solved_by(*linalg.lu(matrix), right)
 
 
@@ -86,7 +93,7 @@ def solve_triangular(x1: Operand, x2: Operand, /, *, lower: bool = False) -> Res
 
 
 def _triangular(matrix: Value, right: Value, lower: bool) -> Value:
-    return linalg.solved(*linalg.together(matrix, right), lower=lower)
+    return linalg.solved(*_together(matrix, right), lower=lower)
 
 
 def cholesky(x: Operand, /, *, upper: bool = False) -> Result:

@@ -105,9 +105,7 @@ def diagonal(matrix: Value) -> Value:
 
 
 def together(matrix: Value, right: Value) -> tuple[Value, Value]:
-    """Both with the same axes ahead of their last two; ValueError where one has other rows than the other."""
-    if matrix.shape[-1] != right.shape[-2]:
-        raise ValueError(f"matrices of {matrix.shape[-1]} rows and right sides of {right.shape[-2]} do not fit")
+    """Both with the same axes ahead of their last two."""
     stack = np.broadcast_shapes(matrix.shape[:-2], right.shape[:-2])
     return expanded(matrix, (*stack, *matrix.shape[-2:])), expanded(right, (*stack, *right.shape[-2:]))
 
