@@ -170,6 +170,20 @@ def test_a_c_program_with_two_static_libraries(tmp_path: Path) -> None:
 
 
 @needs_cc
+def test_functions_of_arrays_are_built_for_the_leaves_of_their_arguments(tmp_path: Path) -> None:
+    @tile.jit(static="times")
+    def layer(weights: dict[str, Any], x: Any, times: int) -> Any:
+        return x @ weights["w"] * times + weights["b"]
+
+    w, b, x = RNG.random((3, 2), np.float32), RNG.random(2, np.float32), RNG.random((4, 3), np.float32)
+    made = tile.build(layer, {"w": w, "b": b}, x, times=2, output=tmp_path / "liblayer.so", device="llvm")
+    out = np.empty((4, 2), np.float32)
+    assert made.name == "layer"
+    assert call(made.files[0], made.name, (w, b, x), (out,)) == Status.OK
+    np.testing.assert_array_equal(out, layer({"w": w, "b": b}, x, 2))
+
+
+@needs_cc
 def test_the_page_says_what_happens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     text = (ROOT / "docs" / "ahead-of-time.md").read_text("utf-8")

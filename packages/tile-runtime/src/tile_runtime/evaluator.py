@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from tile_ir.program.nodes import TensorType
 
     from tile_runtime.ahead.building import Built
+    from tile_runtime.jit import Jitted
     from tile_runtime.lowered import Lowered
     from tile_runtime.plans import Given
 
@@ -295,7 +296,7 @@ class Evaluator:
 
     def build(
         self,
-        function: Signature,
+        function: Signature | Jitted,
         *args: Any,
         output: str | Path,
         header: str | Path | None = None,

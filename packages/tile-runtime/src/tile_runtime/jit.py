@@ -136,10 +136,14 @@ class Jitted:
 
     def lower(self, *args: Any, **named: Any) -> Lowered:
         """Every stage of compilation for arguments like these."""
+        function, leaves = self.stated(args, named)
+        return default_evaluator(self._device, leaves).lower(function, *leaves)
+
+    def stated(self, args: Sequence[Any], named: Mapping[str, Any]) -> tuple[BaseFunction, list[Any]]:
+        """The Tile function for arguments like these, and the arrays that it takes for them."""
         call = self._taken_apart(args, named)
         leaves = self._arrays(call)
-        function = self._entry(call, leaves).function
-        return default_evaluator(self._device, leaves).lower(function, *leaves)
+        return self._entry(call, leaves).function, leaves
 
     def __repr__(self) -> str:
         return f"<tile jit {getattr(self.function, '__qualname__', self.function)}>"

@@ -5,16 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from tile_hal.interfaces import Device
 
     from tile_runtime.ahead.building import Built
+    from tile_runtime.jit import Jitted
     from tile_runtime.signature import Signature
 
 
 def build(
-    function: Signature,
+    function: Signature | Jitted,
     *args: Any,
     output: str | Path,
     header: str | Path | None = None,
@@ -27,7 +29,8 @@ def build(
     """Write `function`, for arguments like these, as a library with a C function that needs no Python.
 
     `args` are arrays, Tensors or placeholders, of which only the types count; constants and the Tensors that a composition
-    is bound to are in the library. `output` ends in ``.so`` (or ``.dylib``), which takes a C compiler to link, or in
+    is bound to are in the library. A function of arrays (`tile.jit`) takes trees of them, whose leaves are the C function's
+    parameters, in order. `output` ends in ``.so`` (or ``.dylib``), which takes a C compiler to link, or in
     ``.a``; `header` receives the declarations. The C function is called `name`, or like the function: it takes the inputs,
     numbers by value and arrays by pointer, then a pointer for each output, and returns 0, or a status that the header names.
 
@@ -40,7 +43,8 @@ def build(
     """
     from tile_runtime.evaluator import default_evaluator
 
-    values = (*args, *named.values(), *function.bound.values()) if hasattr(function, "bound") else ()
+    bound: Mapping[str, Any] | None = getattr(function, "bound", None)
+    values = () if bound is None else (*args, *named.values(), *bound.values())
     return default_evaluator(device, values).build(
         function, *args, output=output, header=header, name=name, target=target, threads=threads, **named
     )

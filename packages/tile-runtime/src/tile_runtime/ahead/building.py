@@ -19,6 +19,7 @@ from tile_runtime.ahead.linking import ARCHIVE, SHARED, archive, compiler, share
 from tile_runtime.arguments import collect, input_type
 from tile_runtime.arrays import contents, kept
 from tile_runtime.checks import check_function, checked_count
+from tile_runtime.jit import Jitted
 from tile_runtime.names import checked_name
 from tile_runtime.requirements import check_dtypes
 from tile_runtime.runnable import Runnable
@@ -44,7 +45,7 @@ class Built:
 
 def build(
     evaluator: Evaluator,
-    function: Signature,
+    function: Signature | Jitted,
     args: Sequence[Any],
     named: Mapping[str, Any],
     output: str | Path,
@@ -55,6 +56,9 @@ def build(
     threads: int = 1,
 ) -> Built:
     """See `tile_runtime.build`."""
+    if isinstance(function, Jitted):
+        function, args = function.stated(args, named)
+        named = {}
     check_function(function)
     path, c_name = _path("output", output), _c_name(name, function)
     exporter = _exporter(evaluator.device)
