@@ -55,20 +55,29 @@ def stream_plan(facts: Facts) -> Plan | None:
 def _vector_loop(facts: Facts) -> str | None:
     if facts.lanes == 1:
         return None
+    apart: str | None = None
     for name in reversed(facts.shared):
         if not facts.is_free(name):
             continue
         strides = [(u, facts.stride(u, name)) for u in facts.memory_uses(SELDOM)]
         if any(u.writes and stride != 1 for u, stride in strides):
             continue
-        if all(stride in (0, 1) for u, stride in strides if u.reads):
+        if all(stride in (0, 1) for u, stride in strides if u.reads) and (not apart or _fills(facts, name)):
             return name
-        rows = row_loop(facts, facts.main)
-        if rows is None and (facts.extents[name] >= facts.lanes or _turned(facts, name) is not None):
-            return name
-        if is_spread(facts, name) and (rows is None or facts.extents[rows] < WIDE):
-            return name  # what `rows` walks fills few lanes, such as a window of a pooling
-    return None
+        apart = apart or (name if _takes_lanes_apart(facts, name) else None)
+    return apart
+
+
+def _fills(facts: Facts, loop: str) -> bool:
+    return facts.extents[loop] >= facts.lanes
+
+
+def _takes_lanes_apart(facts: Facts, loop: str) -> bool:
+    """Nothing else has lanes: vectors along the loop are put together of elements that do not lie side by side."""
+    rows = row_loop(facts, facts.main)
+    if rows is None and (_fills(facts, loop) or _turned(facts, loop) is not None):
+        return True
+    return is_spread(facts, loop) and (rows is None or facts.extents[rows] < WIDE)  # such as a window of a pooling
 
 
 # --- along the operand, where its rows are longer than registers ---------------------------------------

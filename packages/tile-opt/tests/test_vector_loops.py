@@ -1,0 +1,35 @@
+"""Which loop of a processor's kernel runs across lanes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from explain_support import compiled
+from model_support import processor
+from tile_ir.machine import VectorUnit
+from tile_ir.stripe.interpret import run
+from tile_ir.stripe.nodes import Bind
+
+WEIGHTED = "function (X[C, D, A], Y[C, A]) -> (O) {{ O[{0} : {1}] = +(X[c, d, a] * Y[c, a]); }}"
+FOUND = processor("zen4", 1)
+PROCESSOR = replace(
+    FOUND,
+    machine=replace(FOUND.machine, vector=VectorUnit(32, 64)),
+    settings=replace(FOUND.settings, masks=True),
+)
+
+
+@pytest.mark.parametrize(("order", "a", "chosen"), [("ad", 20, "a"), ("da", 20, "a"), ("ad", 3, "d")])
+def test_lanes_lie_side_by_side_in_operands_wherever_few_results_lie(order: str, a: int, chosen: str) -> None:
+    """Each sum of many steps is stored once; while there are enough of them, whole lines of what is read matter more."""
+    shapes = {"X": (16, 18, a), "Y": (16, a)}
+    text = WEIGHTED.format(", ".join(order), ", ".join(order).upper())
+    made = compiled(text, PROCESSOR, "sample", None, **shapes)
+    (decision,) = made.decisions.values()
+    assert [c.loop for level in decision.plan.bound(Bind.VECTOR) for c in level.covers] == [chosen]
+    rng = np.random.default_rng(0)
+    inputs = {name: rng.standard_normal(shape, np.float32) for name, shape in shapes.items()}
+    expected = np.einsum(f"cda,ca->{order}", *inputs.values())
+    np.testing.assert_allclose(run(made.stripe, inputs)["O"], expected, rtol=1e-5, atol=1e-5)
