@@ -69,7 +69,9 @@ def converted(value: Value, dtype: DType) -> Value:
 
 
 def where(test: Value, one: Value, other: Value, shape: Sequence[int] | None = None) -> Value:
-    """`one` where the test holds, else `other`."""
+    """`one` where the test holds, else `other`; of true and false that is the test, as masks are written."""
+    if all(is_known(v) and v.dtype == bool and compact(v).size == 1 for v in (one, other)) and one.any() != other.any():
+        return elementwise("{0}" if one.any() else "(~{0})", test, shape=shape)
     return elementwise("({0} ? {1} : {2})", test, one, other, shape=shape)
 
 

@@ -7,16 +7,21 @@ weights, in the same order, and a kernel may carry them from one piece of the ro
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from tile_ir.diagnostics import Span
 from tile_ir.names import claim
 from tile_ir.ops import Aggregation
 from tile_ir.program.nodes import Constraint, Contraction, Op, Poly, Program, TensorType
 from tile_ir.stripe.affine import Affine
 
+from tile_opt.analysis import FlatDomain
 from tile_opt.program.base import Rewrite
 from tile_opt.program.cascade import MEMBERS, Groups, Weighted, product_of, rows_of, shares_rows, with_replaced
+from tile_opt.program.fixed import fixed_values
+from tile_opt.program.pairs import Pairs
 from tile_opt.program.trees import Body, Leaf, Tree, as_dtype, call, leaves, poly
 
 
@@ -30,27 +35,38 @@ class NormaliseLast(Rewrite):
     def apply(self, program: Program) -> Program:
         if not self.kept or sum(isinstance(op, Contraction) for op in program.ops) < MEMBERS:
             return program
-        groups = Groups(program, self.kept, rounded=True)
+        groups, still = Groups(program, self.kept, rounded=True), frozenset(fixed_values(program))
         found = (tuple(m for m in members if not m.inside or shares_rows(m)) for members in groups.found())
-        made = {n: ops for members in found for n, ops in _replaced(members, groups.pairs.taken).items()}
+        made = {n: ops for members in found for n, ops in _replaced(members, groups.pairs, still).items()}
         return with_replaced(program, made)
 
 
-def _replaced(members: tuple[Weighted, ...], taken: set[str]) -> dict[str, tuple[Op, ...]]:
-    """By the name of each sum, what takes its place; the weights of all stand in front of the first."""
+def _replaced(members: tuple[Weighted, ...], pairs: Pairs, still: Set[str]) -> dict[str, tuple[Op, ...]]:
+    """By the name of each sum, what takes its place; the weights of all stand in front of the first.
+
+    Where scores have a mask that is `still` in all runs, the largest element is one of the very expressions that the weights are made
+    of: one would read the mask, which is computed before, and the other what that is made of.
+    """
+    taken, pair = pairs.taken, members[0].pair
     # What a sum rounds to a shorter float, all may take so.
     shortest = min(members, key=lambda m: m.weight.dtype.bytes)
-    weights = _weights(shortest, claim(f"{members[0].pair.first.name}_weights", taken))
+    weights = _weights(shortest, claim(f"{pair.first.name}_weights", taken))
     made = {m.pair.op.name: _sums(m, weights, taken) for m in members}
-    first = members[0].pair.op.name
-    return made | {first: (weights, *made[first])}
+    made |= {pair.op.name: (weights, *made[pair.op.name])}
+    scores = as_dtype(pairs.trees.summand(pair.first, pair.first_domain), pair.first.acc)
+    if not any(leaf.tensor in still for leaf in leaves(scores)):
+        return made
+    first, domain = pair.first, pair.first_domain
+    return made | {first.name: (_computed(domain, first.name, first.type, domain.output, scores, first),)}
 
 
 def _weights(member: Weighted, name: str) -> Contraction:
     """The exponential of every element, by its row and its place in it."""
     names = [*rows_of(member), member.index]
     type = TensorType(member.weight.dtype, tuple(member.pair.domain.extents[n] for n in names))
-    return _computed(member, name, type, tuple(map(Affine.var, names)), member.weight)
+    return _computed(
+        member.pair.domain, name, type, tuple(map(Affine.var, names)), member.weight, origin=member.pair.op.origin
+    )
 
 
 def _sums(member: Weighted, weights: Contraction, taken: set[str]) -> tuple[Op, ...]:
@@ -59,7 +75,7 @@ def _sums(member: Weighted, weights: Contraction, taken: set[str]) -> tuple[Op, 
     at = tuple(map(Affine.var, [*rows_of(member), member.index]))
     weight = as_dtype(Leaf(weights.name, at, weights.type.dtype), op.acc)
     summand = product_of([weight, *(as_dtype(f, op.acc) for f in member.inside)])
-    plain = _computed(member, op.name, op.type, member.pair.domain.output, summand, op)
+    plain = _computed(member.pair.domain, op.name, op.type, member.pair.domain.output, summand, op)
     if not (member.outside or member.divisors):
         return (plain,)
     plain = replace(plain, name=claim(f"{op.name}_sum", taken), type=replace(op.type, dtype=op.acc))
@@ -72,20 +88,22 @@ def _finished(member: Weighted, sums: Contraction) -> Contraction:
     term: Tree = product_of([Leaf(sums.name, output, op.acc), *(as_dtype(f, op.acc) for f in member.outside)])
     for divisor in member.divisors:
         term = call("div", (term, as_dtype(divisor, op.acc)), op.acc)
-    return _computed(member, op.name, op.type, output, term)
+    return _computed(member.pair.domain, op.name, op.type, output, term, origin=op.origin)
 
 
 def _computed(
-    member: Weighted,
+    domain: FlatDomain,
     name: str,
     type: TensorType,
     output: tuple[Affine, ...],
     value: Tree,
     like: Contraction | None = None,
+    *,
+    origin: Span | None = None,
 ) -> Contraction:
     """``name[output] = value``, or its aggregate as in `like`, at every point of the indexes that they name."""
     names = {n for f in (*output, *(g for leaf in leaves(value) for g in leaf.forms)) for n in f.names}
-    body, origin = Body(), member.pair.op.origin
+    body, origin = Body(), origin if like is None else like.origin
     result = body.add(value)
     return Contraction(
         name,
@@ -93,7 +111,7 @@ def _computed(
         Aggregation.ASSIGN if like is None else like.agg,
         tuple(sorted(names)),
         tuple(map(poly, output)),
-        tuple(Constraint(Poly.of({n: 1}), r, origin) for n, r in member.pair.domain.extents.items() if n in names),
+        tuple(Constraint(Poly.of({n: 1}), r, origin) for n, r in domain.extents.items() if n in names),
         tuple(body.loads),
         tuple(body.statements),
         result,

@@ -9,7 +9,7 @@ from tile_runtime.ops.moving import reshaped
 from tile_runtime.ops.text import bits_as
 from tile_runtime.ops.values import Value, dtype_of, is_known
 
-from tile_jax.lowering.elements import converted, elementwise
+from tile_jax.lowering.elements import converted, elementwise, where
 from tile_jax.lowering.op import Op
 from tile_jax.lowering.registry import operation
 
@@ -183,7 +183,7 @@ def shift_right(op: Op) -> Value:
 
 @operation("stablehlo.select", "chlo.broadcast_select", elementwise=True)
 def select(op: Op) -> Value:
-    return elementwise("({0} ? {1} : {2})", *_operands(op), shape=_sizes(op))
+    return where(*_operands(op), shape=_sizes(op))
 
 
 @operation("stablehlo.clamp", elementwise=True)

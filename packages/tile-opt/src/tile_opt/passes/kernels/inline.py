@@ -62,7 +62,7 @@ class Inline(ChoosingPass):
             readers = work.readers(producer.buffer, view.type_of(producer.buffer).sizes, k)
             if readers is None:
                 continue
-            early = k in fixed and not fixed.issuperset(readers)
+            early = k in fixed and not fixed.issuperset(readers) and not _is_view(view, producer)
             choice = _kept(view, readers) if early else self._choice(view, producer, readers, target.machine)
             choices.append(choice)
             if choice.chosen is Chosen.INLINED:
@@ -117,6 +117,11 @@ def _keeps_rows(view: KernelView, producer: Use) -> bool:
     if len(last) != 1 or view.ranges[last[0]] * view.type_of(producer.buffer).dtype.bytes < ROW:
         return False
     return all(flat_stride(view, use, last[0]) == 1 for use in stage.uses)
+
+
+def _is_view(view: KernelView, producer: Use) -> bool:
+    """Whoever reads it may as well read what it copies."""
+    return not op_cost(view.stages[0]) and _keeps_rows(view, producer)
 
 
 def _is_operand(view: KernelView, stage: Stage, buffer: str) -> bool:

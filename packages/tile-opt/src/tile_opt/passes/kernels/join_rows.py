@@ -67,8 +67,9 @@ class _Chains:
         """What kernels were expected to take, by their structure."""
         fixed = fixed_kernels(program)
         self.views = [_flat(k) if isinstance(k, Block) and n not in fixed else None for n, k in enumerate(self.kernels)]
-        self.made = {b for kernel in self.kernels if isinstance(kernel, Block) for b in buffers_written(kernel)}
-        """Buffers that some kernel writes."""
+        runs = (k for n, k in enumerate(self.kernels) if isinstance(k, Block) and n not in fixed)
+        self.made = {b for kernel in runs for b in buffers_written(kernel)}
+        """Buffers that some kernel writes in every run; what is known before is read as it is."""
         self.sizes = {r.into: prod(r.type.sizes) for r in main_of(program).refs}
         self.again: set[str] = set()
         """Those that some kernel computes for itself."""
