@@ -116,6 +116,13 @@ def test_what_is_long_stays_a_kernel_of_its_own() -> None:
     assert not any(waits_for_all(k.stripe) for k in compiled.kernels.kernels)
 
 
+@pytest.mark.parametrize("joined", [False, True])
+def test_fewer_numbers_are_cut_where_it_costs_no_kernel(joined: bool) -> None:
+    """One group for each stretch of columns took 23 µs for 15 MB on an H200, where 10 of 132 cores had one."""
+    program = bound("function (X[N, M]) -> (R) { R[j : M] = +(X[i, j]); }", X=(11968, 313))
+    assert len(SplitReduction(units=132, joined=joined).apply(program).ops) == 1 + joined
+
+
 @pytest.mark.parametrize("shape", [(72, 2, 160, 2333), (11, 32, 163, 1024)], ids=str)
 def test_chunks_along_memory_are_runs_of_neighbours(shape: tuple[int, ...]) -> None:
     """Chunks of six neighbours made 13 groups of a sum of 215 MB, which took 322 µs on an H200."""

@@ -84,7 +84,8 @@ def rewrites_for(target: Target) -> tuple[Rewrite, ...]:
     apart = Subsample(uses=APART_USES, least=APART, tile=TILE)
     kept = STEPPED if steps else 0
     weighted = (ExchangeSums(kept=kept), HeadsApart(kept=kept), NormaliseLast(kept=kept))
-    rows = (SingleTerms(), *weighted, ShareCommon(), DropDead(), Online(units=units), SplitReduction(units=units))
+    split = SplitReduction(units=units, joined="LastGroup" in target.nodes)
+    rows = (SingleTerms(), *weighted, ShareCommon(), DropDead(), Online(units=units), split)
     return (*fold, *CLEAN, Factorise(), apart, Prepack(), ConvertOnce(uses=NEVER, alike=True), *rows)
 
 

@@ -27,6 +27,8 @@ GROUP_POINTS = 1 << 13
 """Points that are worth a group of their own, and a kernel that combines what groups found."""
 WORTH, PRODUCT_WORTH = 3 << 16, 1 << 18
 """Points of a group above which they take longer than another kernel that combines what several groups found; of a product in all."""
+JOINED_WORTH = 3 << 14
+"""The same where the last group of these combines it in their own kernel, which saves a launch."""
 STRETCH, LEAST_STRETCH = 32, 16
 """Neighbouring cells that a group takes together where it reduces columns, and where there are few of them."""
 PARTIAL_SHARE = 16
@@ -82,6 +84,8 @@ class SplitReduction(Rewrite):
     units: int = 0
     """Compute units of a device whose work groups share each cell's points, or each stretch of cells, among
     their items: only what would leave units without a group is split, and into more chunks. 0: no such device."""
+    joined: bool = False
+    """Of those that share, the last group may combine what all found, so that no kernel is added."""
 
     def apply(self, program: Program) -> Program:
         return in_two(program, self._split)
@@ -120,7 +124,8 @@ class SplitReduction(Rewrite):
         """Chunks that give each unit a few groups, where half of the units had none."""
         groups = op.type.size if rows else -(-op.type.size // STRETCH)
         beside = 1 if rows else min(LEAST_STRETCH, op.type.size)
-        if beside * each <= WORTH if len(op.loads) == 1 else op.type.size * each < PRODUCT_WORTH:
+        worth = JOINED_WORTH if self.joined else WORTH
+        if beside * each <= worth if len(op.loads) == 1 else op.type.size * each < PRODUCT_WORTH:
             return 0
         if (len(op.loads) > 1 and op.type.size > self.max_outputs) or 2 * groups >= self.units:
             return 0
