@@ -264,3 +264,30 @@ def test_wrong_use_is_told(name: str) -> None:
     with pytest.raises(tile.TileError) as caught:
         call()
     assert code in str(caught.value) and text in str(caught.value)
+
+
+def test_shapes_of_functions_of_arrays_are_trees_and_nothing_is_compiled() -> None:
+    @tile.jit
+    def halves(pair: dict[str, Any]) -> Any:
+        return {"sum": pair["a"] + pair["b"], "rows": (pair["a"][0], 2 * pair["b"].sum())}
+
+    large = tile.placeholder("float32", (1 << 20, 1 << 10), "large")
+    found = tile.eval_shape(halves, {"a": large, "b": np.float16(1)})
+    assert found["sum"] == ((1 << 20, 1 << 10), "float32")
+    assert [(s.shape, str(s.dtype)) for s in found["rows"]] == [((1 << 10,), "float32"), ((), "float16")]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (lambda: tile.fori_loop, r"no attribute 'fori_loop': tile\.repeat"),  # type: ignore[attr-defined]
+        (lambda: tile.cond, "no attribute 'cond': .*where"),  # type: ignore[attr-defined]
+        (lambda: tile.repaet, r"no attribute 'repaet': did you mean repeat\?"),  # type: ignore[attr-defined]
+        (lambda: tile.zzz, r"no attribute 'zzz'$"),  # type: ignore[attr-defined]
+        (lambda: tile.jit(lambda x: x)(np.ones(2), device="llvm"), r"tile\.jit\(f, device="),
+        (lambda: tile.Evaluator("llvm").prepare(tile.jit(abs), np.ones(2)), "tile.compose makes one"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_is_written_elsewhere_is_told(wrong: Any, message: str) -> None:
+    with pytest.raises((AttributeError, tile.TileError), match=message):
+        wrong()

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from tile_runtime.derivatives import vjp
     from tile_runtime.devices import device, devices, synchronize
     from tile_runtime.evaluator import Evaluator
-    from tile_runtime.function import Function, eval_shape
+    from tile_runtime.function import Function
     from tile_runtime.gradients import grad, value_and_grad
     from tile_runtime.invoker import Invoker
     from tile_runtime.jit import jit
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from tile_runtime.profiling import Profile, profile
     from tile_runtime.provenance import provenance
     from tile_runtime.random.keys import key
+    from tile_runtime.shapes import eval_shape
     from tile_runtime.symbols import Symbol, constant, placeholder
     from tile_runtime.tensor import Tensor, asarray, from_dlpack
     from tile_runtime.trees import register_tree, tree_leaves, tree_map
@@ -57,7 +58,7 @@ __version__ = "0.1.0"
 _HOME = {
     "build": "ahead",
     "Function": "function",
-    "eval_shape": "function",
+    "eval_shape": "shapes",
     "device": "devices",
     "devices": "devices",
     "synchronize": "devices",
@@ -154,7 +155,8 @@ def __getattr__(name: str) -> Any:
     elif name in _MODULES:
         value = import_module(f"tile_runtime.{name}")
     else:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        absent = import_module("tile_runtime.absent")
+        raise AttributeError(absent.reason(name, __all__), name=name, obj=None)
     globals()[name] = value
     return value
 

@@ -25,7 +25,7 @@ def wrong_kind(wanted: str, value: object, hint: str) -> TileTypeError:
 def check_function(value: object) -> None:
     """TileTypeError for what cannot be called as a Tile function."""
     if not isinstance(value, Signature):
-        hint = "tile.Function(source) makes one from Tile text; tile.compose makes one from others"
+        hint = "tile.Function(source) makes one from Tile text; tile.compose makes one from others, or from those of tile.jit"
         raise wrong_kind("a Tile function is wanted", value, hint)
 
 

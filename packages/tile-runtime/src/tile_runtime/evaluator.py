@@ -282,6 +282,7 @@ class Evaluator:
 
     def prepare(self, function: Signature, *args: Any, **named: Any) -> None:
         """Compiles the program for arguments like these (arrays, Tensors, placeholders), so that a call finds it."""
+        check_function(function)
         types = {n: input_type(n, v) for n, v in collect(function, args, named).items()}
         signature: CacheKey = (function.key, *[(t.dtype.numpy, t.shape) for t in types.values()])
         if self.programs.find(signature) is None:
@@ -289,6 +290,7 @@ class Evaluator:
 
     def lower(self, function: Signature, *args: Any, **named: Any) -> Lowered:
         """The stages of compilation for arguments like these (arrays, Tensors, placeholders)."""
+        check_function(function)
         values = collect(function, args, named)
         lowered = self.lower_types(function, {n: input_type(n, v) for n, v in values.items()})
         lowered.program  # noqa: B018 - errors of the types show now

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from tile_ir.diagnostics import Diagnostic, TileSyntaxError
-from tile_ir.dtype import DType
 from tile_ir.recent import Recent
 
-from tile_runtime.arguments import collect, input_type
-from tile_runtime.checks import check_function, wrong_kind
+from tile_runtime.checks import wrong_kind
 from tile_runtime.evaluator import default_evaluator
 from tile_runtime.signature import Signature
 
@@ -27,13 +25,6 @@ if TYPE_CHECKING:
 
 PROGRAMS = 64
 """Typed programs that a function keeps."""
-
-
-class ShapeDtype(NamedTuple):
-    """What a result will be: `shape` and `dtype` (a `tile_ir` DType; `str(dtype)` is its name)."""
-
-    shape: tuple[int, ...]
-    dtype: DType
 
 
 class BaseFunction(Signature):
@@ -159,14 +150,3 @@ def _check_text(what: str, given: object) -> None:
     elif isinstance(given, (bytes, bytearray)):
         hint = "decode it, as in source.decode('utf-8')"
     raise wrong_kind(f"the {what} of a function is text", given, hint)
-
-
-def eval_shape(function: BaseFunction, *args: Any, **named: Any) -> ShapeDtype | tuple[ShapeDtype, ...]:
-    """Shapes and dtypes of the results, without compiling; arguments are arrays, Tensors or placeholders."""
-    check_function(function)
-    values = collect(function, args, named)
-    program = function.bind({n: input_type(n, v) for n, v in values.items()})
-    types = program.types()
-    results = set(function.results)
-    found = [ShapeDtype(types[v].shape, types[v].dtype) for n, v in program.outputs if n in results]
-    return found[0] if len(found) == 1 else tuple(found)

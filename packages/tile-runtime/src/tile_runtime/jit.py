@@ -197,7 +197,7 @@ class Jitted:
         """The leaves as what an evaluator takes: Python's numbers become arrays of int32 and float32."""
         if all(isinstance(v, (np.ndarray, Tensor)) for v in call.leaves):
             return call.leaves
-        return [_array(n, v) for n, v in zip(self._names(call.form), call.leaves, strict=True)]
+        return [as_array(n, v) for n, v in zip(self._names(call.form), call.leaves, strict=True)]
 
     # --- programs -------------------------------------------------------------------------------------
 
@@ -282,7 +282,7 @@ def _belongs(leaf: str, arguments: Sequence[str]) -> bool:
     return any(leaf == name or leaf.startswith((f"{name}[", f"{name}.")) for name in arguments)
 
 
-def _array(name: str, value: Any) -> Any:
+def as_array(name: str, value: Any) -> Any:
     """A leaf as an array; other libraries' arrays stay what they are."""
     leaf_type(name, value)
     if isinstance(value, np.generic) or not hasattr(value, "dtype"):

@@ -89,7 +89,9 @@ def leaf_type(name: str, value: Any) -> TensorType:
     known = isinstance(value, (bool, int, float)) or hasattr(value, "dtype") or hasattr(value, "__dlpack__")
     if not known:
         hint = "arguments that choose what is computed are named in static=, as in tile.jit(f, static=('mode',))"
-        if not isinstance(value, (str, bytes)) and not callable(value):
+        if name == "device":
+            hint = "where it runs is said once: tile.jit(f, device='llvm'), or by the Tensors that are passed"
+        elif not isinstance(value, (str, bytes)) and not callable(value):
             hint = (
                 "a class of tensors is a dataclass, or named by tile.register_tree; other objects are static= arguments"
             )

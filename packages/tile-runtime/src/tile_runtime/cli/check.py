@@ -44,7 +44,7 @@ def _examine(path: Path, shapes: Sequence[str]) -> list[Diagnostic]:
 
     function = read_function(path)
     if shapes:
-        from tile_runtime.function import eval_shape
+        from tile_runtime.shapes import eval_shape
 
         eval_shape(function, **placeholders(function, shapes))
         return tile_lang.lint(function.syntax)
