@@ -11,6 +11,8 @@ LIMITS = Limits(operations=1.2e12, elements=2e8)
 SEMIRING = Limits(operations=1e10, elements=1e8)
 """The reference builds all pairs of a row, one row after the other."""
 HALVES = ("float16", "bfloat16")
+FLOAT16_ROW = 1 << 15
+"""Elements whose exponentials float16 can add: the sum of a longer row is infinite."""
 
 
 def _square(d: Draw) -> Drawn:
@@ -62,11 +64,11 @@ def _conv3(d: Draw) -> Drawn:
     return "conv", {"n": d.size(2, 8), "size": f"{side}x{side}x{side}", **channels, "layout": d.pick("last", "first")}
 
 
-def _rows(name: str) -> Callable[[Draw], Drawn]:
+def _rows(name: str, longest: int = 1 << 24) -> Callable[[Draw], Drawn]:
     """Few long rows, many short ones, and tall columns."""
 
     def draw(d: Draw) -> Drawn:
-        length = d.size(16, 1 << 24)
+        length = d.size(16, longest)
         others = d.size(max(1, (1 << 21) // length), max(2, (1 << 27) // length))
         shape, over = d.pick((f"{others}x{length}", "1"), (f"{length}x{others}", "0"))
         return name, {"shape": shape, "over": over}
@@ -188,7 +190,16 @@ CLASSES: Mapping[str, Class] = {
         1 / 1.1,
         None,
         tuple(
-            _half(k) for k in (_square, _conv(kernel=(1, 3)), _rows("softmax"), _permute, _chain, _batched, _laplace)
+            _half(k)
+            for k in (
+                _square,
+                _conv(kernel=(1, 3)),
+                _rows("softmax", FLOAT16_ROW),
+                _permute,
+                _chain,
+                _batched,
+                _laplace,
+            )
         ),
         LIMITS,
         against="float32",
