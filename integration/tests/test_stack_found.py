@@ -43,6 +43,12 @@ case(
     E="float32[2, 1, 3]", F="float32[5, 3]", G="float32[5]", X="float32[0, 1]",
 )  # fmt: skip
 case(
+    "blocks of a transpose that fetches a few lines at a time are whole numbers of them",
+    "function (D[A, B, C], N[C]) -> (X) { X[x, y, w : B, C, C] = =(D[w, x, y]); }",
+    *everywhere("plain"),
+    D="float32[8, 9, 8]", N="float32[8]",
+)  # fmt: skip
+case(
     "small kernels that are repeated for a reader without loops",
     "function (A[N]) -> (O) { O = argmax(A, 0); }",
     *everywhere("rows", "repeat_small"), *everywhere("groups", "repeat_small"),

@@ -69,6 +69,7 @@ MISTAKES = {
     "serial k:8; grid m:4": ("E638", "grid levels stand outside all others", "grid", ""),
     "grid m:4; stage B in LOCAL at 3": ("E639", "there is no level 3: the plan has 1, from 0", "at 3", ""),
     "grid n:4 x4": ("E640", "only a vector level has lanes", "x4", ""),
+    "serial n:12; vector n:1 x8": ("E640", "tiles of 12 iterations of 'n' are no whole vectors of 8", "x8", "cover 8"),
     "vector n:1 x12": ("E640", "gpu has no vectors of 12 elements", "x12", "powers of two up to 16"),
     "group m:2 n:2": ("E641", "a group of 1536 items is more than the 256 that gpu runs", "group m:2 n:2", ""),
     "unroll m:1 n:1": ("E642", "6144 copies of the body", "unroll m:1 n:1", "let a serial level"),
@@ -77,6 +78,7 @@ MISTAKES = {
     "vector k:1 x8; reduce k across serial x8": ("E644", "write the same cells", "k", "reduce k across lanes"),
     "grid n:32; vector n:4 x4; edge n overlap": ("E645", "two that run at once", "overlap", "peel"),
     "serial k:24; edge k overlap": ("E645", "'k' is a reduction, and iterations would count twice", "overlap", "peel"),
+    "serial k:1; serial n:36; edge n overlap": ("E645", "overlap within a reduction", "overlap", "peel"),
     "grid m:4; stage B in LOCAL to bfloat16": ("E646", "bfloat16 does not hold every float32", "bfloat16", "reduced"),
     "grid m:4; stage B in LOCAL to floot32": ("E646", "no element type is called 'floot32'", "floot32", "'float32'"),
 }  # fmt: skip

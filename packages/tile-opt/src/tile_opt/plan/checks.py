@@ -25,7 +25,7 @@ from tile_opt.kernel.view import KernelView, Stage
 from tile_opt.kernel.work import MERGING
 from tile_opt.plan.builders.local import team_local_bytes
 from tile_opt.plan.names import operands
-from tile_opt.plan.plan import Across, Edge, Plan
+from tile_opt.plan.plan import Across, Edge, Level, Plan
 
 MOST_UNROLLED = 4096
 """Copies of a body in straight-line code."""
@@ -199,6 +199,17 @@ def vectors_are_known(view: KernelView, plan: Plan, target: Target) -> Iterator[
         elif level.lanes & (level.lanes - 1) or level.lanes > widest:
             message = f"{target.name} has no vectors of {level.lanes} elements"
             yield Finding("TILE-E640", message, "level", n, word, f"powers of two up to {widest}")
+        for c in level.covers:
+            extent = view.ranges.get(c.loop, 1)
+            around = plan.tile(c.loop, max((k for k in range(n) if _tiles(plan.levels[k])), default=-1), extent)
+            if around < extent and around % level.lanes:
+                message = f"tiles of {around} iterations of {c.loop!r} are no whole vectors of {level.lanes}"
+                yield Finding("TILE-E640", message, "level", n, word, f"let the level around cover {level.lanes}")
+
+
+def _tiles(level: Level) -> bool:
+    """Its points are tiles that registers work on, or groups of such."""
+    return level.bind not in (Bind.UNROLL, Bind.VECTOR)
 
 
 # --- what the target allows ------------------------------------------------------------------------
@@ -296,6 +307,17 @@ def overlaps_are_harmless(view: KernelView, plan: Plan, target: Target) -> Itera
         elif edge is Edge.OVERLAP and loop in apart:
             message = f"tiles of {loop!r} cannot overlap: two that run at once would write the same cells"
             yield Finding("TILE-E645", message, "edge", n, Edge.OVERLAP.value, f"edge {loop} peel, or mask")
+        elif edge is Edge.OVERLAP and _is_cut_within(view, plan, loop) and once & set().union(*merged.values()):
+            message = f"tiles of {loop!r} cannot overlap within a reduction: what it adds would count twice"
+            yield Finding("TILE-E645", message, "edge", n, Edge.OVERLAP.value, f"edge {loop} peel, or mask")
+
+
+def _is_cut_within(view: KernelView, plan: Plan, loop: str) -> bool:
+    """A loop is cut into tiles by each stage for itself, so that what they add up is not there for each tile anew."""
+    shared = {i.name for i in view.loops}
+    tiled = [n for n, level in enumerate(plan.levels) if _tiles(level)]
+    own = next((n for n in tiled if any(c.loop not in shared for c in plan.levels[n].covers)), len(plan.levels))
+    return any(plan.levels[n].cover(loop) for n in tiled if n >= own)
 
 
 def conversions_are_exact(view: KernelView, plan: Plan, target: Target) -> Iterator[Finding]:

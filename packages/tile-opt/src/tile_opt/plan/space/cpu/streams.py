@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from math import ceil, prod
+from math import ceil, lcm, prod
 
 from tile_ir.powers import power_of_two
 from tile_ir.stripe.nodes import Bind, Order
@@ -148,19 +148,21 @@ def _transpose_plan(facts: Facts, vector: str, turned: tuple[str, tuple[Use, ...
     # Twice as many blocks as the work asks for: the core that takes one more than the others is soon done.
     while side > LEAST and count(facts, {other: side, vector: side}) < min(2 * wanted, 8 * facts.settings.cores):
         side //= 2
-    step = LEAST if _is_aligned(facts, vector) else lanes
-    square = {n: _even(facts.extents[n], side, step) for n in (other, vector) if side < facts.extents[n]}
-    square = square if wanted > 1 else {}
     outer = [n for n in facts.shared if n not in (vector, other)]
     beside = _beside(facts, other, reads, outer)
+    gathered = not beside and facts.extents[vector] >= lanes and _may_gather(facts, vector, reads)
+    lines = GATHERED // lanes or 1 if gathered else 1
+    step = LEAST if _is_aligned(facts, vector) else lanes
+    steps = {other: lcm(step, lines), vector: step}
+    square = {n: _even(facts.extents[n], side, step) for n, step in steps.items() if side < facts.extents[n]}
+    square = square if wanted > 1 else {}
     outer = sorted(outer, key=lambda n: n in beside)
     groups = cut(facts, outer, beside, -(-wanted // count(facts, square))) | square
     levels = group_levels(groups, ())
     around = [(n, 1) for n in outer if groups.get(n) != 1]
-    gathered = not beside and facts.extents[vector] >= lanes and _may_gather(facts, vector, reads)
-    few = [*around, (other, GATHERED // lanes or 1), (vector, lanes)]
-    steps = few if gathered else _walk(facts, vector, other, lanes, around, beside)
-    levels += [Level(Bind.NONE, (Cover(n, s),)) for n, s in steps]
+    few = [*around, (other, lines), (vector, lanes)]
+    walk = few if gathered else _walk(facts, vector, other, lanes, around, beside)
+    levels += [Level(Bind.NONE, (Cover(n, s),)) for n, s in walk]
     stagings = tuple(Staging(u.buffer, len(levels) - 1, "REG", (vector, other)) for u in reads)
     levels += [Level(Bind.UNROLL, (Cover(other, 1),)), Level(Bind.VECTOR, (Cover(vector, 1),), lanes=lanes)]
     if gathered:
