@@ -103,6 +103,25 @@ def test_arrays_that_do_not_fit_are_refused(client: int) -> None:
         ask("Buffer_ToHostBuffer", src=placed(client, array), dst=array.ctypes.data, dst_size=4)
 
 
+def test_handles_say_how_many_results_there_are(client: int) -> None:
+    executable = compiled(client, MODULE)
+    counts = [
+        getattr(ask(f"Executable_{name}", executable=executable), field)
+        for name, field in (
+            ("NumReplicas", "num_replicas"),
+            ("NumPartitions", "num_partitions"),
+            ("NumOutputs", "num_outputs"),
+        )
+    ]
+    assert counts == [1, 1, 1]
+    many = handles.new(None, {"Executable_NumOutputs": 100, "Executable_NumPartitions": 16})
+    assert (
+        ask("Executable_NumOutputs", executable=many).num_outputs == 100
+    )  # Python, which knows no executable, is not asked
+    with pytest.raises(Failed, match="handle of a Executable"):
+        ask("Executable_NumPartitions", executable=many)  # has no room in the handle
+
+
 def test_the_event_that_is_over_is_answered_without_python() -> None:
     called: list[tuple[int, int]] = []
     callback = ctypes.CFUNCTYPE(None, ctypes.c_uint64, ctypes.c_uint64)(lambda *args: called.append(args))

@@ -16,7 +16,7 @@ from tile_jax.pjrt.buffers import Buffer
 from tile_jax.pjrt.devices import KIND
 from tile_jax.pjrt.elements import number_of
 from tile_jax.pjrt.events import event_of
-from tile_jax.pjrt.handles import KEEPER, Array, Handler, Text, drop, find, new, read_text, text, written
+from tile_jax.pjrt.handles import FIELDS, KEEPER, Array, Handler, Text, drop, find, new, read_text, text, written
 from tile_jax.pjrt.named import NamedValues
 from tile_jax.pjrt.options import CompileOptions, read_options
 from tile_jax.pjrt.state import Client, Device
@@ -48,6 +48,12 @@ class Executable:
         self.deleted = False
         self.arguments = _pointers(len(self.program.inputs))
         self.results = _pointers(len(self.program.outputs))
+
+    @property
+    def says(self) -> dict[str, int]:
+        """What its handles answer by themselves."""
+        counts = (self.replicas, self.partitions, len(self.program.outputs))
+        return dict(zip(FIELDS, counts, strict=True))
 
     @cached_property
     def fingerprint(self) -> Text:
@@ -154,12 +160,14 @@ def _compile(args: Any) -> None:
         raise TileTypeError(Diagnostic("TILE-E955", message))
     code = read_text(program.code, program.code_size)
     options = read_text(args.compile_options, args.compile_options_size)
-    args.executable = new(Executable(find(Client, args.client), code, options))
+    made = Executable(find(Client, args.client), code, options)
+    args.executable = new(made, made.says)
 
 
 def _deserialize(args: Any) -> None:
     raw = read_text(args.serialized_executable, args.serialized_executable_size)
-    args.loaded_executable = new(loaded(find(Client, args.client), raw))
+    made = loaded(find(Client, args.client), raw)
+    args.loaded_executable = new(made, made.says)
 
 
 def _serialize(args: Any) -> None:
@@ -277,7 +285,8 @@ def _devices(args: Any) -> None:
 
 
 def _executable(args: Any) -> None:
-    args.executable = new(find(Executable, args.loaded_executable))
+    found = find(Executable, args.loaded_executable)
+    args.executable = new(found, found.says)
 
 
 # --- its life ----------------------------------------------------------------------------------------------

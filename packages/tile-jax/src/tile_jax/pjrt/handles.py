@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from itertools import count
 from typing import Any, TypeVar
@@ -15,11 +15,16 @@ LASTING = 2**63
 """Handles from here on are not dropped."""
 _numbers = count(16, 16)
 """No handle is given twice, so that one that was destroyed is known to be."""
+FIELDS = {"Executable_NumReplicas": (48, 4), "Executable_NumPartitions": (52, 4), "Executable_NumOutputs": (56, 7)}
+"""What JAX asks of a handle in every call and the handle says itself: from which bit on, in how many. 0 says nothing."""
 
 
-def new(value: object) -> int:
-    """A handle of `value`, which keeps it alive until it is dropped."""
+def new(value: object, says: Mapping[str, int] | None = None) -> int:
+    """A handle of `value`, which keeps it alive until it is dropped, and that `says` answers as far as its bits go."""
     handle = next(_numbers)
+    for name, answer in (says or {}).items():
+        first, bits = FIELDS[name]
+        handle |= answer << first if answer < 1 << bits else 0
     _objects[handle] = value
     return handle
 

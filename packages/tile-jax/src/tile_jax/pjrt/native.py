@@ -3,8 +3,8 @@
 JAX's arrays die, and with them our buffers, when an expression that they stand in fails. A callback of Python cannot
 run then (the interpreter would take the exception for the callback's own): the exception is set aside, and put back.
 
-Most events of a call are over before JAX asks for them, and have one handle that lasts. What JAX asks of it, and what it
-frees that needs no freeing, is answered without Python.
+Most events of a call are over before JAX asks for them, and have one handle that lasts. What JAX asks of it, what it
+frees that needs no freeing, and what a handle says itself (`handles.FIELDS`) is answered without Python.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
 from typing import Any
+
+from tile_jax.pjrt.handles import FIELDS
 
 _BRIEF = """
 define i64 @{name}(i64 %args) {{
@@ -28,6 +30,23 @@ known:
 python:
 """
 """What is known of the handle in a structure's first field: that it is one that lasts, whose sign is set, or none."""
+_SAID = """
+define i64 @{name}(i64 %args) {{
+  %place = add i64 %args, 16
+  %field = inttoptr i64 %place to i64*
+  %handle = load i64, i64* %field
+  %moved = lshr i64 %handle, {first}
+  %said = and i64 %moved, {mask}
+  %known = icmp ne i64 %said, 0
+  br i1 %known, label %answered, label %python
+answered:
+  %after = add i64 %args, 24
+  %result = inttoptr i64 %after to i64*
+  store i64 %said, i64* %result
+  ret i64 0
+python:
+"""
+"""What bits of the handle in a structure's first field say goes to its second one."""
 _PLAIN = """
   %answer = call i64 inttoptr (i64 {callback} to i64 (i64)*)(i64 %args)
   ret i64 %answer
@@ -67,7 +86,7 @@ _ANSWERS = {
 """,
 }
 """Instructions that answer what is asked of an event that is over."""
-ANSWERED = tuple(_ANSWERS)
+ANSWERED = (*_ANSWERS, *FIELDS)
 _PYTHON = {
     "ensure": "PyGILState_Ensure",
     "release": "PyGILState_Release",
@@ -81,21 +100,26 @@ def guarded(destroying: Mapping[str, Any], answered: Mapping[str, Any]) -> dict[
     """Addresses of functions before these callbacks, by name; they live as long as the process.
 
     Callbacks that destroy are called with no exception pending, and not for handles that last or are none; those of
-    `ANSWERED` not for the event that lasts.
+    `ANSWERED` not for the event that lasts, and not for handles that say the answer.
     """
     known = {place: _address(getattr(ctypes.pythonapi, name)) for place, name in _PYTHON.items()}
     texts = [
         (_BRIEF + _ASIDE).format(name=n, asked=_asked(n), answer="", callback=_address(c), **known)
         for n, c in destroying.items()
     ]
-    texts += [
-        (_BRIEF + _PLAIN).format(name=n, asked="sge", answer=_ANSWERS[n], callback=_address(c))
-        for n, c in answered.items()
-    ]
+    texts += [_answer(n, _address(c)) for n, c in answered.items()]
     engine = _engine()
     engine.add_module(_llvm().parse_assembly("\n".join(texts)))
     engine.finalize_object()
     return {name: engine.get_function_address(name) for name in (*destroying, *answered)}
+
+
+def _answer(name: str, callback: int) -> str:
+    """A function that calls back where it cannot answer."""
+    if name in FIELDS:
+        first, bits = FIELDS[name]
+        return (_SAID + _PLAIN).format(name=name, first=first, mask=(1 << bits) - 1, callback=callback)
+    return (_BRIEF + _PLAIN).format(name=name, asked="sge", answer=_ANSWERS[name], callback=callback)
 
 
 def _asked(name: str) -> str:
