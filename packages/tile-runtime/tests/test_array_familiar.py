@@ -10,6 +10,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 import tile_runtime as tile
+from tile_ir.kernels import BufferKind
 from tile_runtime import numpy as tnp
 
 Array = np.ndarray[Any, Any]
@@ -210,3 +211,16 @@ def test_shifts_and_axes_broadcast() -> None:
     x = np.arange(12, dtype=np.float32).reshape(3, 4)
     for shift, axis in (((1, 2), 0), (1, (0, 1)), ((1, -1), (1, 0)), (5, None)):
         np.testing.assert_array_equal(tnp.roll(x, shift, axis=axis), np.roll(x, shift, axis=axis))
+
+
+def test_rolling_several_axes_is_one_pass_and_any_number_of_them_is_right() -> None:
+    x = tile.placeholder("float32", (64, 96), "x")
+    both = tile.compose([x], [tnp.roll(x, (3, -5), axis=(0, 1))])
+    given = RNG.random((64, 96)).astype(np.float32)
+    np.testing.assert_array_equal(both(given), np.roll(given, (3, -5), axis=(0, 1)))
+    temporaries = [b for b in both.lower(given).kernels.buffers if b.kind is BufferKind.TEMP]
+    assert not temporaries
+    many = RNG.random((2, 3, 1, 4, 3)).astype(np.float32)
+    for shifts in ((1, 2, 3, -1, -7), (0, 1, 0, 2, 1), (0, 0, 5, 0, 0)):
+        axes = (0, 1, 2, 3, -1)
+        np.testing.assert_array_equal(tnp.roll(tile.asarray(many), shifts, axis=axes), np.roll(many, shifts, axes))

@@ -128,16 +128,11 @@ def roll(x: Operand, /, shift: int | Sequence[int], axis: Axes = None) -> Result
     """What leaves at the end of an axis comes in at its beginning; without an axis, of all elements in C order."""
     if axis is None:
         return reshape(roll(reshape(x, -1), shift, axis=0), x.shape)
-    rank = len(x.shape)
+    whole = [0] * len(x.shape)
     axes, shifts = np.broadcast_arrays(np.asarray(axis), np.asarray(shift))
-    for place, by in zip((axis_of(rank, a) for a in axes.flat), shifts.flat, strict=True):
-        size = x.shape[place]
-        whole, by = (slice(None),) * place, by % size if size else 0
-        if by:
-            x = concat(
-                [indexed(x, (*whole, slice(size - by, size))), indexed(x, (*whole, slice(0, size - by)))], axis=place
-            )
-    return x
+    for place, by in zip(axes.flat, shifts.flat, strict=True):
+        whole[axis_of(len(x.shape), place)] += int(by)
+    return called(moving.rolled, x, shifts=tuple(whole))
 
 
 def repeat(x: Operand, repeats: int, /, axis: int | None = None) -> Result:

@@ -6,6 +6,7 @@ Arrays move at once, symbols by one Tile function each.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 from math import prod
 from typing import Any
 
@@ -127,6 +128,37 @@ def flipped(value: Value, axes: Sequence[int]) -> Value:
     """As `np.flip(value, axes)`; axes count from the front."""
     backwards = slice(None, None, -1)
     return sliced(value, [backwards if k in axes else slice(None) for k in range(len(value.shape))])
+
+
+_ROLLED = 3
+"""Axes: each doubles the number of pieces."""
+
+
+def rolled(value: Value, shifts: Sequence[int]) -> Value:
+    """As `np.roll(value, shifts, range(rank))`: one piece for each choice of what leaves at an end and what stays.
+
+    The largest comes last, where it joins what reads the result. At most `_ROLLED` axes go at once.
+    """
+    shape = tuple(value.shape)
+    shifts = [by % n if n else 0 for by, n in zip(shifts, shape, strict=True)]
+    moved = [k for k, by in enumerate(shifts) if by]
+    if len(moved) > _ROLLED:
+        last = moved[_ROLLED]
+        value = rolled(value, [0 if k < last else by for k, by in enumerate(shifts)])
+        shifts = [by if k < last else 0 for k, by in enumerate(shifts)]
+    ways = [(by, by - n) if by else (0,) for n, by in zip(shape, shifts, strict=True)]
+    pieces = sorted(product(*ways), key=lambda piece: prod(n - abs(by) for n, by in zip(shape, piece, strict=True)))
+    if is_known(value):
+        return np.roll(value, shifts, tuple(range(len(shape))))
+    if len(pieces) == 1:
+        return value
+    index, targets = names(len(shape)), (*names(len(pieces) - 1, "Y"), "Y")
+    statements: list[str] = []
+    for k, (target, piece) in enumerate(zip(targets, pieces, strict=True)):
+        place = [affine(i, 1, by) for i, by in zip(index, piece, strict=True)]
+        default = [f"default {targets[k - 1]}"] if k else []
+        statements.append(contraction(target, shape, place, "=", at("X", index), *default))
+    return apply(function("X", ["Y"], *statements), value)
 
 
 def equal_sizes(size: int, count: int) -> list[int]:
