@@ -42,10 +42,10 @@ from tile_opt.kernel.view import open_kernel
 from tile_opt.model.estimate import Estimate, estimate
 from tile_opt.passes import create
 from tile_opt.passes.scheduling import SchedulingPass
-from tile_runtime import calibration
 from tile_runtime.lowered import Lowered
-from tile_runtime.measure import Launch, launches
-from tile_runtime.tuning import measure
+from tile_runtime.measuring import calibration
+from tile_runtime.measuring.measure import Launch, launches
+from tile_runtime.measuring.tuning import measure
 
 WITHIN = 1.5
 SHARE, CORRELATION = 0.9, 0.8

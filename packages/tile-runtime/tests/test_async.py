@@ -18,7 +18,8 @@ import pytest
 import tile_runtime as tile
 from tile_hal.interfaces import Event, Result
 from tile_ir.diagnostics import TileDeviceError
-from tile_runtime import executable, hazards
+from tile_runtime import hazards
+from tile_runtime.programs import executable
 
 pytestmark = pytest.mark.skipif(
     "llvm:0" not in [d.id for d in tile.devices()], reason="the llvm device is not installed"
@@ -169,7 +170,7 @@ def test_synchronize_waits_for_a_device(held: Held) -> None:
 
 LONG = """
 import signal, sys, numpy as np, tile_runtime as tile
-from tile_runtime import executable
+from tile_runtime.programs import executable
 executable.HANDED_OVER_SECONDS = 0
 step = tile.Function("function (A) -> (B) { B = A * 0.5 + 1; }")
 x = tile.placeholder("float32", (64,), "X")

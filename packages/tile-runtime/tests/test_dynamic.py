@@ -74,7 +74,7 @@ def test_only_pieces_are_tuned(monkeypatch: pytest.MonkeyPatch) -> None:
         tuned.append(lowered.program.inputs[0].type.shape)
         return lowered
 
-    monkeypatch.setattr("tile_runtime.tuning.best", best)
+    monkeypatch.setattr("tile_runtime.measuring.tuning.best", best)
     function = tile.Function(LAYER, dynamic="N")
     evaluator = tile.Evaluator("llvm", tile_trials=2)
     for rows in (12, 23, 24, 25):

@@ -14,8 +14,8 @@ import pytest
 import tile_runtime as tile
 from tile_hal import disk_cache
 from tile_hal.disk_cache import DiskCache
-from tile_runtime import cache as module
-from tile_runtime.cache import build, cache_key, key_parts
+from tile_runtime.programs import cache as module
+from tile_runtime.programs.cache import build, cache_key, key_parts
 
 KEY, PAYLOAD = "ab" * 32, b"machine code"
 SQUARE = tile.Function("function (A) -> (B) { B = A * A; }")

@@ -14,11 +14,11 @@ from tile_ir.diagnostics import TileDeviceError, TileMachineWarning
 from tile_ir.machine import Machine
 from tile_ir.stripe.nodes import Block
 from tile_opt.model.estimate import estimate
-from tile_runtime import calibration, machines, probing
-from tile_runtime.calibration import Program, Timed, calibrate, fitted, judged
 from tile_runtime.cli.app import app
-from tile_runtime.machines import applied, forget, keep, stored
-from tile_runtime.probing import Probe, Trial, probes, trials
+from tile_runtime.measuring import calibration, machines, probing
+from tile_runtime.measuring.calibration import Program, Timed, calibrate, fitted, judged
+from tile_runtime.measuring.machines import applied, forget, keep, stored
+from tile_runtime.measuring.probing import Probe, Trial, probes, trials
 from typer.testing import CliRunner
 
 

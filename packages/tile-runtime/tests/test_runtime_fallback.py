@@ -18,7 +18,7 @@ from tile_ir.diagnostics import TileDeviceError, TileFallbackWarning, TilePlanEr
 from tile_ir.dtype import DType
 from tile_ir.program.nodes import TensorType
 from tile_ir.semtree.printer import print_function
-from tile_runtime.division import divide
+from tile_runtime.programs.division import divide
 
 MIXED = tile.Function("""
 function (A[N]) -> (B, R, C) {

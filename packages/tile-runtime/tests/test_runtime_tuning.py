@@ -15,9 +15,9 @@ from tile_hal import Device
 from tile_hal.disk_cache import DiskCache
 from tile_ir.diagnostics import Diagnostic
 from tile_opt.plan.text import parse_plans
-from tile_runtime import tuning, winners
 from tile_runtime.lowered import Lowered
-from tile_runtime.measure import Launch, kernel_seconds
+from tile_runtime.measuring import tuning, winners
+from tile_runtime.measuring.measure import Launch, kernel_seconds
 
 TWICE = "function (A[M, L], B[L, N]) -> (C, D) { C[i, j : M, N] = +(A[i, k] * B[k, j]); D[x, y : M, N] = +(B[x, z] * A[z, y]); }"
 MIXED = "function (A[M, L], B[L, N]) -> (C, D) { C[i, j : M, N] = +(A[i, k] * B[k, j]); D[x : M] = >(A[x, y]); }"

@@ -18,7 +18,7 @@ import tile_runtime as tile
 from tile_hal.disk_cache import DiskCache
 from tile_ir.outline import Outline
 from tile_ir.record import from_record, to_record
-from tile_runtime import lookup, stored
+from tile_runtime.programs import lookup, stored
 
 RNG = np.random.default_rng(0)
 A = RNG.random((5, 7), np.float32)

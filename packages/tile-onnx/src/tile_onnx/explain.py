@@ -74,7 +74,7 @@ def lowered(step: Segment, evaluator: Evaluator) -> Lowered:
 
 def kernel_times(pieces: Sequence[Piece], evaluator: Evaluator) -> list[KernelTime]:
     """Every kernel of the programs, the slowest first; measured apart from one another, on numbers of no meaning."""
-    from tile_runtime.measure import kernel_seconds
+    from tile_runtime.measuring.measure import kernel_seconds
 
     found: list[KernelTime] = []
     programs = [step for piece in pieces for step in piece.steps if isinstance(step, Segment)]

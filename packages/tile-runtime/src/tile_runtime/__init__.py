@@ -32,25 +32,25 @@ if TYPE_CHECKING:
 
     from tile_runtime import random
     from tile_runtime.ahead import build
-    from tile_runtime.batching import vmap
     from tile_runtime.brought import torch_function
     from tile_runtime.compose import compose
-    from tile_runtime.custom import custom_vjp, hessian_vector_product, jvp
-    from tile_runtime.derivatives import vjp
     from tile_runtime.devices import device, devices, synchronize
     from tile_runtime.evaluator import Evaluator
     from tile_runtime.function import Function
-    from tile_runtime.gradients import grad, value_and_grad
     from tile_runtime.invoker import Invoker
     from tile_runtime.jit import jit
     from tile_runtime.loops import repeat, scan
     from tile_runtime.lowered import Lowered
-    from tile_runtime.profiling import Profile, profile
+    from tile_runtime.measuring.profiling import Profile, profile
     from tile_runtime.provenance import provenance
     from tile_runtime.random.keys import key
     from tile_runtime.shapes import eval_shape
     from tile_runtime.symbols import Symbol, constant, placeholder
     from tile_runtime.tensor import Tensor, asarray, from_dlpack
+    from tile_runtime.transforms.batching import vmap
+    from tile_runtime.transforms.custom import custom_vjp, hessian_vector_product, jvp
+    from tile_runtime.transforms.derivatives import vjp
+    from tile_runtime.transforms.gradients import grad, value_and_grad
     from tile_runtime.trees import register_tree, tree_leaves, tree_map
 
 __version__ = "0.1.0"
@@ -65,19 +65,19 @@ _HOME = {
     "Tensor": "tensor",
     "asarray": "tensor",
     "from_dlpack": "tensor",
-    "vjp": "derivatives",
-    "vmap": "batching",
-    "grad": "gradients",
-    "value_and_grad": "gradients",
+    "vjp": "transforms.derivatives",
+    "vmap": "transforms.batching",
+    "grad": "transforms.gradients",
+    "value_and_grad": "transforms.gradients",
     "jit": "jit",
     "key": "random.keys",
     "register_tree": "trees",
     "tree_leaves": "trees",
     "tree_map": "trees",
     "torch_function": "brought",
-    "custom_vjp": "custom",
-    "hessian_vector_product": "custom",
-    "jvp": "custom",
+    "custom_vjp": "transforms.custom",
+    "hessian_vector_product": "transforms.custom",
+    "jvp": "transforms.custom",
     "Evaluator": "evaluator",
     "Invoker": "invoker",
     "Lowered": "lowered",
@@ -85,8 +85,8 @@ _HOME = {
     "provenance": "provenance",
     "repeat": "loops",
     "scan": "loops",
-    "Profile": "profiling",
-    "profile": "profiling",
+    "Profile": "measuring.profiling",
+    "profile": "measuring.profiling",
     "compose": "compose",
     "constant": "symbols",
     "placeholder": "symbols",

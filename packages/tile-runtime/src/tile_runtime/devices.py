@@ -14,7 +14,7 @@ def devices() -> list[Device]:
     """Every device of every installed backend; each has `id`, `name`, `target` and `capabilities`."""
     import tile_hal
 
-    from tile_runtime.machines import applied
+    from tile_runtime.measuring.machines import applied
 
     return [applied(found) for found in tile_hal.devices()]
 
@@ -50,7 +50,7 @@ def isolated(device: Device) -> Device:
     """The same device with its driver in a worker process, always the same one; TileDeviceError when that fails."""
     import tile_hal
 
-    from tile_runtime.machines import applied
+    from tile_runtime.measuring.machines import applied
 
     found = tile_hal.isolated(device)
     return found if found is device else applied(found)
@@ -80,7 +80,7 @@ def _found(id: str | Device | None) -> Device:
     if not (id is None or isinstance(id, str)):  # pyright: ignore[reportUnnecessaryIsInstance]
         message = f"a device is named by its id or a Device, not by {type(id).__name__} {id!r}"
         raise TileDeviceError(Diagnostic("TILE-E516", message, hint="such as device='llvm:0'"))
-    from tile_runtime.machines import applied
+    from tile_runtime.measuring.machines import applied
 
     found = _known[id] = applied(tile_hal.device(id))
     return found

@@ -16,9 +16,9 @@ from tile_ir.recent import Recent
 
 from tile_runtime.function import PROGRAMS, BaseFunction
 from tile_runtime.lowered import Lowered
-from tile_runtime.parts import LoweredInParts, Section
+from tile_runtime.programs.parts import LoweredInParts, Section
+from tile_runtime.programs.runnable import Runnable
 from tile_runtime.requirements import check_memory
-from tile_runtime.runnable import Runnable
 
 if TYPE_CHECKING:
     from tile_lang.ast import Function as Syntax

@@ -20,12 +20,12 @@ from tile_runtime.checks import check_function, checked_count, checked_flag
 from tile_runtime.devices import checked_fallback, isolated
 from tile_runtime.devices import device as find_device
 from tile_runtime.exchange import handed_over, library
-from tile_runtime.executable import Executable
 from tile_runtime.outputs import donated, given_outputs
 from tile_runtime.pending import Pending
 from tile_runtime.plans import read_plans
-from tile_runtime.program_cache import ProgramCache
-from tile_runtime.program_cache import Signature as CacheKey
+from tile_runtime.programs.executable import Executable
+from tile_runtime.programs.program_cache import ProgramCache
+from tile_runtime.programs.program_cache import Signature as CacheKey
 from tile_runtime.signature import Signature
 from tile_runtime.symbols import Symbol, apply
 from tile_runtime.tensor import Tensor, asarray, deliver, same_device
@@ -75,7 +75,7 @@ class Evaluator:
     crash is a TileDeviceError, and the next call works. Tensors for it are made on `evaluator.device`. TILE_ISOLATE
     does the same for whole drivers.
 
-    `fallback` is a device that runs the steps for which this one lacks an element type, or an operation of the
+    `programs.fallback` is a device that runs the steps for which this one lacks an element type, or an operation of the
     kernel language; values go there and back through the host, results are on `device`, and a TileFallbackWarning
     names the steps. Without it such a program is refused.
     """
@@ -328,7 +328,7 @@ class Evaluator:
         first = self._untuned(function, types)
         if self.fallback is None:
             return self._tuned(first)
-        from tile_runtime.fallback import with_fallback
+        from tile_runtime.programs.fallback import with_fallback
 
         return with_fallback(first, self.fallback, self._tuned)
 
@@ -341,7 +341,7 @@ class Evaluator:
     def _tuned(self, lowered: Lowered) -> Lowered:
         if self.tile_trials == 1:
             return lowered
-        from tile_runtime.tuning import best
+        from tile_runtime.measuring.tuning import best
 
         return best(lowered, self.tile_trials)
 

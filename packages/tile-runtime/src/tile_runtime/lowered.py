@@ -14,12 +14,12 @@ from tile_ir.program.nodes import Program
 from tile_ir.stripe.nodes import Program as StripeProgram
 from tile_ir.target import Target
 
-from tile_runtime.executable import Executable
 from tile_runtime.logs import telling
-from tile_runtime.lookup import find
+from tile_runtime.programs.executable import Executable
+from tile_runtime.programs.lookup import find
+from tile_runtime.programs.runnable import Runnable
+from tile_runtime.programs.stored import Place, library_of
 from tile_runtime.requirements import check_dtypes, check_memory
-from tile_runtime.runnable import Runnable
-from tile_runtime.stored import Place, library_of
 from tile_runtime.typed import Typed
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 class StripeText:
     """A Stripe program that prints as its text form; `.program` is the value itself.
 
-    `parts` are the programs that one with loops consists of: then they are what is printed.
+    `programs.parts` are the programs that one with loops consists of: then they are what is printed.
     """
 
     def __init__(self, program: StripeProgram, parts: Sequence[StripeProgram] = ()) -> None:
@@ -168,7 +168,7 @@ class Lowered:
     def explain(self, *, candidates: bool = False, measure: bool = False) -> str:
         """What each kernel does, how it was planned and what it costs.
 
-        `candidates` adds the plans that were weighed, `measure` runs the kernels and shows their times beside the
+        `candidates` adds the plans that were weighed, `measuring.measure` runs the kernels and shows their times beside the
         predicted ones.
         """
         from tile_opt.explain import explain
@@ -201,6 +201,6 @@ class Lowered:
         return {e.output: e for e in errors(self.compiled)}
 
     def _measured(self, measure: bool) -> Mapping[str, float] | None:
-        from tile_runtime.measure import kernel_seconds
+        from tile_runtime.measuring.measure import kernel_seconds
 
         return kernel_seconds(self) if measure and self.device.capabilities.executes else None

@@ -21,8 +21,8 @@ from tile_runtime.arrays import contents, kept
 from tile_runtime.checks import check_function, checked_count
 from tile_runtime.jit import Jitted
 from tile_runtime.names import checked_name
+from tile_runtime.programs.runnable import Runnable
 from tile_runtime.requirements import check_dtypes
-from tile_runtime.runnable import Runnable
 from tile_runtime.signature import Signature
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import typer
 from tile_runtime.cli.common import Device, Json, print_json, print_pairs, print_table
 
 if TYPE_CHECKING:
-    from tile_runtime.calibration import Calibration, Measured
+    from tile_runtime.measuring.calibration import Calibration, Measured
 
 
 def calibrate(
@@ -21,8 +21,8 @@ def calibrate(
 
     Best on a quiet machine. Results never depend on it.
     """
-    from tile_runtime import machines
     from tile_runtime.devices import device as find
+    from tile_runtime.measuring import machines
 
     found = find(device)
     if forget:
@@ -51,7 +51,7 @@ def calibrate(
 def _with_progress(device: Any) -> Calibration:
     from rich.console import Console
 
-    from tile_runtime.calibration import calibrate as measure
+    from tile_runtime.measuring.calibration import calibrate as measure
 
     with Console(stderr=True).status("") as status:
         return measure(device, lambda name: status.update(f"measuring: {name}"))

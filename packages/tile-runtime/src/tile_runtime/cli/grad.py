@@ -14,7 +14,7 @@ def grad(
     import tile_lang
 
     from tile_runtime.arguments import input_type
-    from tile_runtime.derivatives import vjp
+    from tile_runtime.transforms.derivatives import vjp
 
     found = read_any(file)
     given = argument_types(found, shape)

@@ -105,7 +105,7 @@ def _editor(text: str) -> str:
 
 
 def _compare(low: Lowered, json: bool) -> None:
-    from tile_runtime.measure import kernel_seconds
+    from tile_runtime.measuring.measure import kernel_seconds
 
     if not low.device.capabilities.executes:
         raise CommandError(f"device {low.device.id} runs nothing, so nothing can be measured")

@@ -41,7 +41,7 @@ def profile(
     json: Json = False,
 ) -> None:
     """Say where time goes: each kernel of some calls on random inputs, with its share of the machine's peak."""
-    from tile_runtime.profiling import profile as profiled
+    from tile_runtime.measuring.profiling import profile as profiled
     from tile_runtime.tensor import asarray
 
     with waiting("compiling"):

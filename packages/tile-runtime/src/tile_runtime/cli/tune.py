@@ -24,7 +24,7 @@ from tile_runtime.cli.errors import CommandError
 
 if TYPE_CHECKING:
     from tile_runtime.lowered import Lowered
-    from tile_runtime.tuning import Trial
+    from tile_runtime.measuring.tuning import Trial
 
 
 def tune(
@@ -58,7 +58,7 @@ def _measured(base: Lowered, count: int) -> tuple[Lowered, Sequence[Trial]]:
     from rich.console import Console
     from rich.progress import Progress
 
-    from tile_runtime.tuning import best_of, measure
+    from tile_runtime.measuring.tuning import best_of, measure
 
     seen: list[Trial] = []
     with Progress(console=Console(stderr=True), transient=True) as progress:

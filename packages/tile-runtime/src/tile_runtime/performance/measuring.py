@@ -16,7 +16,7 @@ from tile_ir.kernels import BufferKind, StepKind
 
 from tile_runtime.function import Function
 from tile_runtime.lowered import Lowered
-from tile_runtime.measure import Launch, launches, totals
+from tile_runtime.measuring.measure import Launch, launches, totals
 from tile_runtime.performance.kernels import SMALL, TASKS, Shape, Task, drawn
 from tile_runtime.performance.report import DeviceReport, KernelPart, Measurement, PerformanceReport, RunFacts
 from tile_runtime.symbols import placeholder

@@ -13,7 +13,7 @@ from tile_hal.conformance.report import versions
 from tile_hal.interfaces import Device
 from tile_ir.machine import Machine
 
-from tile_runtime.machines import probed
+from tile_runtime.measuring.machines import probed
 from tile_runtime.performance.kernels import SMALL
 
 if TYPE_CHECKING:

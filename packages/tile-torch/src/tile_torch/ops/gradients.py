@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tile_runtime.compose import compose
-from tile_runtime.derivatives import vjp
 from tile_runtime.ops.values import Value, dtype_of
 from tile_runtime.symbols import Symbol
 from tile_runtime.symbols import apply as apply_function
+from tile_runtime.transforms.derivatives import vjp
 
 
 def gradients(

@@ -13,9 +13,9 @@ from tile_ir.names import claim
 
 from tile_runtime.checks import check_function, described, wrong_kind
 from tile_runtime.compose import compose
-from tile_runtime.derivatives import vjp
 from tile_runtime.function import BaseFunction
 from tile_runtime.symbols import Symbol, placeholder, tracing
+from tile_runtime.transforms.derivatives import vjp
 
 if TYPE_CHECKING:
     from tile_ir.program.nodes import Program, TensorType

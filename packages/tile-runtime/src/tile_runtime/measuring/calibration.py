@@ -2,7 +2,7 @@
 
 Each probe's time is mostly due to one number of the machine, which is changed until the predicted time is the measured
 one. A number is kept where other programs, the trials, are then predicted better: so a calibration never makes
-predictions of them worse. `tile_runtime.machines` keeps what was measured.
+predictions of them worse. `tile_runtime.measuring.machines` keeps what was measured.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from tile_hal.interfaces import Device
 from tile_ir.diagnostics import TileDeviceError
 from tile_ir.machine import Machine
 
-from tile_runtime.machines import probed
-from tile_runtime.probing import Probe, Trial, probes, trials
+from tile_runtime.measuring.machines import probed
+from tile_runtime.measuring.probing import Probe, Trial, probes, trials
 
 if TYPE_CHECKING:
     from tile_ir.stripe.nodes import Block
@@ -118,7 +118,7 @@ def _timed(
 
 def _prepared(device: Device, program: Trial) -> tuple[Sequence[Block], Callable[[], float]]:
     """(scheduled kernels, what runs them all and says how long they took); no kernels where that fails."""
-    from tile_runtime.measure import launches, totals
+    from tile_runtime.measuring.measure import launches, totals
 
     try:
         low = _lowered(device, program)

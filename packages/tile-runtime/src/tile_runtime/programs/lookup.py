@@ -12,8 +12,8 @@ from tile_ir.record import from_record
 from tile_ir.settings import Settings
 
 from tile_runtime.logs import CACHE
-from tile_runtime.runnable import Runnable
-from tile_runtime.stored import Head, Parts, Place
+from tile_runtime.programs.runnable import Runnable
+from tile_runtime.programs.stored import Head, Parts, Place
 
 LOOKED_AT = 64
 """Entries of the disk cache, the latest ones, that a missing one is compared with."""

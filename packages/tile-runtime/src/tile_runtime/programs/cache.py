@@ -10,7 +10,7 @@ from tile_hal.interfaces import Device, Library
 from tile_ir.kernels import KernelList
 from tile_ir.settings import Settings
 
-from tile_runtime.compiling import compiled
+from tile_runtime.programs.compiling import compiled
 
 
 def build(device: Device, kernels: KernelList) -> Library:

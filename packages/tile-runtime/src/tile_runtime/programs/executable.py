@@ -23,12 +23,12 @@ from tile_ir.kernels import OUTPUT_ALIGN, BufferInfo, BufferKind, KernelList, St
 
 from tile_runtime import hazards
 from tile_runtime.arrays import Array, numpy_dtype, overlaps_itself, raw_view
-from tile_runtime.packing import Packed, parted
+from tile_runtime.programs.packing import Packed, parted
 from tile_runtime.recording import RECORDERS, recorded
 from tile_runtime.tensor import Tensor, host_view, in_place, result
 
 if TYPE_CHECKING:
-    from tile_runtime.runnable import Runnable
+    from tile_runtime.programs.runnable import Runnable
     from tile_runtime.typed import Typed
 
 

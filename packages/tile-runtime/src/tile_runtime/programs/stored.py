@@ -1,7 +1,7 @@
 """Whole programs in the disk cache: a second process runs them without compiling, or even parsing, anything.
 
 An entry is one line of JSON (a `Head`), the device's compiled code, and the constants' bytes. Constants that the program
-itself holds are not stored again. Devices that cannot load code without the kernels' bodies keep code only (`cache.build`).
+itself holds are not stored again. Devices that cannot load code without the kernels' bodies keep code only (`programs.cache.build`).
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from tile_ir.record import from_record, to_record
 from tile_ir.settings import Settings
 from tile_ir.target import Target
 
-from tile_runtime.cache import build
-from tile_runtime.compiling import compiled as first_compiled
-from tile_runtime.runnable import Runnable
+from tile_runtime.programs.cache import build
+from tile_runtime.programs.compiling import compiled as first_compiled
+from tile_runtime.programs.runnable import Runnable
 from tile_runtime.typed import Typed
 
 if TYPE_CHECKING:

@@ -15,11 +15,11 @@ from tile_ir.program.liveness import defined_by
 from tile_ir.program.nodes import Op, Param, Program
 
 from tile_runtime.arrays import Array
-from tile_runtime.division import Part, divide, lacking
-from tile_runtime.executable import Executable
 from tile_runtime.logs import FALLBACK
 from tile_runtime.lowered import Lowered
-from tile_runtime.parts import LoweredInParts, Section
+from tile_runtime.programs.division import Part, divide, lacking
+from tile_runtime.programs.executable import Executable
+from tile_runtime.programs.parts import LoweredInParts, Section
 from tile_runtime.requirements import MISSING
 from tile_runtime.signature import Signature
 from tile_runtime.tensor import Tensor, asarray, copy
@@ -36,7 +36,7 @@ _SHOWN = 5
 
 
 def with_fallback(first: Lowered, fallback: Device, tune: Tune) -> Lowered:
-    """`first`, compiled; where its device lacks something for it, the same in parts of which some run on `fallback`."""
+    """`first`, compiled; where its device lacks something for it, the same in parts of which some run on `programs.fallback`."""
     found = _compiled(lambda: tune(first))
     if isinstance(found, Lowered):
         return found
@@ -109,10 +109,10 @@ def _lowered(first: Lowered, part: Part, device: Device) -> Lowered:
 
 
 class DividedLowered(LoweredInParts):
-    """A program in `parts`, each of which is compiled for its device."""
+    """A program in `programs.parts`, each of which is compiled for its device."""
 
     def __init__(self, first: Lowered, fallback: Device, away: Mapping[str, str], tune: Tune) -> None:
-        """`away` says why an operation runs on `fallback`."""
+        """`away` says why an operation runs on `programs.fallback`."""
         super().__init__(first.typed, first.device, target=first.target)
         self.fallback = fallback
         self._divided = divide(first.program, away)

@@ -1,6 +1,6 @@
 """Measured machines: kept per device beside the user's settings, and laid over what the device says of itself.
 
-`tile_runtime.calibration` measures them.
+`tile_runtime.measuring.calibration` measures them.
 """
 
 from __future__ import annotations

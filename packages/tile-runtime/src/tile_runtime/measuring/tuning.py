@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from tile_ir.diagnostics import TileError
 
-from tile_runtime import winners
-from tile_runtime.measure import ROUNDS, Buffers, Launch, launches
+from tile_runtime.measuring import winners
+from tile_runtime.measuring.measure import ROUNDS, Buffers, Launch, launches
 
 if TYPE_CHECKING:
     from tile_opt.passes.scheduling import Decision

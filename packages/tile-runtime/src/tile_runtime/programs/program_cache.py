@@ -9,7 +9,7 @@ from typing import cast
 
 from tile_ir import forking
 
-from tile_runtime.executable import Executable
+from tile_runtime.programs.executable import Executable
 
 Signature = tuple[object, ...]
 """A function's key, then (NumPy dtype, shape) of each input."""
