@@ -51,6 +51,8 @@ def test_a_document_states_only_what_differs() -> None:
         ({"cores": 1.5}, "machine.cores is 1.5, not a whole number", None),
         ({"clock_ghz": -1}, "machine.clock_ghz is -1; it must be finite and at least 0", None),
         ({"clock_ghz": float("nan")}, "machine.clock_ghz is nan; it must be finite and at least 0", None),
+        ({"ports": {"load": 0}}, "machine.ports.load is 0; it must be at least 0.001", None),
+        ({"vector": {"registers": 1}}, "machine.vector.registers is 1; it must be at least 2", None),
         ({"caches": {}}, "machine.caches is {}, not a list", None),
         ({"caches": [{"level": 1}]}, "machine.caches[0] needs bytes", None),
         ({"caches": [3]}, "machine.caches[0] needs level, bytes", None),

@@ -49,7 +49,19 @@ def _updated(base: Any, document: Any, where: str, problems: list[Diagnostic]) -
         for key, value in table.items()
         if key in types
     }
+    problems += _too_small(type(base), found, where)
     return replace(base, **found)
+
+
+def _too_small(kind: Any, found: Mapping[str, Any], where: str) -> list[Diagnostic]:
+    """What is said of fields, and items of lists, below the numbers that the class states as `LEAST`."""
+    least: Mapping[str, float] = getattr(kind, "LEAST", {})
+    return [
+        _bad(f"{where}.{name} is {value:g}; it must be at least {least[name]:g}")
+        for name in found.keys() & least.keys()
+        for value in (found[name] if isinstance(found[name], tuple) else (found[name],))
+        if value is not None and value < least[name]
+    ]
 
 
 def _value(kind: Any, value: Any, where: str, base: Any, problems: list[Diagnostic]) -> Any:

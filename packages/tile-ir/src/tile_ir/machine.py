@@ -9,6 +9,7 @@ a number that is off costs accuracy, never correctness.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,7 @@ class Pages:
 class Ports:
     """Vector instructions that a core starts per cycle, by kind, and the cycles until a result can be used."""
 
+    LEAST: ClassVar = dict.fromkeys(("fma", "add", "vector", "load", "store", "split", "shuffle", "issue"), 1e-3)
     fma: float = 2
     """Multiplications, fused multiply-adds and polynomial steps."""
     add: float = 2
@@ -89,6 +91,7 @@ class Ports:
 class VectorUnit:
     """Registers that one thread, or one work item, computes in."""
 
+    LEAST: ClassVar = {"registers": 2, "bytes": 1}
     registers: int = 16
     bytes: int = 16
     """Bytes of one register; of a work item's widest access on a graphics processor."""

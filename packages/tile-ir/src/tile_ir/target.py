@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import Any, ClassVar
 
 from tile_ir.diagnostics import Diagnostic, TileDeviceError
 from tile_ir.document import from_document, to_document
@@ -45,6 +45,20 @@ class HardwareSettings:
     - ``index_bits``: width of subscript arithmetic; 32 is used only where ranges prove that it suffices.
     """
 
+    LEAST: ClassVar = dict.fromkeys(
+        (
+            "threads",
+            "vec_size",
+            "mem_width",
+            "goal_groups",
+            "dim_sizes",
+            "cores",
+            "vector_bytes",
+            "buffer_align",
+            "view_align",
+        ),
+        1,
+    )
     threads: int = 1
     vec_size: int = 1
     use_global: bool = True
