@@ -36,6 +36,17 @@ def test_fused_matmul(flips: int) -> None:
     check("FusedMatMul", inputs, {"transA": flips & 1, "transB": flips >> 1, "alpha": 0.25}, **LIMITS)
 
 
+@pytest.mark.parametrize("flips", range(16))
+def test_fused_matmul_of_stacks_whose_rows_stand_first(flips: int) -> None:
+    """What ONNX Runtime's optimiser makes of attention whose heads stand behind the positions."""
+    attributes = {name: flips >> k & 1 for k, name in enumerate(("transA", "transB", "transBatchA", "transBatchB"))}
+    inputs = [floats(2, 3, 4, 5), floats(2, 3, 5, 6, seed=1)]
+    for k, name in enumerate("AB"):
+        flipped = inputs[k].swapaxes(-1, -2) if attributes[f"trans{name}"] else inputs[k]
+        inputs[k] = np.ascontiguousarray(np.moveaxis(flipped, -2, 0) if attributes[f"transBatch{name}"] else flipped)
+    check("FusedMatMul", inputs, attributes, **LIMITS)
+
+
 @pytest.mark.parametrize("activation", ["Relu", "Tanh", "Sigmoid", "LeakyRelu", "Clip", "HardSigmoid"])
 def test_fused_convolutions(activation: str) -> None:
     parameters = {"LeakyRelu": [0.2], "Clip": [-0.5, 0.5], "HardSigmoid": [0.3, 0.4]}.get(activation)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tile_runtime.ops.matmul import product
+from tile_runtime.ops.moving import permuted
 from tile_runtime.ops.text import cast, contraction, expression, function, literal, wide
 from tile_runtime.ops.values import Value, apply
 
@@ -63,13 +64,19 @@ def activated(node: Node, value: Value) -> Value:
 @operator("FusedMatMul", domain=DOMAIN)
 def fused_matmul(node: Node) -> Value:
     """A scaled product of stacks of matrices, each transposed where an attribute says so."""
-    if node.attribute("transBatchA", 0) or node.attribute("transBatchB", 0):
-        raise node.unsupported("the first dimension of a stack stands behind the others (transBatchA, transBatchB)")
+    orders = _stacked(node, 0, "transBatchA"), _stacked(node, 1, "transBatchB")
+    a, b = (tuple(node.shape(k)[d] for d in order) for k, order in enumerate(orders))
     flips = bool(node.attribute("transA", 0)), bool(node.attribute("transB", 0))
-    multiply = product(node.shape(0), node.shape(1), flips).statement("P", "A", "B")
+    multiply = product(a, b, flips).statement("P", "A", "B")
     value = scaled("P", node.attribute("alpha", 1.0))
     text = function(("A", "B"), ("Y",), multiply, f"Y = {cast(f'({value})', node.dtype(0))};")
-    return apply(text, node.value(0), node.value(1))
+    return apply(text, *(permuted(node.value(k), order) for k, order in enumerate(orders)))
+
+
+def _stacked(node: Node, k: int, attribute: str) -> tuple[int, ...]:
+    """The order of an operand's dimensions in which its matrices stand last: by `attribute` their rows stand first of all."""
+    every = tuple(range(node.rank(k)))
+    return (*every[1:-1], 0, every[-1]) if node.attribute(attribute, 0) and len(every) > 1 else every
 
 
 @operator("FusedGemm", domain=DOMAIN)
