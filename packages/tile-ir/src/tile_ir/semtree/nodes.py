@@ -5,7 +5,7 @@ binds once, `Assign` changes a variable declared by `Let(mutable=True)`. Integer
 the language (`docs/language.md`: division by zero gives 0, shifts are total, float→int saturates).
 The core every backend has: Const, Var, Load, Store, Unary, Binary, Compare, Select, Cast, Call, Limit,
 WorkId, Let, Assign, Alloc, For, If, Block, Comment. All else is listed in `Capabilities.nodes` or
-rewritten by `tile_opt.legalise`.
+rewritten by `tile_opt.semtree.legalise`.
 """
 
 from __future__ import annotations

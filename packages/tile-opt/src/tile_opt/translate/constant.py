@@ -8,4 +8,4 @@ from tile_opt.translate.context import Context
 
 
 def constant(context: Context, op: ConstantTensor) -> None:
-    """Nothing to run; `program.to_stripe` lists the buffer."""
+    """Nothing to run; `translate.program.to_stripe` lists the buffer."""

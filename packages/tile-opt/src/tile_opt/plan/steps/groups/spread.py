@@ -43,7 +43,7 @@ _FENCES = {
 
 
 class Spread:
-    """Builds the scheduled kernel of a view whose own loops are named alike (`steps.alike`)."""
+    """Builds the scheduled kernel of a view whose own loops are named alike (`plan.steps.alike`)."""
 
     def __init__(self, view: KernelView, plan: Plan, local_bytes: int) -> None:
         self.view = view
