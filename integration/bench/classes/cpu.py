@@ -28,6 +28,15 @@ def _batched(d: Draw) -> Drawn:
     return "batched-matmul", {"b": d.size(2, 64), "m": d.size(16, 512), "k": d.size(16, 512), "n": d.size(16, 512)}
 
 
+def _einsum(d: Draw) -> Drawn:
+    """One operand has all axes, in any order, the other and the result some of them."""
+    rank = d.pick(3, 4, 5)
+    left, right, out = d.order(rank), d.axes(rank, least=2), d.axes(rank, most=rank - 1)
+    out = d.pick(out, out[::-1])
+    left, right, out = ("".join("abcde"[int(axis)] for axis in axes) for axes in (left, right, out))
+    return "einsum", {"left": left, "right": right, "out": out, "shape": d.shape(rank, 10_000, 2_000_000)}
+
+
 def _gemv(side: str) -> Callable[[Draw], Drawn]:
     return lambda d: ("gemv", {"m": d.size(64, 8192), "n": d.size(64, 8192), "side": side})
 
@@ -190,6 +199,7 @@ CLASSES: Mapping[str, Class] = {
         _matmul((2, 48), (64, 2048), (64, 8192)),
         _gemv("left"),
     ), LIMITS, ("numpy", "torch", "onnx")),
+    "several loops": Class(0.7, 1.2, (_einsum,), LIMITS, ("numpy", "torch")),
     "convolution": Class(0.75, 1.05, (
         _conv(2, kernel=(3,)),
         _conv(2, kernel=(1,), stride=(1, 1, 2)),

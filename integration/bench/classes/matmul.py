@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from math import prod
+
+from classes.draw import sizes
 from classes.work import Work, program
 
 
@@ -34,3 +37,20 @@ def gemv(m: int, n: int, side: str = "right") -> Work:
         return Work(text, {"A": (m, n), "X": (n,)}, "A @ X", "A @ X", operations=2.0 * m * n, fused=True, length=n)
     text = "function (A[M, N], X[M]) -> (Y) { Y[j : N] = +(X[i] * A[i, j]); }"
     return Work(text, {"A": (m, n), "X": (m,)}, "X @ A", "X @ A", operations=2.0 * m * n, fused=True, length=m)
+
+
+@program
+def einsum(left: str, right: str, out: str, shape: str, dtype: str = "float32") -> Work:
+    """Two tensors whose axes are named by letters, such as cdba and ca, to ad; `shape` has the sizes of a, b, c, …"""
+    extents = dict(zip("abcdefgh", sizes(shape), strict=False))
+    heads = {name: ", ".join(f"N{axis}" for axis in axes) for name, axes in (("A", left), ("B", right), ("O", out))}
+    text = f"""function (A[{heads["A"]}], B[{heads["B"]}]) -> (O) {{
+        O[{", ".join(out)} : {heads["O"]}] = +(A[{", ".join(left)}] * B[{", ".join(right)}]);
+    }}"""
+    call = f"einsum('{left},{right}->{out}', A, B"
+    return Work(
+        text, {"A": tuple(extents[a] for a in left), "B": tuple(extents[a] for a in right)},
+        f"np.{call}, optimize=True)", f"torch.{call}).contiguous()", dtype=dtype,
+        operations=2.0 * prod(extents.values()), fused=True,
+        length=prod(size for axis, size in extents.items() if axis not in out),
+    )  # fmt: skip

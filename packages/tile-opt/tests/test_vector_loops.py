@@ -33,3 +33,11 @@ def test_lanes_lie_side_by_side_in_operands_wherever_few_results_lie(order: str,
     inputs = {name: rng.standard_normal(shape, np.float32) for name, shape in shapes.items()}
     expected = np.einsum(f"cda,ca->{order}", *inputs.values())
     np.testing.assert_allclose(run(made.stripe, inputs)["O"], expected, rtol=1e-5, atol=1e-5)
+
+
+def test_lanes_lie_side_by_side_in_the_largest_operand_where_they_do_in_no_loop_of_all() -> None:
+    """Elements of the other, which each step reads again, come together from the nearest cache."""
+    text = "function (X[C, D, A], Y[A, C]) -> (O) { O[a, d : A, D] = +(X[c, d, a] * Y[a, c]); }"
+    made = compiled(text, PROCESSOR, "sample", None, X=(300, 40, 32), Y=(32, 300))
+    (decision,) = made.decisions.values()
+    assert [c.loop for level in decision.plan.bound(Bind.VECTOR) for c in level.covers] == ["a"]

@@ -55,7 +55,7 @@ def stream_plan(facts: Facts) -> Plan | None:
 def _vector_loop(facts: Facts) -> str | None:
     if facts.lanes == 1:
         return None
-    apart: str | None = None
+    apart: list[str] = []
     for name in reversed(facts.shared):
         if not facts.is_free(name):
             continue
@@ -64,8 +64,13 @@ def _vector_loop(facts: Facts) -> str | None:
             continue
         if all(stride in (0, 1) for u, stride in strides if u.reads) and (not apart or _fills(facts, name)):
             return name
-        apart = apart or (name if _takes_lanes_apart(facts, name) else None)
-    return apart
+        apart += [name] if _takes_lanes_apart(facts, name) else []
+    return min(apart, key=lambda name: _scattered(facts, name), default=None)
+
+
+def _scattered(facts: Facts, loop: str) -> int:
+    """Bytes of operands whose elements do not lie side by side along the loop."""
+    return sum(o.elements * o.bytes for o in facts.operands if facts.stride(o.use, loop) not in (0, 1))
 
 
 def _fills(facts: Facts, loop: str) -> bool:
