@@ -93,24 +93,6 @@ def test_conv_transpose_to_a_shape(automatic: str, wanted: tuple[int, int]) -> N
     )
 
 
-@given(st.integers(1, 2), st.sampled_from([(1, 1, 1), (2, 1, 2), (2, 2, 1), (1, 2, 2)]), st.booleans(), SEEDS)
-@settings(max_examples=4)
-def test_deform_conv(batch: int, groups: tuple[int, int, int], masked: bool, seed: int) -> None:
-    group, moved, inside = groups
-    kernel, strides, pads = (3, 2), (2, 1), (1, 0, 1, 1)
-    channels = group * moved * inside
-    image, places = (batch, channels, 6, 5), (3, 5)
-    inputs = [
-        numbers("float32", image, seed),
-        numbers("float32", (2 * group, channels // group, *kernel), seed + 1),
-        numbers("float32", (batch, moved * 6 * 2, *places), seed + 2, scale=1.0),
-        numbers("float32", (2 * group,), seed + 3),
-    ]
-    inputs += [np.abs(numbers("float32", (batch, moved * 6, *places), seed + 4))] if masked else []
-    attributes = {"group": group, "offset_group": moved, "strides": strides, "pads": pads, "kernel_shape": kernel}
-    check("DeformConv", inputs, attributes, opset=19, rtol=1e-4, atol=1e-4)
-
-
 @given(st.integers(1, 2), st.integers(1, 3), st.lists(st.integers(1, 2), min_size=6, max_size=6), SEEDS)
 @settings(max_examples=6)
 def test_col2im(batch: int, channels: int, numbers_: list[int], seed: int) -> None:
