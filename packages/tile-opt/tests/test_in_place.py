@@ -15,6 +15,7 @@ from tile_ir.dtype import DType
 from tile_ir.program.nodes import TensorType
 from tile_ir.stripe.nodes import Block, Direction, Program
 from tile_ir.target import PassConfig
+from tile_opt.blocks.buffers import temporaries
 from tile_opt.blocks.tree import kernels_of, main_of
 from tile_opt.translate import to_stripe
 
@@ -56,6 +57,24 @@ def test_temporaries_are_views_of_what_they_are_parts_of() -> None:
     views = {r.into: (r.source, r.access[0].const) for r in main_of(program).refs if r.into != r.source and r.source}
     assert views == {"P": ("Y", 0), "Q": ("Y", 8)}
     assert copies(program) == 1  # B is an input
+
+
+def test_temporaries_are_looked_up_as_often_in_long_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The work does not grow with the square of the buffers: a quantised network has a thousand."""
+    asked: list[int] = []
+
+    def counted(program: Program) -> frozenset[str]:
+        asked.append(1)
+        return temporaries(program)
+
+    monkeypatch.setattr("tile_opt.passes.kernels.in_place.temporaries", counted)
+    counts: list[int] = []
+    for steps in (1, 9):
+        chain = " ".join(f"T{n + 1} = exp(T{n});" for n in range(steps))
+        in_place(stripe(f"P = A + B; Q = A * C; {STACKED} T0 = Y * Y; {chain} R = T{steps};"))
+        counts.append(len(asked))
+        asked.clear()
+    assert counts[0] == counts[1] > 0
 
 
 def test_short_rows_are_copied() -> None:

@@ -290,7 +290,8 @@ def _with_views(program: Program, views: Mapping[str, _View]) -> Program:
         return program
     main = main_of(program)
     types = {r.into: r.type for r in main.refs}
-    outside = {r.into: r for r in main.refs if r.into in {v.whole for v in views.values()} & temporaries(program)}
+    wholes = {v.whole for v in views.values()} & temporaries(program)
+    outside = {r.into: r for r in main.refs if r.into in wholes}
     made = {name: _view_ref(name, view, types[name], types[view.whole]) for name, view in views.items()}
     made |= {name: replace(r, dir=Direction.INOUT, source=name) for name, r in outside.items()}
     kernels = tuple(_through(kernel, made) for kernel in main.body)
