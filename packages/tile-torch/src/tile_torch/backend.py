@@ -24,6 +24,7 @@ from tile_torch import support
 from tile_torch.decompositions import decompositions
 from tile_torch.executable import Executable
 from tile_torch.registry import find
+from tile_torch.resizing import separate
 from tile_torch.sharing import share
 
 math_attention = cast("Callable[..., Any]", attention)
@@ -96,6 +97,7 @@ def tile(
         partition_fn=divided,
     )
     dense(module)
+    separate(module)
     with sdpa_kernel(ATTENTION):
         return compiler(module, inputs)
 
