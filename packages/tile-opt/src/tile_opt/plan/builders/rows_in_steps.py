@@ -336,18 +336,26 @@ class _Tiles:
             self._at_home(old, number, merges) if self.view.is_local(old.buffer) else new
             for old, new in zip(stage.uses, inner.uses, strict=True)
         )
-        return replace(inner, uses=uses, constraints=(*inner.constraints, *self._limits(stage, number, near)))
+        # What decides whether a row is there stands around all of the row: a branch for each, not for each element.
+        rows = {n for f in parts.limits(number, near, self._sides(number) & {parts.row}) for n in f.names}
+        loops = tuple(sorted(inner.loops, key=lambda i: i.name not in rows))
+        limits = self._limits(stage, number, near)
+        return replace(inner, loops=loops, uses=uses, constraints=(*inner.constraints, *limits))
 
     def _limits(self, stage: Stage, number: int, piece: Piece) -> tuple[Affine, ...]:
         """Rows and columns that are not there touch no memory; scores that are not there are merged into nothing."""
-        outside = self._is_outside(number)
-        names = {self.parts.row, self.kinds.column} if outside else set[str]()
-        names |= {self.kinds.row} if number in self.kinds.pieces else set[str]()
+        names = self._sides(number) | ({self.kinds.row} if number in self.kinds.pieces else set[str]())
         alike = number not in {*self.kinds.pieces, *self.kinds.columns}
         stored = all(not self.view.is_local(u.buffer) for u in stage.uses if u.writes)
         # All items that share a row know what belongs to it: one of them stores it.
         first = (self.parts.sharers.number * -1,) if alike and stored else ()
         return (*self.parts.limits(number, piece, names), *first)
+
+    def _sides(self, number: int) -> set[str]:
+        """Of rows and columns, the loops along which a stage walks through memory."""
+        outside = (u for u in self.view.stages[number].uses if not self.view.is_local(u.buffer))
+        moved, own = {n for u in outside for f in u.forms for n in f.names}, self.kinds.columns.get(number)
+        return (moved & {self.parts.row, self.kinds.column}) | ({self.kinds.column} if own in moved else set())
 
     def _at_home(self, use: Use, number: int, merged: str) -> Use:
         """An access to an own buffer where an item has it; below the pivot, what is to be below the largest element."""
