@@ -220,6 +220,16 @@ def test_arrays_over_several_devices_are_refused_where_xla_would_divide_them() -
         jax.jit(lambda a: a + 1)(placed)
 
 
+def test_parts_of_devices_say_how_their_operands_and_results_are_divided() -> None:
+    mesh, part = jax.sharding.Mesh(np.array(TILE[:2]), ("i",)), jax.sharding.PartitionSpec("i")
+    rows = jax.sharding.NamedSharding(mesh, part)
+    doubled = jax.shard_map(lambda a: a * 2, mesh=mesh, in_specs=part, out_specs=part)
+    np.testing.assert_array_equal(jax.jit(doubled, in_shardings=rows, out_shardings=rows)(X[:2]), 2 * X[:2])
+    for stated in ({}, {"in_shardings": rows}, {"out_shardings": rows}):
+        with pytest.raises(jax.errors.JaxRuntimeError, match=r"(?s)TILE-E956.*in_shardings and out_shardings"):
+            jax.jit(doubled, **stated)(X[:2])
+
+
 # --- mistakes, and the end ---------------------------------------------------------------------------------
 
 
