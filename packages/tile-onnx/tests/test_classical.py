@@ -7,8 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tile_onnx
+from onnx import TensorProto, helper
 from peer import check as check_any
 from peer import numbers
+from tile_ir.diagnostics import TileTypeError
 
 check = functools.partial(check_any, domain="ai.onnx.ml", rtol=1e-4, atol=1e-5)
 Array = np.ndarray[Any, Any]
@@ -121,3 +124,13 @@ def test_support_vector_regression(kernel: str) -> None:
         "kernel_params": [0.5, 0.1, 2.0], "kernel_type": kernel, "n_supports": 3,
     }  # fmt: skip
     check("SVMRegressor", [floats(5, 4)], attributes)
+
+
+def test_dictionaries_are_refused_with_the_option_that_avoids_them() -> None:
+    """What skl2onnx puts behind every classifier unless it is told not to."""
+    zipped = helper.make_node("ZipMap", ["x"], ["y"], domain="ai.onnx.ml", classlabels_int64s=[0, 1])
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [2, 2]) for n in "xy")
+    opsets = [helper.make_opsetid("", 20), helper.make_opsetid("ai.onnx.ml", 3)]
+    proto = helper.make_model(helper.make_graph([zipped], "zipped", [x], [y]), opset_imports=opsets)
+    with pytest.raises(TileTypeError, match=r"(?s)ZipMap \(ai\.onnx\.ml, opset 3\).*no dictionaries.*'zipmap': False"):
+        tile_onnx.load(proto)

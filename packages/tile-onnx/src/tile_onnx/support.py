@@ -15,6 +15,10 @@ from tile_onnx.values import described
 
 _STRINGS = ("Tile has no strings", "do the work on text before the model, and give it numbers")
 _RANDOM = ("random streams of ONNX Runtime and Tile differ", "draw the numbers before the call, and make them an input")
+_MAPS = (
+    "Tile has no dictionaries",
+    "let the model give and take arrays: skl2onnx's to_onnx(..., options={'zipmap': False}) leaves ZipMap out",
+)
 _IMAGES = ("Tile reads no image files", "decode the image before the call, and give the model its pixels")
 
 REFUSED: Mapping[str, tuple[str, str]] = {
@@ -23,8 +27,9 @@ REFUSED: Mapping[str, tuple[str, str]] = {
         ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"), _RANDOM
     ),
     "ImageDecoder": _IMAGES,
+    **dict.fromkeys(("ZipMap", "CastMap", "DictVectorizer"), _MAPS),
 }
-"""Operators of ai.onnx that never run: why, and what helps."""
+"""Operators of ai.onnx and ai.onnx.ml that never run: why, and what helps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +69,7 @@ def foreseen(nodes: Iterable[NodeProto], opsets: Mapping[str, int], local: Itera
 def _foreseen(node: Node, defined: set[tuple[str, str]]) -> Problem | None:
     if (node.domain, node.op) in defined:
         return None
-    if not node.domain and node.op in REFUSED:
+    if node.domain in ("", "ai.onnx.ml") and node.op in REFUSED:
         return problem(node, *REFUSED[node.op])
     if find(node.domain, node.op, node.opset) is None and not functions.is_defined(node):
         return problem(node, *functions.absent(node))
