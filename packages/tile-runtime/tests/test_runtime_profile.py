@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 import tile_runtime as tile
+from tile_ir.program.provenance import origins
+from tile_runtime.measuring import profiling
 from tile_runtime.recording import RECORDERS
 
 MATMUL = tile.Function("function (A[M, L], B[L, N]) -> (C) { C[i, j : M, N] = +(A[i, k] * B[k, j]); }", "mm.tile")
@@ -30,6 +32,21 @@ def _network() -> Any:
     with tile.provenance("Gemm_2"):
         w = MATMUL(y, z)
     return tile.compose([x, z], {"y": y, "w": w})
+
+
+def test_a_run_in_a_handler_is_noted_while_another_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a signal's handler may run Tile at any moment, also while a profile takes note."""
+    handler = iter([lambda: SOFTMAX(DATA, device="llvm")])
+
+    def interrupted(program: Any) -> Any:
+        for run in handler:
+            run()
+        return origins(program)
+
+    monkeypatch.setattr(profiling, "origins", interrupted)
+    with tile.profile() as p:
+        MATMUL(DATA, DATA, device="llvm")
+    assert {k.program for k in p.kernels} == {MATMUL.name, SOFTMAX.name}
 
 
 @pytest.mark.parametrize("device", ["interp", "llvm"])

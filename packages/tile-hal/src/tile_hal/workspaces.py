@@ -30,11 +30,6 @@ class Workspace:
     thread: int = field(default_factory=get_ident)
     """Which one starts that run."""
 
-    @property
-    def free(self) -> bool:
-        """No run uses it. A thread starts one run at a time: what it has begun with before was interrupted."""
-        return self.thread == get_ident() if self.last is None else self.last.done
-
 
 class Workspaces:
     """Temporaries of one kernel list, reused once the run that used them is done."""
@@ -68,12 +63,18 @@ class Workspaces:
                     busy.wait()
 
     def _reuse(self) -> Workspace | None:
-        idle = [w for w in self._all if w.free]
+        """One whose run is done. What this thread has begun with and not started yet is nobody's next one.
+
+        That run was interrupted, or it waits for this one, which a signal's handler has called: then it keeps what it has.
+        """
+        here = get_ident()
+        self._all = [w for w in self._all if w.last is not None or w.thread != here]
+        idle = [w for w in self._all if w.last is not None and w.last.done]
         for extra in idle[_IDLE:]:
             self._all.remove(extra)
         if not idle:
             return None
-        idle[0].last, idle[0].thread = None, get_ident()
+        idle[0].last, idle[0].thread = None, here
         return idle[0]
 
     def _grow(self) -> Workspace | None:

@@ -11,7 +11,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from tile_hal.interfaces import Device
-from tile_ir import forking
 from tile_ir.diagnostics import Span
 from tile_ir.kernels import StepKind, labels_of, listed, windows_in
 from tile_ir.program.provenance import origins
@@ -74,7 +73,6 @@ class Profile:
     """Measured times of kernels; made by `profile`."""
 
     def __init__(self) -> None:
-        self._lock = forking.lock()
         self._begin = time.perf_counter()
         self._launches: list[Launch] = []
         self._floors: dict[tuple[str, int, int], float] = {}
@@ -145,12 +143,10 @@ class Profile:
         Path(path).write_text(json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}), encoding="utf-8")
 
     def add(self, typed: Typed, prepared: Prepared, times: Sequence[StepTime]) -> None:
-        """Take note of one run of a program; any thread may."""
-        with self._lock:
-            places = self._places(typed)
-            kernels, device = prepared.kernel_list, prepared.device
-            launches = [self._launch(typed.name, device, kernels, found, places) for found in times]
-            self._launches += launches
+        """Take note of one run of a program; any thread may, and a signal's handler meanwhile: no lock is held."""
+        places = self._places(typed)
+        kernels, device = prepared.kernel_list, prepared.device
+        self._launches.extend([self._launch(typed.name, device, kernels, found, places) for found in times])
 
     def _places(self, typed: Typed) -> Mapping[int, Span]:
         """Where the operations of a program come from; asked once, as it may have to be typed for that."""
