@@ -16,7 +16,7 @@ from tile_ir.machine import Bandwidths, Cache, LocalMemory, Machine, Memory, Occ
 from tile_ir.target import Capabilities, HardwareSettings, Options, Target
 
 RATES = st.floats(0.25, 1e4)
-CACHES = st.builds(Cache, st.integers(1, 4), st.integers(0, 1 << 30), st.integers(1, 32), latency=RATES)
+CACHES = st.builds(Cache, st.integers(1, 4), st.integers(1, 1 << 30), st.integers(1, 32), latency=RATES)
 MACHINES = st.builds(
     Machine,
     clock_ghz=RATES,
@@ -52,6 +52,7 @@ def test_a_document_states_only_what_differs() -> None:
         ({"clock_ghz": -1}, "machine.clock_ghz is -1; it must be finite and at least 0", None),
         ({"clock_ghz": float("nan")}, "machine.clock_ghz is nan; it must be finite and at least 0", None),
         ({"ports": {"load": 0}}, "machine.ports.load is 0; it must be at least 0.001", None),
+        ({"caches": [{"level": 1, "bytes": 0}]}, "machine.caches[0].bytes is 0; it must be at least 1", None),
         ({"vector": {"registers": 1}}, "machine.vector.registers is 1; it must be at least 2", None),
         ({"caches": {}}, "machine.caches is {}, not a list", None),
         ({"caches": [{"level": 1}]}, "machine.caches[0] needs bytes", None),
@@ -83,7 +84,7 @@ def test_settings_are_read_with_the_same_care() -> None:
     with pytest.raises(TileDeviceError, match="settings has no field 'corez'"):
         Target.from_json('{"name": "t", "settings": {"corez": 1}}')
     with pytest.raises(TileDeviceError, match=r"settings.dim_sizes has 2 values, not 3"):
-        Target.from_json('{"name": "t", "settings": {"dim_sizes": [1, 2]}}')
+        Target.from_json('{"name": "t", "settings": {"dim_sizes": [1, "two"]}}')
 
 
 def test_resolved_cores_reach_the_machine() -> None:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import reduce
+from operator import getitem
 from typing import Any
 
 import pytest
-from explain_support import COPY, GPU, MATMUL, SOFTMAX
+from explain_support import COPY, GPU, MATMUL, SOFTMAX, compiled
 from hypothesis import given, settings
 from model_support import kernel, kernels, processor
 from program_samples import programs
+from tile_ir.diagnostics import TileError
+from tile_ir.document import from_document, to_document
 from tile_ir.dtype import DType
 from tile_ir.machine import (
     Bandwidths,
@@ -44,6 +50,9 @@ GRAPHICS = Machine(
 )  # fmt: skip
 GRAPHICS_TARGET = replace(GPU, machine=GRAPHICS).resolved(cores=100)
 TARGETS = {"zen4": processor("zen4"), "xeon": processor("xeon", 2), "graphics": GRAPHICS_TARGET}
+ROWS = (
+    "function (A[M, K], B[K, N]) -> (S) { O[i, j : M, N] = +(A[i, k] * B[k, j]); T = exp(O); S[i : M] = +(T[i, j]); }"
+)
 CHAIN = "function (A, B) -> (R) { R = exp(A * B + 1) / A; }"
 
 
@@ -301,3 +310,31 @@ def test_of_candidates_that_take_about_as_long_one_that_copies_far_less_in_each_
     assert chosen(100, 40, 0) is again
     assert chosen(100, 60, 0) is fast  # not far less
     assert chosen(100, 100, 0) is fast  # what is slow stays so
+
+
+def numbers(document: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Where the numbers of a document are."""
+    for key, value in document.items() if isinstance(document, dict) else enumerate(document):
+        if isinstance(value, dict | list):
+            yield from numbers(value, (*path, key))
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            yield (*path, key)
+
+
+@pytest.mark.parametrize("part", ["machine", "settings"])
+@pytest.mark.parametrize("name", ["zen4", "graphics"])
+def test_a_zero_in_a_document_is_refused_by_its_name_or_scheduled_for(name: str, part: str) -> None:
+    target = TARGETS[name]
+    base: Any = getattr(target, part)
+    text, refused = json.dumps(to_document(base)), list[str]()
+    for *where, last in numbers(json.loads(text)):
+        document = json.loads(text)
+        reduce(getitem, where, document)[last] = 0
+        try:
+            changed = from_document(base, document, part)
+        except TileError as error:
+            refused.append(str(error))
+            assert [key for key in (*where, last) if isinstance(key, str)][-1] in refused[-1]
+        else:
+            compiled(ROWS, replace(target, **{part: changed}), A=(30, 20), B=(20, 15))
+    assert refused

@@ -96,7 +96,7 @@ def _list(kinds: tuple[Any, ...], value: Any, where: str, problems: list[Diagnos
     items = cast("Sequence[Any]", value)
     if not many and len(items) != len(kinds):
         problems.append(_bad(f"{where} has {len(items)} values, not {len(kinds)}"))
-        return tuple(items)
+        return ()
     each = [kinds[0]] * len(items) if many else kinds
     pairs = enumerate(zip(each, items, strict=True))
     return tuple(_value(kind, item, f"{where}[{n}]", None, problems) for n, (kind, item) in pairs)

@@ -11,10 +11,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+SLOW = 1e-3
+"""The least of what times are divided by."""
+
 
 @dataclass(frozen=True, slots=True)
 class Cache:
     """One level of cache, data or unified."""
+
+    LEAST: ClassVar = {"bytes": 1, "ways": 1, "line": 1, "bandwidth": SLOW, "shared": 1}
 
     level: int
     bytes: int
@@ -40,6 +45,8 @@ class Cache:
 class Tlb:
     """One level of page translations."""
 
+    LEAST: ClassVar = {"entries": 1}
+
     entries: int
     latency: float = 7
     """Cycles that a page not found here costs beyond a hit."""
@@ -48,6 +55,8 @@ class Tlb:
 @dataclass(frozen=True, slots=True)
 class Pages:
     """Pages of memory and what translates them, nearest first."""
+
+    LEAST: ClassVar = {"bytes": 1, "huge_bytes": 1}
 
     bytes: int = 4096
     huge_from: int = 0
@@ -60,7 +69,9 @@ class Pages:
 class Ports:
     """Vector instructions that a core starts per cycle, by kind, and the cycles until a result can be used."""
 
-    LEAST: ClassVar = dict.fromkeys(("fma", "add", "vector", "load", "store", "split", "shuffle", "issue"), 1e-3)
+    LEAST: ClassVar = dict.fromkeys(
+        ("fma", "add", "vector", "load", "store", "split", "shuffle", "issue", "exposed"), SLOW
+    )
     fma: float = 2
     """Multiplications, fused multiply-adds and polynomial steps."""
     add: float = 2
@@ -103,6 +114,8 @@ class VectorUnit:
 class Bandwidths:
     """Bytes per nanosecond (GB/s) between the last cache and memory."""
 
+    LEAST: ClassVar = dict.fromkeys(("read", "write", "non_temporal"), SLOW)
+
     read: float = 15
     write: float = 10
     """With the read of each line before it is written, as plain stores do; counted in bytes written."""
@@ -126,6 +139,8 @@ class Memory:
 class LocalMemory:
     """Memory that the items of a group share."""
 
+    LEAST: ClassVar = {"banks": 1, "bank_bytes": 1}
+
     bytes: int = 48 << 10
     """Of one core, shared by the groups that reside there."""
     banks: int = 32
@@ -137,6 +152,8 @@ class LocalMemory:
 @dataclass(frozen=True, slots=True)
 class Occupancy:
     """What bounds the groups that reside on one core (multiprocessor) at once."""
+
+    LEAST: ClassVar = dict.fromkeys(("subgroup", "registers", "item_registers", "items", "groups", "slots"), 1)
 
     subgroup: int = 32
     """Items that execute one instruction together."""
@@ -213,6 +230,8 @@ class InstructionRate:
 @dataclass(frozen=True, slots=True)
 class Machine:
     """See the module's text. Only a graphics processor has an `occupancy`."""
+
+    LEAST: ClassVar = {"clock_ghz": SLOW, "cores": 1}
 
     clock_ghz: float = 3.0
     cores: int = 1
