@@ -17,6 +17,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import tomllib
 import venv
@@ -40,6 +41,8 @@ FAREWELL = 5.0
 LATE = 124
 """The exit code of what was ended, as of ``timeout``."""
 _running: set[subprocess.Popen[bytes]] = set()
+_over = threading.Event()
+"""What starts from now on ends at once: the run was interrupted."""
 
 
 def main(arguments: list[str]) -> int:
@@ -136,6 +139,7 @@ def _side_by_side(names: list[str], rest: list[str], end: float) -> Iterator[tup
             yield running[done], done.result().returncode
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
+        _over.set()
         for process in [*_running]:  # interrupted
             _end(process)
 
@@ -161,7 +165,7 @@ def _limited(
     _running.add(process)
     late = None
     try:
-        process.wait(max(0.0, min(SESSION, end - time.monotonic())))
+        process.wait(0.0 if _over.is_set() else max(0.0, min(SESSION, end - time.monotonic())))
     except subprocess.TimeoutExpired:
         late = f"\n{' '.join(arguments)}: not through in time, and ended\n"
     finally:
