@@ -20,7 +20,7 @@ ACTIVATIONS = {"LSTM": 3, "GRU": 2, "RNN": 1}
 
 
 def inputs_of(op: str, direction: str, moments: int, batch: int, parts: frozenset[str], seed: int) -> list[Any]:
-    """X, W, R and those of the other inputs that `programs.parts` names."""
+    """X, W, R and those of the other inputs that `parts` names."""
     count, size, features, gates = DIRECTIONS[direction], 3, 4, GATES[op]
 
     def some(*shape: int, scale: float = 0.6) -> Any:

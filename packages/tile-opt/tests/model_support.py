@@ -18,7 +18,7 @@ FRONT = tuple(PassConfig(name) for name in ("inline", "fuse", "merge", "accumula
 
 
 def machine(name: str) -> Machine:
-    """A reference machine from its document in `measuring.machines/`."""
+    """A reference machine from its document in `machines/`."""
     text = (Path(__file__).parent / "machines" / f"{name}.json").read_text(encoding="utf-8")
     return from_document(Machine(), json.loads(text), "machine")
 

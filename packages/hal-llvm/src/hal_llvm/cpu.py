@@ -92,7 +92,7 @@ def _rules() -> tuple[Mapping[str, Any], ...]:
 
 
 def known_machine(machine: Machine, features: str) -> Machine:
-    """`machine` with the numbers of the first rule of `measuring.machines.json` whose features fit; names of processors may lie."""
+    """`machine` with the numbers of the first rule of `machines.json` whose features fit; names of processors may lie."""
     found = present(features)
     for rule in _rules():
         if found.issuperset(rule["features"]) and found.isdisjoint(rule.get("without", ())):

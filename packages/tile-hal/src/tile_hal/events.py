@@ -50,7 +50,7 @@ class FailedEvent(Event):
 
 
 class JoinedEvent(Event):
-    """Done when all its `programs.parts` are. `wait` waits for every part, then raises the first error, if any."""
+    """Done when all its `parts` are. `wait` waits for every part, then raises the first error, if any."""
 
     __slots__ = ("parts",)
 
@@ -86,7 +86,7 @@ def join(events: Sequence[Event]) -> Event:
 
 
 def flatten(events: Iterable[Event]) -> list[Event]:
-    """`events` with every event that has `programs.parts` (joins, submissions) replaced by them, so that a backend sees its own."""
+    """`events` with every event that has `parts` (joins, submissions) replaced by them, so that a backend sees its own."""
     result: list[Event] = []
     stack = list(events)[::-1]
     while stack:

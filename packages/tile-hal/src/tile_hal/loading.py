@@ -134,7 +134,7 @@ def _advice(report: PluginReport, driver: Driver) -> str:
 
 
 def flaw(device: object, driver: str, parts: Mapping[str, type]) -> str:
-    """What keeps an object from being a device of `driver` with these `programs.parts`; "" when nothing does."""
+    """What keeps an object from being a device of `driver` with these `parts`; "" when nothing does."""
     if not isinstance(device, Device):
         return f"it is a {type(device).__name__}, not a tile_hal.Device"
     for part, kind in parts.items():

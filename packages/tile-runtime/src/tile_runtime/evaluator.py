@@ -75,7 +75,7 @@ class Evaluator:
     crash is a TileDeviceError, and the next call works. Tensors for it are made on `evaluator.device`. TILE_ISOLATE
     does the same for whole drivers.
 
-    `programs.fallback` is a device that runs the steps for which this one lacks an element type, or an operation of the
+    `fallback` is a device that runs the steps for which this one lacks an element type, or an operation of the
     kernel language; values go there and back through the host, results are on `device`, and a TileFallbackWarning
     names the steps. Without it such a program is refused.
     """

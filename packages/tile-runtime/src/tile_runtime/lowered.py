@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 class StripeText:
     """A Stripe program that prints as its text form; `.program` is the value itself.
 
-    `programs.parts` are the programs that one with loops consists of: then they are what is printed.
+    `parts` are the programs that one with loops consists of: then they are what is printed.
     """
 
     def __init__(self, program: StripeProgram, parts: Sequence[StripeProgram] = ()) -> None:
@@ -168,7 +168,7 @@ class Lowered:
     def explain(self, *, candidates: bool = False, measure: bool = False) -> str:
         """What each kernel does, how it was planned and what it costs.
 
-        `candidates` adds the plans that were weighed, `measuring.measure` runs the kernels and shows their times beside the
+        `candidates` adds the plans that were weighed, `measure` runs the kernels and shows their times beside the
         predicted ones.
         """
         from tile_opt.explain import explain

@@ -102,7 +102,7 @@ class _Making:
         return lambda arguments, computed: target(before(arguments, computed), *rest, **named)
 
     def _made(self, node: Node, value: Symbol, parts: int = 0) -> Source:
-        """A computed result, in the layout that PyTorch gives it; of complex numbers with `programs.parts` along one more axis."""
+        """A computed result, in the layout that PyTorch gives it; of complex numbers with `parts` along one more axis."""
         traced = node.meta.get("val")
         strides = strides_of(traced, self._sizes) if isinstance(traced, torch.Tensor) else None
         rank = len(value.shape) - parts

@@ -386,7 +386,7 @@ class Program:
     """Inputs, operations in order, and the names that are outputs (in header order).
 
     `outputs` are (public name, value name) pairs: a value may be an input, and two outputs one value.
-    `transforms.gradients` matter to `tile_autodiff` only; what a program computes does not depend on them.
+    `gradients` matter to `tile_autodiff` only; what a program computes does not depend on them.
     """
 
     name: str

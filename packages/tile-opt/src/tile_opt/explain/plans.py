@@ -40,7 +40,7 @@ def planned(
 
 
 def unplanned(kernel: Block, measured: float | None = None, parts: Mapping[str, Decision] | None = None) -> PlanReport:
-    """For kernels that passes without plans scheduled; `programs.parts` are decisions about blocks inside."""
+    """For kernels that passes without plans scheduled; `parts` are decisions about blocks inside."""
     inside = [line for name, decision in (parts or {}).items() for line in (f"{name}:", *plan_lines(decision.plan))]
     used = [b for b in blocks_in(kernel) if b.instr]
     lines = dict.fromkeys(f"{b.name} runs as {b.instr}" for b in used)

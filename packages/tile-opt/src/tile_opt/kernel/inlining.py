@@ -154,7 +154,7 @@ def _renamed(s: Statement, scalars: dict[str, str], uses: dict[str, str], taken:
 
 
 def _spliced(body: tuple[Statement, ...], use: str, inner: tuple[Statement, ...], stored: str) -> tuple[Statement, ...]:
-    """`body` with the loads from `use` replaced by `inner` (once), their scalars by `programs.stored`."""
+    """`body` with the loads from `use` replaced by `inner` (once), their scalars by `stored`."""
     out: list[Statement] = []
     alias: dict[str, str] = {}
     placed = False

@@ -29,7 +29,7 @@ Part = Callable[[Program, int], Compiled]
 def compile_parts(program: Program, target: Target, part: Part) -> Compiled:
     """The stages of a program with loops; each of its parts is compiled by `part`.
 
-    The Stripe of the whole has the program's buffers only: that of the kernels is in `programs.parts`.
+    The Stripe of the whole has the program's buffers only: that of the kernels is in `parts`.
     """
     work = _Parts(target, part)
     kernels, outline = work.linked(program)

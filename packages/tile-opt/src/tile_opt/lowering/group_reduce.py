@@ -93,7 +93,7 @@ class _Exchange:
         return self._released([self.builder.mutable("total", value) for value in merged])
 
     def _join(self, digit: Affine, left: int, parts: int, step: int, count: int) -> None:
-        """Threads below `left` merge the values of `programs.parts` of them."""
+        """Threads below `left` merge the values of `parts` of them."""
         builder = self.builder
         cells = map(self.cell, range(count))
         joined = [Store(self.array, me, self._merged(me, parts, left * step)) for me in cells]

@@ -58,7 +58,7 @@ class Box:
 
 
 def footprint_sets(rows: int, stride: int, run: int, cache: Cache, page: int = 0) -> float:
-    """Lines in each set that `rows` runs of `run` bytes, `stride` bytes apart, can reach, over the ways of `programs.cache`.
+    """Lines in each set that `rows` runs of `run` bytes, `stride` bytes apart, can reach, over the ways of `cache`.
 
     Above 1 the rows cannot all stay; strided rows are lost from about a half on. Schedules ask this before they rely on a
     panel that is read in place; `page` as in `Box.pressure`.

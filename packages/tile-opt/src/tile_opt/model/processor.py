@@ -252,7 +252,7 @@ def _phase_time(phase: Phase, machine: Machine, ways: float) -> list[Cause]:
 
 
 def _between(phase: Phase, level: int, cache: Cache, second: float) -> tuple[float, str]:
-    """Seconds in which lines go between a level and `programs.cache`, the next, and how many bytes."""
+    """Seconds in which lines go between a level and `cache`, the next, and how many bytes."""
     both = (phase.reads[level] / cache.bandwidth, phase.writes[level] / (cache.write or cache.bandwidth))
     return _beside(*both, cache.duplex) * second, _size(phase.reads[level] + phase.writes[level])
 

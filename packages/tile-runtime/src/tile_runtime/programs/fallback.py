@@ -36,7 +36,7 @@ _SHOWN = 5
 
 
 def with_fallback(first: Lowered, fallback: Device, tune: Tune) -> Lowered:
-    """`first`, compiled; where its device lacks something for it, the same in parts of which some run on `programs.fallback`."""
+    """`first`, compiled; where its device lacks something for it, the same in parts of which some run on `fallback`."""
     found = _compiled(lambda: tune(first))
     if isinstance(found, Lowered):
         return found
@@ -109,10 +109,10 @@ def _lowered(first: Lowered, part: Part, device: Device) -> Lowered:
 
 
 class DividedLowered(LoweredInParts):
-    """A program in `programs.parts`, each of which is compiled for its device."""
+    """A program in `parts`, each of which is compiled for its device."""
 
     def __init__(self, first: Lowered, fallback: Device, away: Mapping[str, str], tune: Tune) -> None:
-        """`away` says why an operation runs on `programs.fallback`."""
+        """`away` says why an operation runs on `fallback`."""
         super().__init__(first.typed, first.device, target=first.target)
         self.fallback = fallback
         self._divided = divide(first.program, away)
