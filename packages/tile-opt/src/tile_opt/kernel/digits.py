@@ -13,9 +13,9 @@ from math import prod
 from tile_ir.frozen import replace
 from tile_ir.names import claim
 from tile_ir.stripe.affine import Affine
-from tile_ir.stripe.nodes import Bind, Index, Order
+from tile_ir.stripe.nodes import Index
 
-from tile_opt.kernel.view import KernelView, Stage
+from tile_opt.kernel.view import KernelView, Stage, is_parallel
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +52,8 @@ def _spellings(view: KernelView) -> Iterator[_Spelling]:
         for d, size in enumerate(view.type_of(buffer).sizes if len(uses) > 1 else ()):
             counted = [(k, dense_digits(u.forms[d], view.stages[k], size)) for k, u in uses]
             ranges = next((tuple(i.range for i in loops) for _, loops in counted if len(loops) > 1), ())
-            single = ((k, loops[0]) for k, loops in counted if len(loops) == 1 and _is_free(loops[0]))
+            single = ((k, loops[0]) for k, loops in counted if len(loops) == 1 and is_parallel(loops[0]))
             yield from (_Spelling(k, loop.name, ranges) for k, loop in single if ranges)
-
-
-def _is_free(loop: Index) -> bool:
-    return loop.order is Order.FREE and loop.bind is Bind.NONE
 
 
 def _split(view: KernelView, spelling: _Spelling) -> KernelView:

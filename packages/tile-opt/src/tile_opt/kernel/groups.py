@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from tile_ir.frozen import replace
 from tile_ir.names import claim
 from tile_ir.stripe.affine import Affine
-from tile_ir.stripe.nodes import Bind, Index, Order
+from tile_ir.stripe.nodes import Index
 
-from tile_opt.kernel.view import KernelView, Stage
+from tile_opt.kernel.view import KernelView, Stage, is_parallel
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +37,8 @@ def split_groups(view: KernelView) -> KernelView:
 
 
 def _group(view: KernelView, stage: Stage) -> _Group | None:
-    extents = {i.name: i.range for i in view.loops if i.order is Order.FREE and i.bind is Bind.NONE}
-    own = {i.name: i.range for i in stage.loops if i.order is Order.FREE and i.bind is Bind.NONE}
+    extents = {i.name: i.range for i in view.loops if is_parallel(i)}
+    own = {i.name: i.range for i in stage.loops if is_parallel(i)}
     for low in stage.constraints:
         if low.const or len(low.terms) != 2:
             continue

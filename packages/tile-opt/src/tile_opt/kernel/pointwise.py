@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from tile_ir.stripe.affine import Affine
-from tile_ir.stripe.nodes import Bind, Index, Order
+from tile_ir.stripe.nodes import Index
 
 from tile_opt.kernel.bodies import facts
-from tile_opt.kernel.view import KernelView, Stage, Use
+from tile_opt.kernel.view import KernelView, Stage, Use, is_parallel
 from tile_opt.kernel.work import is_elementwise
 
 
@@ -28,7 +28,7 @@ def _is_pointwise(view: KernelView, stage: Stage, sizes: tuple[int, ...]) -> boo
     return (
         plain
         and tuple(i.range for i in stage.loops) == sizes
-        and all(i.order is Order.FREE and i.bind is Bind.NONE for i in stage.loops)
+        and all(is_parallel(i) for i in stage.loops)
         and all(_is_in_place(view, use, stage.loops) for use in stage.uses)
     )
 

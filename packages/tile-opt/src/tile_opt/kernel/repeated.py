@@ -9,11 +9,11 @@ from math import prod
 from tile_ir.frozen import replace
 from tile_ir.names import claim, fresh
 from tile_ir.stripe.affine import Affine
-from tile_ir.stripe.nodes import Bind, Index, Order
+from tile_ir.stripe.nodes import Index
 
 from tile_opt.kernel.regroup import fresh_all, localised, packed, unique_loops
 from tile_opt.kernel.strides import flat_stride
-from tile_opt.kernel.view import KernelView, Stage, Use
+from tile_opt.kernel.view import KernelView, Stage, Use, is_parallel
 
 LEAST = 64
 """Elements of a stretch."""
@@ -52,7 +52,7 @@ def stretches(maker: KernelView, reader: KernelView, most: int, beside: int) -> 
     along = _along(reader)
     side = min(beside, reader.ranges[along]) if along in cells.values() else 1
     free = [i for i in reader.loops if i.name not in cells.values()]
-    if not free or any(i.order is not Order.FREE or i.bind is not Bind.NONE for i in free):
+    if not free or any(not is_parallel(i) for i in free):
         return
     limit = most // side
     while limit >= LEAST:

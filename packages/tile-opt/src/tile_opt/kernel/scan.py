@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tile_ir.stripe.affine import Affine
-from tile_ir.stripe.nodes import Bind, Index, Load, LoadIndex, Order, Store
+from tile_ir.stripe.nodes import Index, Load, LoadIndex, Store
 
-from tile_opt.kernel.view import Stage
+from tile_opt.kernel.view import Stage, is_parallel
 from tile_opt.kernel.work import merged_use
 
 
@@ -66,7 +66,7 @@ def find_scan(stage: Stage) -> Scan | None:
 
 
 def _plain(stage: Stage) -> bool:
-    free = all(i.order is Order.FREE and i.bind is Bind.NONE for i in stage.loops)
+    free = all(is_parallel(i) for i in stage.loops)
     direct = all(not s.at for s in stage.body if isinstance(s, Load | Store))
     return free and direct and not stage.guard and not any(isinstance(s, LoadIndex) for s in stage.body)
 

@@ -14,11 +14,11 @@ from itertools import pairwise
 
 from tile_ir.frozen import frozen
 from tile_ir.stripe.affine import Affine
-from tile_ir.stripe.nodes import Bind, Index, Order, TensorType
+from tile_ir.stripe.nodes import Index, TensorType
 
 from tile_opt.kernel.bodies import facts
 from tile_opt.kernel.digits import dense_digits
-from tile_opt.kernel.view import Stage, Use
+from tile_opt.kernel.view import Stage, Use, is_parallel
 
 Loop = tuple[int, str]
 """A loop of a stage: (stage number, loop name)."""
@@ -142,7 +142,7 @@ def _one_per_stage(members: list[Loop], stages: tuple[Stage, ...]) -> tuple[str,
 def _alike(members: tuple[str, ...], stages: tuple[Stage, ...]) -> bool:
     loops = [next(i for i in s.loops if i.name == n) for s, n in zip(stages, members, strict=True)]
     first = loops[0]
-    return all(i.range == first.range and i.order is Order.FREE and i.bind is Bind.NONE for i in loops)
+    return all(i.range == first.range and is_parallel(i) for i in loops)
 
 
 def _private_to_each_iteration(

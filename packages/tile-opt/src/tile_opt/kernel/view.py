@@ -21,11 +21,13 @@ from tile_ir.names import claim
 from tile_ir.ops import Aggregation
 from tile_ir.stripe.affine import Affine, Quasi
 from tile_ir.stripe.nodes import (
+    Bind,
     Block,
     Direction,
     Index,
     Init,
     Instr,
+    Order,
     Refinement,
     Special,
     Statement,
@@ -182,6 +184,11 @@ class KernelView:
             object.__setattr__(self, "_touched", (reads - self._local, writes - self._local))
         assert self._touched is not None
         return self._touched
+
+
+def is_parallel(loop: Index) -> bool:
+    """Its iterations run in any order, and nothing has bound them."""
+    return loop.order is Order.FREE and loop.bind is Bind.NONE
 
 
 def as_forms(forms: Sequence[Quasi]) -> tuple[Affine, ...]:

@@ -11,10 +11,10 @@ from collections.abc import Container, Set
 
 from tile_ir.frozen import replace
 from tile_ir.stripe.affine import Affine
-from tile_ir.stripe.nodes import Bind, Index, Order
+from tile_ir.stripe.nodes import Index
 
 from tile_opt.kernel.segments import interior
-from tile_opt.kernel.view import KernelView, Stage
+from tile_opt.kernel.view import KernelView, Stage, is_parallel
 
 
 def writes_each_point(stage: Stage) -> bool:
@@ -67,7 +67,7 @@ def _widened(view: KernelView, stage: Stage, loops: Container[str] | None, read:
 
 def _whole(view: KernelView, stage: Stage, loop: Index, read: bool) -> tuple[int, int] | None:
     """(first cell, cells of the dimension) of what the loop alone walks by ones and in part; None when it does not."""
-    if loop.order is not Order.FREE or loop.bind is not Bind.NONE:
+    if not is_parallel(loop):
         return None
     walked = (u for u in stage.uses if u.writes or (read and view.is_local(u.buffer)))
     for use in walked:

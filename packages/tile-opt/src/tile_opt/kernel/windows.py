@@ -12,10 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tile_ir.stripe.affine import Affine
-from tile_ir.stripe.nodes import Bind, Order
 
 from tile_opt.kernel.unify import is_indirect
-from tile_opt.kernel.view import KernelView, Stage, Use
+from tile_opt.kernel.view import KernelView, Stage, Use, is_parallel
 
 Place = tuple[int, str]
 """A dimension of a temporary, and the loop of its producer that runs along it."""
@@ -123,4 +122,4 @@ def _row_loop(producer: KernelView, buffer: str, dim: int) -> str | None:
 
 def is_free(view: KernelView, loop: str) -> bool:
     """Iterations of a shared loop run in any order, and nothing has bound them."""
-    return any(i.name == loop and i.order is Order.FREE and i.bind is Bind.NONE for i in view.loops)
+    return any(i.name == loop and is_parallel(i) for i in view.loops)

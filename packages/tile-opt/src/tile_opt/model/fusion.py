@@ -13,13 +13,13 @@ from math import prod
 from types import MappingProxyType
 
 from tile_ir.machine import Cache, Machine
-from tile_ir.stripe.nodes import Bind, Index, Order, Refinement
+from tile_ir.stripe.nodes import Bind, Index, Refinement
 
 from tile_opt.kernel.regroup import drop_unit_loops, share, unique_loops
 from tile_opt.kernel.segments import fills_vectors
 from tile_opt.kernel.strides import flat_stride, scalar_bytes
 from tile_opt.kernel.unify import shared_loops
-from tile_opt.kernel.view import KernelView, Stage, Use
+from tile_opt.kernel.view import KernelView, Stage, Use, is_parallel
 from tile_opt.kernel.work import carries, is_heavy, merged_use, nbytes, op_cost, points, repeats
 
 SECTORS = 8
@@ -117,7 +117,7 @@ def _between_lanes(view: KernelView, width: int) -> Index | None:
     if any(s.loops for s in view.stages):
         return None
     uses = [u for s in view.stages for u in s.uses if not view.is_local(u.buffer)]
-    loops = [(i, [(u.writes, flat_stride(view, u, i.name)) for u in uses]) for i in view.loops if _is_open(i)]
+    loops = [(i, [(u.writes, flat_stride(view, u, i.name)) for u in uses]) for i in view.loops if is_parallel(i)]
     short = (i for i, steps in loops if i.range < width and all(step in (0, 1) and step >= w for w, step in steps))
     found = next(short, None)
     if found is None:
@@ -125,11 +125,6 @@ def _between_lanes(view: KernelView, width: int) -> Index | None:
     near = {True: (found.range,), False: (0, 1, found.range)}
     around = (i.range >= width and all(step in near[writes] for writes, step in steps) for i, steps in loops)
     return found if any(around) else None
-
-
-def _is_open(loop: Index) -> bool:
-    """Its iterations may run side by side."""
-    return loop.order is Order.FREE and loop.bind is Bind.NONE
 
 
 def _side_by_side(view: KernelView, lane: Index, enough: int) -> int:
@@ -146,7 +141,7 @@ def _side_by_side(view: KernelView, lane: Index, enough: int) -> int:
 
 def _goes_on(view: KernelView, uses: Sequence[Use], lane: Index, loop: Index, run: int) -> bool:
     """Each step of `loop` is one of `run` iterations of `lane`, in all buffers."""
-    if loop is lane or not _is_open(loop):
+    if loop is lane or not is_parallel(loop):
         return False
     return all(flat_stride(view, u, loop.name) == run * (flat_stride(view, u, lane.name) or 0) for u in uses)
 
@@ -236,7 +231,7 @@ def _in_register(view: KernelView, stage: Stage, use: Use) -> bool:
 
 def _takes_lanes(view: KernelView, loop: Index, width: int) -> bool:
     """All stages store side by side along the loop, and few loads are scattered."""
-    if not _is_open(loop):
+    if not is_parallel(loop):
         return False
     for stage in view.stages:
         heavy = is_heavy(view, stage)
@@ -252,7 +247,7 @@ def _takes_lanes(view: KernelView, loop: Index, width: int) -> bool:
 
 def _row_lanes(view: KernelView, stage: Stage, loop: Index, width: int) -> bool:
     """The stage walks memory side by side along its own loop; what it aggregates there is one cell."""
-    if not _is_open(loop):
+    if not is_parallel(loop):
         return False
     if not fills_vectors(loop.name, stage.constraints, view.ranges, width):
         return False

@@ -63,7 +63,7 @@ class _Copies:
     def _load(self, op: Contraction, load: TensorLoad, copies: list[Op]) -> TensorLoad:
         if not isinstance(load.tensor, str) or load.tensor in self.fixed:
             return load
-        source, counts = self.types[load.tensor], _reduced(op) | _counts(op)
+        source, counts = self.types[load.tensor], _ranges(op) | _counts(op)
         plain = [_walk(op, f, counts) for f in load.formulas]
         steps = tuple(
             (0, 1, size) if walk is None else (*walk[1:], counts[walk[0]])
@@ -96,7 +96,7 @@ def _counts(op: Contraction) -> dict[str, int]:
     return {f.index: size for f, size in pairs if f.index is not None}
 
 
-def _reduced(op: Contraction) -> dict[str, int]:
+def _ranges(op: Contraction) -> dict[str, int]:
     """The indexes that have a range of their own, and its size."""
     sizes: dict[str, int] = {}
     for c in op.constraints:

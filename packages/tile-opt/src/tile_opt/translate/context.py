@@ -9,7 +9,7 @@ from tile_ir.diagnostics import Span
 from tile_ir.dtype import DType
 from tile_ir.names import fresh, plain
 from tile_ir.program.liveness import defined_by
-from tile_ir.program.nodes import ConstantTensor, Elementwise, Literal, Operand, Program
+from tile_ir.program.nodes import ConstantTensor, Elementwise, Literal, Op, Operand, Program
 from tile_ir.program.nodes import TensorType as ProgramType
 from tile_ir.stripe.nodes import Block, TensorType
 from tile_ir.target import Target
@@ -38,6 +38,8 @@ class Context:
     copies: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     """(output buffer, value) pairs for outputs that need a copy."""
     kernels: list[Block] = field(default_factory=list[Block])
+    makers: dict[str, Op] = field(default_factory=dict[str, Op])
+    """What computes each value but the inputs."""
 
     @staticmethod
     def of(program: Program, target: Target, first: int = 0) -> Context:
@@ -56,6 +58,7 @@ class Context:
             context.outputs.append(name)
         for op in program.ops:
             for name in defined_by(op):
+                context.makers[name] = op
                 if name not in context.buffers:
                     context._declare(name, name)
         return context
@@ -90,16 +93,13 @@ class Context:
 
     def literal(self, value: str) -> Literal | None:
         """The one number that all elements of a value are; None where that is not known."""
-        made = next((op for op in self.program.ops if value in defined_by(op)), None)
-        match made:
-            case ConstantTensor(type=type) if type.size == 1:
-                return literal_of(made)
-            case Elementwise(fn="ident", args=(Literal() as number,)):
-                return number
-            case Elementwise(fn="ident", args=(str(source),)):
-                return self.literal(source)
-            case _:
-                return None
+        made = self.makers.get(value)
+        while isinstance(made, Elementwise) and made.fn == "ident":
+            (source,) = made.args
+            if isinstance(source, Literal):
+                return source
+            made = self.makers.get(source)
+        return literal_of(made) if isinstance(made, ConstantTensor) and made.type.size == 1 else None
 
     def dtype(self, operand: Operand) -> DType:
         return operand.dtype if isinstance(operand, Literal) else self.types[operand].dtype

@@ -12,10 +12,10 @@ from itertools import combinations
 from typing import ClassVar
 
 from tile_ir.stripe.affine import Affine
-from tile_ir.stripe.nodes import Bind, Block, Index, Layout, Order, Refinement, TensorType
+from tile_ir.stripe.nodes import Block, Index, Layout, Refinement, TensorType
 from tile_ir.target import Target
 
-from tile_opt.kernel.view import KernelView, Stage, Use, close_kernel, open_kernel
+from tile_opt.kernel.view import KernelView, Stage, Use, close_kernel, is_parallel, open_kernel
 from tile_opt.passes.base import KernelPass
 
 Pair = tuple[Index, Index]
@@ -102,7 +102,7 @@ def _merge_dims(view: KernelView, stages: tuple[Stage, ...], a: Index, b: Index)
 
 
 def _free(index: Index) -> bool:
-    return index.order is Order.FREE and index.bind is Bind.NONE and index.value is None
+    return is_parallel(index) and index.value is None
 
 
 def _tied(stage: Stage, a: str, b: str) -> bool:

@@ -8,11 +8,11 @@ from functools import cached_property
 from math import prod
 
 from tile_ir.stripe.affine import Affine
-from tile_ir.stripe.nodes import Bind, Index, Order
+from tile_ir.stripe.nodes import Index
 
 from tile_opt.kernel.strides import flat_offset, flat_stride
 from tile_opt.kernel.unify import is_atomic, is_indirect
-from tile_opt.kernel.view import KernelView, Stage, Use
+from tile_opt.kernel.view import KernelView, Stage, Use, is_parallel
 from tile_opt.kernel.work import merged_use, points
 from tile_opt.plan.steps.digits import lanes_agree
 from tile_opt.plan.steps.groups.homes import is_plain, keeps_apart
@@ -102,7 +102,7 @@ class Facts:
     def _may_widen(self, loop: str, lanes: int) -> bool:
         """All lanes of an access run, or none."""
         index = self.loops[loop]
-        if index.order is not Order.FREE or index.bind is not Bind.NONE:
+        if not is_parallel(index):
             return False
         return all(lanes_agree(c, loop, lanes) for s in self.view.stages for c in (*s.constraints, *s.guard))
 
@@ -120,7 +120,7 @@ class Facts:
     def may_share(self, loops: frozenset[str]) -> bool:
         """Items may divide the iterations of these own loops between them."""
         return (
-            all(self.loops[n].order is Order.FREE and self.loops[n].bind is Bind.NONE for n in loops)
+            all(is_parallel(self.loops[n]) for n in loops)
             and all(self._may_share(s, loops & set(s.loop_names)) for s in self.view.stages)
             and all(keeps_apart([a for a in self.accesses if a[1].buffer == b], loops) for b in self.view.writes())
             and not any(self._is_mixed(s, loops) for s in self.view.stages)

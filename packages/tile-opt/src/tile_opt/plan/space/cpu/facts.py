@@ -12,7 +12,7 @@ from tile_ir.target import Target
 
 from tile_opt.kernel.segments import Segment, cover, interior, short_vector, split_edges
 from tile_opt.kernel.strides import flat_stride, scalar_bytes
-from tile_opt.kernel.view import KernelView, Stage, Use
+from tile_opt.kernel.view import KernelView, Stage, Use, is_parallel
 from tile_opt.kernel.work import is_heavy, merged_use, op_cost, points, repeats, reuses_memory
 from tile_opt.plan.plan import Edge
 from tile_opt.plan.segments import constraints_on
@@ -129,7 +129,7 @@ class Facts:
     def is_free(self, loop: str, stage: Stage | None = None) -> bool:
         """Iterations of a loop of the kernel (or of a stage) may run side by side."""
         loops = self.view.loops if stage is None else stage.loops
-        return any(i.name == loop and i.range > 1 and i.order is Order.FREE and i.bind is Bind.NONE for i in loops)
+        return any(i.name == loop and i.range > 1 and is_parallel(i) for i in loops)
 
     def own_order(self, stage: Stage) -> list[str]:
         """Own loops with the longest strides outside, so that the innermost walks memory in small steps."""

@@ -6,11 +6,11 @@ from collections.abc import Collection, Sequence
 from math import ceil, lcm, prod
 
 from tile_ir.powers import power_of_two
-from tile_ir.stripe.nodes import Bind, Order
+from tile_ir.stripe.nodes import Bind
 
 from tile_opt.kernel.segments import fills_vectors
 from tile_opt.kernel.unify import is_indirect
-from tile_opt.kernel.view import Stage, Use
+from tile_opt.kernel.view import Stage, Use, is_parallel
 from tile_opt.kernel.work import is_elementwise, merged_use, nbytes, op_cost
 from tile_opt.lowering.memory import WIDE
 from tile_opt.model.footprint import footprint_sets
@@ -320,7 +320,7 @@ def row_loop(facts: Facts, stage: Stage) -> str | None:
     """A loop of the stage itself that all its accesses take with stride 0 or 1."""
     merged = merged_use(stage)
     for loop in reversed(stage.loops):
-        if loop.range < 2 or loop.order is not Order.FREE or loop.bind is not Bind.NONE:
+        if loop.range < 2 or not is_parallel(loop):
             continue
         if not fills_vectors(loop.name, stage.constraints, facts.extents, facts.lanes):
             continue
