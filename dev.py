@@ -208,10 +208,20 @@ def _python() -> Path:
     ready = HOME / "ready"
     if not ready.exists():
         print("setting up …", flush=True)
-        venv.create(HOME, with_pip=True, clear=True)
-        subprocess.check_call([str(python), "-m", "pip", "install", "-q", *TOOLS], env=_environment())
+        _set_up(python)
         ready.touch()
     return python
+
+
+def _set_up(python: Path) -> None:
+    """An environment with the tools that every job needs. What fails is made anew next time."""
+    try:
+        venv.create(HOME, with_pip=True, clear=True)
+    except (subprocess.CalledProcessError, OSError) as error:
+        raise SystemExit(f"no environment at {HOME}: {error} (Debian and Ubuntu: apt install python3-venv)") from None
+    install = [str(python), "-m", "pip", "install", "-q", *TOOLS]
+    if subprocess.run(install, env=_environment(), check=False).returncode:
+        raise SystemExit(f"{' and '.join(TOOLS)} cannot be installed: what pip says stands above")
 
 
 def _environment() -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -17,16 +18,21 @@ HANGS = f"{CHILD}; print(child.pid, flush=True); import faulthandler, time; faul
 LEAVES = f"{CHILD}; print(child.pid)"
 
 
-def ended(code: str, monkeypatch: pytest.MonkeyPatch, **limits: float) -> tuple[int, str]:
-    """Exit code and output of a session that is Python `code`, under other limits."""
+def dev() -> Any:
     spec = importlib.util.spec_from_file_location("dev", ROOT / "dev.py")
     assert spec and spec.loader
-    dev: Any = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(dev)
-    monkeypatch.setattr(dev, "FAREWELL", 0.5)
-    monkeypatch.setattr(dev, "SESSION", limits.get("session", 600.0))
-    monkeypatch.setattr(dev, "_command", lambda *_: [sys.executable, "-c", code])  # pyright: ignore
-    done = dev._session("tests(it)", [], time.monotonic() + limits.get("whole", 600.0))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def ended(code: str, monkeypatch: pytest.MonkeyPatch, **limits: float) -> tuple[int, str]:
+    """Exit code and output of a session that is Python `code`, under other limits."""
+    run = dev()
+    monkeypatch.setattr(run, "FAREWELL", 0.5)
+    monkeypatch.setattr(run, "SESSION", limits.get("session", 600.0))
+    monkeypatch.setattr(run, "_command", lambda *_: [sys.executable, "-c", code])  # pyright: ignore
+    done = run._session("tests(it)", [], time.monotonic() + limits.get("whole", 600.0))
     return done.returncode, done.stdout
 
 
@@ -57,3 +63,27 @@ def test_what_a_session_leaves_behind_holds_nobody_up(monkeypatch: pytest.Monkey
     status, said = ended(LEAVES, monkeypatch)
     assert status == 0
     assert not runs(int(said))
+
+
+def no_environment(*_: object, **__: object) -> None:
+    raise subprocess.CalledProcessError(1, ["ensurepip"])
+
+
+def empty_environment(home: Path, **_: object) -> None:
+    (home / "bin").mkdir(parents=True)
+    (home / "bin" / "python").write_text("#!/bin/sh\nexit 1\n")
+    (home / "bin" / "python").chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    ("create", "says"), [(no_environment, "apt install python3-venv"), (empty_environment, "nox.* cannot be installed")]
+)
+def test_a_machine_without_venv_or_network_is_told_in_a_sentence(
+    create: Any, says: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    run = dev()
+    monkeypatch.setattr(run, "HOME", tmp_path / "env")
+    monkeypatch.setattr(run.venv, "create", create)
+    with pytest.raises(SystemExit, match=says):
+        run._python()
+    assert not (tmp_path / "env" / "ready").exists()
