@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from tile_hal import host_memory
 from tile_hal.host import HostMemory
-from tile_hal.recycling import ALIGNMENT, LARGE, Recycler
+from tile_hal.recycling import ALIGNMENT, LARGE, PAGE, PLACES, Recycler
 
 SIZE = 2 * LARGE
 
@@ -42,6 +42,12 @@ def test_what_is_given_up_is_used_again() -> None:
     assert recycler.kept == SIZE
     other, again = taken(recycler, SIZE // 2), taken(recycler, SIZE)
     assert address(again) == where and other.nbytes == SIZE // 2 and recycler.kept == 0
+
+
+def test_blocks_begin_at_different_places_in_a_page() -> None:
+    recycler = Recycler(8 * SIZE)
+    places = {address(block) % PAGE for block in [taken(recycler, SIZE) for _ in range(PLACES)]}
+    assert len(places) == PLACES and all(p % ALIGNMENT == 0 and 512 < p < PAGE - 512 for p in places)
 
 
 def test_a_copy_of_what_is_lent_is_an_array_like_any_other() -> None:
@@ -103,7 +109,7 @@ def test_what_waits_is_given_back_before_memory_is_out(monkeypatch: pytest.Monke
     real, asked = np.empty, list[int]()
 
     def tight(nbytes: int, dtype: Any) -> Any:
-        asked.append(nbytes - ALIGNMENT)
+        asked.append(nbytes - PAGE)
         if recycler.kept:
             raise MemoryError
         return real(nbytes, dtype)

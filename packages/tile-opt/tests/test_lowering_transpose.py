@@ -12,6 +12,7 @@ from tile_ir.dtype import DType
 from tile_ir.semtree.nodes import Expr, Let, Shuffle, Type, Var
 from tile_ir.semtree.printer import print_function
 from tile_ir.stripe.interpret import run
+from tile_ir.stripe.nodes import Bind
 from tile_opt.lowering.builder import Builder
 from tile_opt.lowering.transpose import columns
 from tile_opt.plan.text import parse_plans
@@ -81,3 +82,12 @@ def test_short_runs_of_a_result_are_transposed_too(shape: tuple[int, ...]) -> No
     assert {d.plan.reason for d in made.decisions.values()} == {"transposed in registers"}
     value = np.arange(prod(shape), dtype=np.float32).reshape(shape)
     np.testing.assert_array_equal(run(made.stripe, {"A": value})["O"], value.transpose(2, 1, 0))
+
+
+@pytest.mark.parametrize(("side", "innermost"), [(513, "i"), (723, "j"), (1025, "j")])
+def test_crowded_sets_make_tiles_follow_each_other_along_the_result(side: int, innermost: str) -> None:
+    """Rows of 2,052 bytes: those of a block lose their lines before the next tile comes, those of a tile find room."""
+    source = "function (A[N, M]) -> (O) { O[j, i : M, N] = =(A[i, j]); }"
+    made = compiled(source, processor("zen4"), A=(side, side))
+    (decision,) = made.decisions.values()
+    assert [level.covers[-1].loop for level in decision.plan.levels if level.bind is Bind.NONE][-1] == innermost

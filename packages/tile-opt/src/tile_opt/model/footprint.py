@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Set
+from functools import lru_cache
 from math import ceil, gcd, prod
 
+import numpy as np
+from numpy.typing import NDArray
 from tile_ir.frozen import frozen
 from tile_ir.machine import Cache
 
 from tile_opt.model.scheduled import Access
+
+MOST_ROWS = 4096
+"""Rows that are looked at one by one."""
 
 
 @frozen
@@ -42,19 +48,15 @@ class Box:
         return found
 
     def pressure(self, cache: Cache, page: int) -> float:
-        """Lines in each set that the box can reach, over the ways: above 1 they cannot all stay.
+        """Lines that share a line's set, itself included, over the ways: above 1 they cannot all stay. A mean over the lines.
 
         `page` is the size of a page whose physical place is random, 0 where addresses are those of the cache.
         """
-        lines = self.lines(cache.line)
         span = max(cache.line, cache.bytes // cache.ways)
         period = page if 0 < page < span else span
-        starts = 1
-        for stride, count in self.rows:
-            starts = min(period, starts * min(count, period // gcd(stride, period)))
-        each = _lines(self.run, self._aligned(cache.line), cache.line)
-        slots = min(period / cache.line, starts * each)
-        return lines / min(slots * (span / period), lines) / cache.ways
+        rows = tuple((stride % period, count) for stride, count in self.rows)
+        sharing = _sharing(self.start % cache.line, self.run, rows, cache.line, period, span // period)
+        return sharing / cache.ways
 
 
 def footprint_sets(rows: int, stride: int, run: int, cache: Cache, page: int = 0) -> float:
@@ -120,6 +122,31 @@ def _joined(a: Box, b: Box, line: int) -> Box | None:
     if distance > a.run + line:
         return None
     return Box(a.start, max(a.run, distance + b.run), tuple(reversed(rows)))
+
+
+@lru_cache(maxsize=4096)
+def _sharing(start: int, run: int, rows: tuple[tuple[int, int], ...], line: int, period: int, places: int) -> float:
+    """Lines that share a line's set, on average over the lines of all rows.
+
+    Sets repeat after `period` bytes; where pages are put anywhere, lines of one place in a page have so many `places`.
+    """
+    slots, (starts, each) = period // line, _starts(start, rows, period)
+    first = starts // line
+    whole, rest = np.divmod((starts + run - 1) // line - first + 1, slots)
+    first, end = first % slots, first % slots + rest
+    steps = np.bincount(first, minlength=slots) - np.bincount(end % slots, minlength=slots)
+    counts = (steps.cumsum() + np.count_nonzero(end >= slots) + whole.sum()) * each
+    return float((counts * np.maximum(1.0, counts / places)).sum() / counts.sum())
+
+
+def _starts(start: int, rows: Iterable[tuple[int, int]], period: int) -> tuple[NDArray[np.int64], float]:
+    """Where rows start within a period, and how many each stands for: of very many, the first of each loop are looked at."""
+    starts, each = np.array([start], np.int64), 1.0
+    for stride, count in rows:
+        some = min(count, max(1, MOST_ROWS // len(starts)))
+        starts = np.add.outer(np.arange(some) * stride, starts).ravel() % period
+        each *= count / some
+    return starts, each
 
 
 def _lines(run: int, aligned: int, line: int) -> float:

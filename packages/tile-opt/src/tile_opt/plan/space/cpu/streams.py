@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from math import ceil, lcm, prod
+from math import ceil, prod
 
 from tile_ir.powers import power_of_two
 from tile_ir.stripe.nodes import Bind
@@ -29,8 +29,6 @@ ROWS = 8
 """Rows that are reduced together where they read something in common."""
 SELDOM = 8
 """Steps of the main stage for each of another's from which that may write cell by cell."""
-GATHERED = 64
-"""Elements that a tile fetches one by one."""
 CLOSE = 8
 """Steps between elements up to which vectors of them are fetched straight from the operand."""
 BLOCK = 256
@@ -155,23 +153,18 @@ def _transpose_plan(facts: Facts, vector: str, turned: tuple[str, tuple[Use, ...
         side //= 2
     outer = [n for n in facts.shared if n not in (vector, other)]
     beside = _beside(facts, other, reads, outer)
-    gathered = not beside and facts.extents[vector] >= lanes and _may_gather(facts, vector, reads)
-    lines = GATHERED // lanes or 1 if gathered else 1
     step = LEAST if _is_aligned(facts, vector) else lanes
-    steps = {other: lcm(step, lines), vector: step}
-    square = {n: _even(facts.extents[n], side, step) for n, step in steps.items() if side < facts.extents[n]}
+    square = {n: _even(facts.extents[n], side, step) for n in (other, vector) if side < facts.extents[n]}
     square = square if wanted > 1 else {}
     outer = sorted(outer, key=lambda n: n in beside)
     groups = cut(facts, outer, beside, -(-wanted // count(facts, square))) | square
     levels = group_levels(groups, ())
     around = [(n, 1) for n in outer if groups.get(n) != 1]
-    few = [*around, (other, lines), (vector, lanes)]
-    walk = few if gathered else _walk(facts, vector, other, lanes, around, beside)
+    rows = square.get(other, facts.extents[other])
+    walk = _walk(facts, vector, other, (lanes, rows), around, beside)
     levels += [Level(Bind.NONE, (Cover(n, s),)) for n, s in walk]
     stagings = tuple(Staging(u.buffer, len(levels) - 1, "REG", (vector, other)) for u in reads)
     levels += [Level(Bind.UNROLL, (Cover(other, 1),)), Level(Bind.VECTOR, (Cover(vector, 1),), lanes=lanes)]
-    if gathered:
-        return Plan(tuple(levels), reason="gathered, few lines of the result at a time")
     return Plan(tuple(levels), stagings, reason="transposed in registers")
 
 
@@ -184,9 +177,18 @@ def _beside(facts: Facts, other: str, reads: tuple[Use, ...], outer: Sequence[st
 
 
 def _walk(
-    facts: Facts, vector: str, other: str, lanes: int, around: list[tuple[str, int]], beside: Collection[str]
+    facts: Facts,
+    vector: str,
+    other: str,
+    sides: tuple[int, int],
+    around: list[tuple[str, int]],
+    beside: Collection[str],
 ) -> list[tuple[str, int]]:
-    """Loops with their steps, outermost first, that lead from tile to tile; those `beside` finish the operands' lines."""
+    """Loops with their steps, outermost first, that lead from tile to tile; those `beside` finish the operands' lines.
+
+    `sides` are rows of the result in a tile, and in a block of tiles.
+    """
+    lanes, rows = sides
     if around and facts.extents[vector] < lanes:
         # What is next to a short run of the result is another loop's: all of them within a step along the operand.
         return [(other, lanes), *around, (vector, lanes)]
@@ -194,8 +196,30 @@ def _walk(
     around = [step for step in around if step[0] not in beside]
     if _is_aligned(facts, vector):
         return [*around, (vector, STRIP), *inner, (other, lanes), (vector, lanes)]
+    if not inner and _rows_stay(facts, other, lanes) and not _rows_stay(facts, other, rows):
+        # Along the result's lines: each is written to its end while it is near, which it is not when the next tile comes.
+        return [*around, (other, lanes), (vector, lanes)]
     # Along the operand's lines: each is read to its end while it is near, wherever lines begin.
     return [*around, (vector, lanes), *inner, (other, lanes)]
+
+
+def _rows_stay(facts: Facts, loop: str, rows: int) -> bool:
+    """The lines that so many rows of each result are written at, two for each, find room in the first cache.
+
+    Or most of them would not, did they fall into its sets evenly.
+    """
+    near = facts.cache(1)
+    evenly = 2 * rows * near.line / near.bytes
+    return all(
+        footprint_sets(rows, _step(facts, use, loop), near.line, near, facts.pages()) <= max(1.0, 2 * evenly)
+        for use in facts.main.uses
+        if use.writes
+    )
+
+
+def _step(facts: Facts, use: Use, loop: str) -> int:
+    """Bytes from one iteration of the loop to the next."""
+    return abs(facts.stride(use, loop)) * facts.view.type_of(use.buffer).dtype.bytes
 
 
 def _is_aligned(facts: Facts, loop: str) -> bool:
@@ -219,15 +243,6 @@ def _close_plan(facts: Facts, vector: str, turned: tuple[str, tuple[Use, ...]]) 
     levels.append(Level(Bind.VECTOR, (Cover(vector, 1),), lanes=lanes))
     edges = ((vector, Edge.OVERLAP),) if vector not in groups and facts.overlaps(vector) else ()
     return Plan(tuple(levels), edges=edges, reason="elements a few steps apart")
-
-
-def _may_gather(facts: Facts, vector: str, reads: tuple[Use, ...]) -> bool:
-    """The result goes to memory, and the operands' lines stay in the second cache while it is written row by row."""
-    written = max(nbytes(facts.view.type_of(u.buffer)) for u in facts.main.uses if u.writes)
-    near, line = facts.cache(2), facts.cache(1).line
-    strides = [abs(facts.stride(u, vector)) * facts.view.type_of(u.buffer).dtype.bytes for u in reads]
-    crowded = (footprint_sets(BLOCK, stride, line, near, facts.pages()) > 0.5 for stride in strides)
-    return written > facts.settings.l3_bytes // 4 and not any(crowded)
 
 
 def _even(extent: int, side: int, step: int) -> int:
@@ -296,9 +311,7 @@ def _lines_stay(facts: Facts, loop: str, rows: int) -> bool:
     """Neighbouring rows of every buffer that the kernel touches have a line each in the first cache."""
     near = facts.cache(1)
     shares = (
-        footprint_sets(
-            rows, abs(facts.stride(u, loop)) * facts.view.type_of(u.buffer).dtype.bytes, near.line, near, facts.pages()
-        )
+        footprint_sets(rows, _step(facts, u, loop), near.line, near, facts.pages())
         for u in facts.memory_uses()
         if facts.stride(u, loop)
     )
