@@ -94,6 +94,30 @@ def test_turned_rows_move_into_products_whose_tiles_they_are_a_side_of(copied: s
     assert len(kernels_of(optimize(to_stripe(bound), CPU, passes=passes, verify=True))) == kernels
 
 
+ENDS = "P[m, n : M, N] = +(A[m, k] * B[k, n]); Q[m, n : M, N] = +(C[m, k] * D[k, n]);"
+
+
+@pytest.mark.parametrize(
+    ("text", "ends"),
+    [
+        ("S = P + U; T = Q + V; R = relu(S + T);", 1),
+        ("T = Q + V; S = P + U; R = relu(T + S);", 1),
+        ("S = P + U; R = relu(S + S * V);", 2),  # nothing comes later
+        ("S = exp(P + U); T = Q + V; R = S * T + P;", 0),  # something else reads the product
+    ],
+)
+def test_the_last_step_of_a_product_stays_with_it_where_its_reader_waits_for_another(text: str, ends: int) -> None:
+    """Both products then end in a sum of their own, as they do where nothing is added: kernels of one form."""
+    names = f"function (A[M, K], B[K, N], C[M, K], D[K, N], U[N], V[N]) -> (R) {{ {ENDS} {text} }}"
+    shapes = {"A": (20, 30), "B": (30, 40), "C": (20, 30), "D": (30, 40), "U": (40,), "V": (40,)}
+    made = fused(names, **shapes)
+    first, *_ = (v for v in views(made) if "A" in v.reads())
+    assert ("U" in first.reads()) == bool(ends)
+    assert ("R" in first.writes()) == (ends == 2)
+    before, inputs = translated(names, **shapes), random_inputs(translated(names, **shapes))
+    np.testing.assert_allclose(interpret.run(made, inputs)["R"], interpret.run(before, inputs)["R"], rtol=1e-5)
+
+
 STEP = """L{n}[y, x : H, W] = =(U{n}[y, x - 1]); E{n}[y, x : H, W] = =(U{n}[y, x + 1]);
 N{n}[y, x : H, W] = =(U{n}[y - 1, x]); S{n}[y, x : H, W] = =(U{n}[y + 1, x]);
 U{m} = U{n} + 0.1 * (L{n} + E{n} + N{n} + S{n} - 4 * U{n});"""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import product
 from math import prod
 
 import numpy as np
@@ -16,17 +17,20 @@ from test_register_tiles import processor
 from tile_ir.diagnostics import Source, TilePlanError
 from tile_ir.dtype import DType
 from tile_ir.program.nodes import Program, TensorType
+from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.interpret import run
 from tile_ir.stripe.nodes import Bind, Block
 from tile_ir.target import Target
 from tile_lang.evaluate import evaluate
 from tile_opt.blocks.tree import kernels_of, main_of
+from tile_opt.kernel.strides import decided_outside
 from tile_opt.pipeline import Scheduled, schedule
 from tile_opt.plan.plan import Plan
 from tile_opt.plan.text import parse_plans, print_plans
 from tile_opt.translate import to_stripe
 
 CONVOLUTION = "X[N, C, H, V], W[O, C, I, J]) -> (Y) { Y[n, o, h, v : N, O, H, V] = +(X[n, c, h + i - 1, v + j - 1] * W[o, c, i, j]);"
+IN_REGISTERS = (Bind.UNROLL, Bind.VECTOR)
 PRODUCT = "X[M, K], W[N, K]) -> (Y) { Y[m, n : M, N] = +(X[m, k] * W[n, k]);"
 
 
@@ -65,6 +69,39 @@ def test_weights_of_a_convolution_are_copied_once_and_read_panel_by_panel() -> N
     (buffer,) = (r for r in main_of(made.program).refs if r.into == "W_panels")
     blocks, *loops, lanes = buffer.type.sizes
     assert (blocks * lanes, sorted(loops)) == (64, [3, 3, 32])
+
+
+def test_a_panel_that_is_not_full_is_tested_for_once_a_tile() -> None:
+    """Registers hold 16 filters by 16 channels, and filters end between tiles: no row and no lane has a test of its own."""
+    of = program(PRODUCT, X=(6, 40), W=(80, 40))
+    lines = ("stage W in DRAM as [k, n]", "serial m:3", "serial n:48", "serial k:1", "unroll m:1", "vector n:1 x16")
+    given_plans = parse_plans(Source("\n".join(["plan kernel_0 {", *lines, "edge n mask", "}"]), "plans"))
+    made = scheduled(of, processor(1), given_plans)
+    copy, _ = kernels_of(made.program)
+    assert isinstance(copy, Block)
+    tested = {(b.name, i.name) for b in blocks(copy) for i in b.indexes for c in b.constraints if i.name in c.names}
+    assert tested and not tested & {(b.name, i.name) for b in blocks(copy) for i in b.indexes if i.bind in IN_REGISTERS}
+    same(made, of)
+
+
+def blocks(block: Block) -> Iterator[Block]:
+    yield block
+    for inner in block.body:
+        if isinstance(inner, Block):
+            yield from blocks(inner)
+
+
+@given(
+    st.lists(st.integers(-24, 24), min_size=1, max_size=2), st.integers(-3, 3), st.integers(1, 20), st.integers(-99, 99)
+)
+def test_what_a_tile_does_not_decide_is_about_the_loops_around_it(
+    outer: list[int], step: int, tile: int, const: int
+) -> None:
+    form = Affine.of([*((f"o{n}", c) for n, c in enumerate(outer)), ("i", step)], const)
+    made = decided_outside(form, {"i": (0, tile - 1)})
+    for point in product(*(range(-3, 4) for _ in outer), range(tile)):
+        values = {**{f"o{n}": v for n, v in enumerate(point)}, "i": point[-1]}
+        assert (made.evaluate(values) >= 0) == (form.evaluate(values) >= 0)
 
 
 def test_taps_that_are_read_of_larger_weights_are_put_side_by_side() -> None:

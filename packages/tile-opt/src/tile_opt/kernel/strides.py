@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import gcd
 
 from tile_ir.dtype import DType
 from tile_ir.stripe.affine import Affine
@@ -32,6 +33,20 @@ def limits_inside(forms: tuple[Affine, ...], sizes: tuple[int, ...], extents: Ma
         limits += [form] if low < 0 else []
         limits += [form * -1 + (size - 1)] if high >= size else []
     return tuple(limits)
+
+
+def decided_outside(constraint: Affine, inside: Mapping[str, tuple[int, int]]) -> Affine:
+    """A constraint (>= 0) without the loops `inside` where, by what the others are multiples of, none of their values decides it.
+
+    ``2047 - o - 16*v`` with o below 16 is ``2047 - 16*v``: tiles of 16 end where the buffer does.
+    """
+    outer = tuple(t for t in constraint.terms if t[0] not in inside)
+    inner = Affine(tuple(t for t in constraint.terms if t[0] in inside))
+    low, high = inner.bounds(inside)
+    step = gcd(*(c for _, c in outer))
+    if not outer or constraint.const % step + low < 0 or constraint.const % step + high >= step:
+        return constraint
+    return Affine(outer, constraint.const)
 
 
 def scalar_bytes(view: KernelView) -> int:

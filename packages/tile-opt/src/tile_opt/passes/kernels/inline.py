@@ -63,7 +63,12 @@ class Inline(ChoosingPass):
             if readers is None:
                 continue
             early = k in fixed and not fixed.issuperset(readers) and not _is_view(view, producer)
-            choice = _kept(view, readers) if early else self._choice(view, producer, readers, target.machine)
+            if early:
+                choice = _kept(view, readers, "it is known before a run")
+            elif work.ends_a_product(k, view, producer, readers):
+                choice = _kept(view, readers, "the kernel that makes its operand does it on the way")
+            else:
+                choice = self._choice(view, producer, readers, target.machine)
             choices.append(choice)
             if choice.chosen is Chosen.INLINED:
                 work.move(k, view, producer, readers)
@@ -131,9 +136,9 @@ def _is_operand(view: KernelView, stage: Stage, buffer: str) -> bool:
     return plain and is_heavy(view, stage)
 
 
-def _kept(view: KernelView, readers: dict[int, KernelView]) -> Choice:
-    """What is known before a run is not computed again in every run."""
-    return Choice(Chosen.STORED, results((view,)), results(readers.values()), reason="it is known before a run")
+def _kept(view: KernelView, readers: dict[int, KernelView], reason: str) -> Choice:
+    """Its readers do not make it again."""
+    return Choice(Chosen.STORED, results((view,)), results(readers.values()), reason=reason)
 
 
 def _is_pointwise(stage: Stage, buffer: str) -> bool:
@@ -182,6 +187,42 @@ class _Work:
             found[k] = view
         return found
 
+    def ends_a_product(self, number: int, view: KernelView, producer: Use, readers: dict[int, KernelView]) -> bool:
+        """It is the last step of a product that nothing else reads, and its readers wait for a later product.
+
+        Such a reader is the end of that product, and would do this step beside its own: a kernel of another form than
+        where both steps stand with their products, as everywhere else in a network.
+        """
+        stage = view.stages[0]
+        sources = {u.buffer for u in stage.uses if u.reads and u.forms == producer.forms}
+        made = [(k, b) for b in sources for k, maker in self._makers(b).items() if _makes_product(maker, b)]
+        if len(made) != 1 or len(self.touching[made[0][1]]) > 2:
+            return False
+        return all(
+            any(self._waits(reader, stage, producer.buffer, made[0][0]) for stage in reader.stages)
+            for reader in readers.values()
+        )
+
+    def _makers(self, buffer: str) -> dict[int, KernelView]:
+        """The kernels in normal form that write a buffer, by number."""
+        views = {k: self.views[k] for k in sorted(self.touching[buffer])}
+        return {k: view for k, view in views.items() if view is not None and buffer in view.writes()}
+
+    def _waits(self, reader: KernelView, stage: Stage, buffer: str, number: int) -> bool:
+        """Of the cells that a stage reads beside those of `buffer`, some come from a product behind kernel `number`."""
+        mine = {u.forms for u in stage.uses if u.buffer == buffer}
+        left = [u.buffer for u in stage.uses if u.reads and u.buffer != buffer and u.forms in mine]
+        seen = {buffer}
+        while left:
+            name = left.pop()
+            behind = {} if name in seen else {k: view for k, view in self._makers(name).items() if k > number}
+            for view in behind.values():
+                if _makes_product(view, name):
+                    return True
+                left += view.reads()
+            seen.add(name)
+        return False
+
     def move(self, number: int, view: KernelView, producer: Use, readers: dict[int, KernelView]) -> None:
         """Kernel `number` becomes part of its readers."""
         for k, reader in readers.items():
@@ -197,6 +238,10 @@ class _Work:
             for kernel, view, opened in zip(self.kernels, self.views, self.opened, strict=True)
             if kernel is not None
         )
+
+
+def _makes_product(view: KernelView, buffer: str) -> bool:
+    return any(is_heavy(view, s) for s in view.stages if any(u.writes and u.buffer == buffer for u in s.uses))
 
 
 def _touched(kernel: Statement | None, view: KernelView | None) -> set[str]:

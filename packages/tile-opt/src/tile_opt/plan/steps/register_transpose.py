@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Set
 
+from tile_ir.frozen import replace
 from tile_ir.stripe.nodes import Bind, Index
 
 from tile_opt.kernel.segments import cover_exactly, cover_masked
+from tile_opt.kernel.strides import decided_outside
 from tile_opt.kernel.view import Stage, Use
 from tile_opt.plan.steps.bind import Binding, bind
 from tile_opt.plan.steps.distribute import distribute, gathered
 from tile_opt.plan.steps.edges import Tiling, tile
 from tile_opt.plan.steps.stage import Copy, stage_input
-from tile_opt.plan.tree import REGISTER, Around, Nest, Node, innermost, map_stages
+from tile_opt.plan.tree import REGISTER, Around, Nest, Node, innermost, map_stages, spans
 
 SIDE = 16
 """Vectors of a tile at most: with what the shuffles make of them they fill a register file of 32, and code grows with their square."""
@@ -40,7 +42,7 @@ def transposed(stage: Stage, along: str, lanes: int, name: str, around: Around, 
         nest = innermost(nest, lambda n, a, t=tiling: tile(n, t, a.ranges), around)
     nest = innermost(nest, lambda n, a: _through_registers(n, source.buffer, name, (along, other.name), a), around)
     nest = innermost(nest, lambda n, _: distribute(n), around)
-    return map_stages(nest, lambda s: _bound(s, along, other.name, lanes, name))
+    return map_stages(nest, lambda s: _bound(_settled(s), along, other.name, lanes, name))
 
 
 def _is_tile(stage: Stage, other: Index, lanes: int, around: Around) -> bool:
@@ -60,6 +62,12 @@ def _through_registers(nest: Nest, buffer: str, name: str, loops: tuple[str, str
     # Where the tile's loops are all that its constraints are about, these keep it within the operand.
     inside = {*around.ranges, *order}.issuperset({n for c in nest.constraints for n in c.names})
     return stage_input(nest, Copy(buffer, name, order, REGISTER, inside=inside), around) if order else nest
+
+
+def _settled(stage: Stage) -> Stage:
+    """Constraints that no iteration of the tile decides are about the loops around it alone: one test for all of it."""
+    tile = spans(stage.loops)
+    return replace(stage, constraints=tuple(decided_outside(c, tile) for c in stage.constraints))
 
 
 def _bound(stage: Stage, along: str, other: str, lanes: int, name: str) -> Stage:

@@ -89,7 +89,8 @@ def _column_groups(
     facts: Facts, outer: list[str], unroll: str | None, vector: str, sizes: dict[str, int]
 ) -> dict[str, int]:
     wanted = wanted_groups(facts)
-    grid = cut(facts, outer, sizes, wanted)
+    rows = {n: facts.lanes for n in outer if any(facts.stride(u, n) == 1 for u in facts.reads)}
+    grid = cut(facts, outer, rows, wanted)
     left = -(-wanted // count(facts, grid))
     if unroll and left > 1:
         chunk = cut_rows(facts, unroll, sizes[unroll], left)
