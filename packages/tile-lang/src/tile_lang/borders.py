@@ -2,6 +2,7 @@
 
 The tensor is copied once, with as many cells more on either side as the formula reaches; the formula then reads the copy, as
 any linear one does. The copy is made of linear pieces: the tensor itself in the middle, and at each side what the mode repeats.
+What is computed away from the borders need not read it (`tile_opt.program.border_pieces`).
 """
 
 from __future__ import annotations

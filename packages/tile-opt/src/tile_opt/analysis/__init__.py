@@ -6,3 +6,4 @@ from tile_opt.analysis.coverage import uncovered as uncovered
 from tile_opt.analysis.domain import FlatDomain as FlatDomain
 from tile_opt.analysis.domain import analyze as analyze
 from tile_opt.analysis.sets import Sets as Sets
+from tile_opt.analysis.system import poly as poly

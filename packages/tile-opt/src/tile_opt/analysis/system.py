@@ -14,6 +14,7 @@ from math import ceil, floor
 
 from tile_ir.frozen import frozen
 from tile_ir.program.nodes import Constraint, Contraction, Poly
+from tile_ir.stripe.affine import Affine
 
 
 class EmptyDomain(Exception):
@@ -45,6 +46,11 @@ class System:
             tuple(tuple(substitute(form, values) for form in access) for access in self.accesses),
             tuple(Range(substitute(r.form, values), r.size) for r in self.ranges) + extra,
         )
+
+
+def poly(form: Affine) -> Poly:
+    """The same form, with rational coefficients."""
+    return Poly.of(dict(form.terms), form.const)
 
 
 def substitute(form: Poly, values: Mapping[str, Poly]) -> Poly:

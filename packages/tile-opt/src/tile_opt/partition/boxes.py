@@ -47,6 +47,21 @@ class Box:
     def within(self, other: Box) -> bool:
         return self.hull(other) == other
 
+    def shared(self, other: Box) -> Box:
+        """The cells of both; one without any where they do not meet."""
+        low = tuple(map(max, self.low, other.low))
+        return Box(low, tuple(map(max, low, map(min, self.high, other.high))))
+
+    def meets(self, other: Box) -> bool:
+        return self.shared(other).size > 0
+
+    def along(self, axis: int, ends: tuple[int, int]) -> Box:
+        """The cells from one place to another along an axis."""
+        low, high = (
+            [*side[:axis], end, *side[axis + 1 :]] for side, end in zip((self.low, self.high), ends, strict=True)
+        )
+        return Box(tuple(low), tuple(high))
+
     def moved(self, steps: Sequence[int]) -> Box:
         """As many cells further along each axis."""
         return Box(
@@ -112,7 +127,7 @@ class Grid:
 
     def parts(self, box: Box) -> list[tuple[Place, Box]]:
         """The chunks that a box meets, each with the cells they share."""
-        return [(place, self._shared(place, box)) for place in product(*self.meeting(box))]
+        return [(place, self.box(place).shared(box)) for place in product(*self.meeting(box))]
 
     def meeting(self, box: Box) -> list[range]:
         """The numbers of the chunks that a box meets, along each axis."""
@@ -121,10 +136,6 @@ class Grid:
     def _along(self, axis: int, low: int, high: int) -> range:
         ends = self.ends[axis]
         return range(bisect_right(ends, low) - 1, bisect_left(ends, high))
-
-    def _shared(self, place: Place, box: Box) -> Box:
-        chunk = self.box(place)
-        return Box(tuple(map(max, chunk.low, box.low)), tuple(map(min, chunk.high, box.high)))
 
 
 def stacked(row: Grid, count: int) -> Grid:

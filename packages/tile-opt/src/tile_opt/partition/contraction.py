@@ -14,13 +14,13 @@ from functools import cached_property
 from typing import NamedTuple, cast
 
 from tile_ir.names import claim
+from tile_ir.ops import Aggregation
 from tile_ir.program.nodes import Constraint, Contraction, Literal, TensorLoad
 from tile_ir.stripe.affine import Affine
 
-from tile_opt.analysis import FlatDomain, Sets
+from tile_opt.analysis import FlatDomain, Sets, poly
 from tile_opt.partition.boxes import Box
 from tile_opt.partition.rules import Cut, Emission
-from tile_opt.program.trees import poly
 
 Interval = tuple[int, int]
 """Smallest and largest value."""
@@ -81,6 +81,36 @@ class ContractionRule:
             out.fill(out.name, Literal(0, out.type.dtype) if default is None else default)
         else:
             out.ops.append(self._contraction(out, form, default))
+
+    # --- copies --------------------------------------------------------------------------------------
+
+    def copied(self, box: Box) -> tuple[str, Box] | None:
+        """The operand, and the box of it, whose cells are those of `box`, in their order; None where something is computed."""
+        if self.written is None or not box.size:
+            return None
+        if self.steps is not None and box.within(self.written):
+            return self.operands[0], box.moved(self.steps)
+        return (self._default, box) if self._default is not None and not box.meets(self.written) else None
+
+    @cached_property
+    def written(self) -> Box | None:
+        """The cells of the result that an assignment writes; None where they are no box, or it is no assignment."""
+        domain = self._domain
+        terms = [term for form in domain.output for term in form.terms]
+        plain = sorted(terms) == [(name, 1) for name in sorted(domain.names)]
+        if self._op.agg is not Aggregation.ASSIGN or self._reduced or domain.empty or domain.constraints or not plain:
+            return None
+        ranges = {name: (0, count - 1) for name, count in self._ranges.items()}
+        return Box.around([(low, high + 1) for low, high in (form.bounds(ranges) for form in domain.output)])
+
+    @cached_property
+    def steps(self) -> tuple[int, ...] | None:
+        """How much further along each axis the operand's cells lie of which those written are copies; None where none are."""
+        if self._op.body or not self._count == len(self._domain.accesses) == 1:
+            return None
+        (source,), output = self._domain.accesses, self._domain.output
+        same = [f.terms for f in source] == [f.terms for f in output]
+        return tuple(a.const - b.const for a, b in zip(source, output, strict=True)) if same else None
 
     # --- where a box lies ----------------------------------------------------------------------------
 

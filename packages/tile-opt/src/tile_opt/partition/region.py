@@ -16,6 +16,7 @@ from tile_ir.program.liveness import defined_by
 from tile_ir.program.nodes import Literal, Op, Param, Program, TensorType
 
 from tile_opt.partition.boxes import Box
+from tile_opt.partition.contraction import ContractionRule
 from tile_opt.partition.rules import Cut, Emission, Rule, Source
 
 NUMBER = TensorType(DType.INT32, ())
@@ -67,10 +68,14 @@ class Walker:
         self._types = program.types()
         ((_, self._result),) = program.outputs
         self._results = [defined_by(op)[0] for op in program.ops]
+        pairs = zip(self._results, rules, strict=True)
+        self._copies = {name: rule for name, rule in pairs if isinstance(rule, ContractionRule)}
 
-    def region(self, box: Box) -> Region:
-        """What computes `box` of the result (with the axes that its rule cuts, see ContractionRule)."""
+    def region(self, box: Box, *, whole: bool = False) -> Region:
+        """What computes `box` of the result (with the axes that its rule cuts, see ContractionRule); of `whole` arrays."""
         asked: dict[str, list[_Instance]] = {self._result: [_Instance(self._result, box)]}
+        for array in self._program.inputs if whole else ():
+            asked[array.name] = [_Instance(array.name, Box.whole(array.type.shape))]
         steps: list[_Step] = []
         for number in range(len(self._rules) - 1, -1, -1):
             for instance in asked.get(self._results[number], ()):
@@ -92,7 +97,14 @@ class Walker:
         steps.append(_Step(number, instance, cut))
         for operand, (name, box) in enumerate(zip(rule.operands, cut.reads, strict=True)):
             if box is not None:
-                _join(asked.setdefault(name, []), name, box, (site, operand))
+                held, cells = self._held(name, box)
+                _join(asked.setdefault(held, []), held, cells, (site, operand))
+
+    def _held(self, value: str, box: Box) -> tuple[str, Box]:
+        """The value, and the box of it, that a box is an exact copy of: itself where it is none."""
+        while value in self._copies and (source := self._copies[value].copied(box)) is not None:
+            value, box = source
+        return value, box
 
     def cells(self, region: Region) -> dict[int, int]:
         """Cells that a region computes of the result of each operation, by its number."""

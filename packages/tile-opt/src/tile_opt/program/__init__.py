@@ -7,6 +7,7 @@ from tile_ir.program.nodes import Program
 from tile_ir.target import Target
 
 from tile_opt.program.base import Rewrite as Rewrite
+from tile_opt.program.border_pieces import BorderPieces as BorderPieces
 from tile_opt.program.cascade import Cascade as Cascade
 from tile_opt.program.convert_once import ConvertOnce as ConvertOnce
 from tile_opt.program.dead import DropDead as DropDead
@@ -76,6 +77,7 @@ def rewrites_for(target: Target) -> tuple[Rewrite, ...]:
             DotProducts(target=target),
             PlacedParts(),
             *CLEAN,
+            BorderPieces(),
             Cascade(kept=_row_kept(target)),
             DropDead(),
             *FASTER,

@@ -16,11 +16,11 @@ from tile_ir.ops import Aggregation
 from tile_ir.program.nodes import Constraint, Contraction, Op, Poly, Program, TensorType
 from tile_ir.stripe.affine import Affine
 
-from tile_opt.analysis import FlatDomain
+from tile_opt.analysis import FlatDomain, poly
 from tile_opt.program.base import Rewrite
 from tile_opt.program.cascade import MEMBERS, Groups, Weighted, product_of, rows_of, with_replaced
 from tile_opt.program.chunks import reduced
-from tile_opt.program.trees import Body, Call, Leaf, Tree, as_dtype, call, leaves, poly, substituted, unwidened
+from tile_opt.program.trees import Body, Call, Leaf, Tree, as_dtype, call, leaves, substituted, unwidened
 
 
 @dataclass(frozen=True)

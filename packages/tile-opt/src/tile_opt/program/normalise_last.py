@@ -17,12 +17,12 @@ from tile_ir.ops import Aggregation
 from tile_ir.program.nodes import Constraint, Contraction, Op, Poly, Program, TensorType
 from tile_ir.stripe.affine import Affine
 
-from tile_opt.analysis import FlatDomain
+from tile_opt.analysis import FlatDomain, poly
 from tile_opt.program.base import Rewrite
 from tile_opt.program.cascade import MEMBERS, Groups, Weighted, product_of, rows_of, shares_rows, with_replaced
 from tile_opt.program.fixed import fixed_values
 from tile_opt.program.pairs import Pairs
-from tile_opt.program.trees import Body, Leaf, Tree, as_dtype, call, leaves, poly
+from tile_opt.program.trees import Body, Leaf, Tree, as_dtype, call, leaves
 
 
 @dataclass(frozen=True)

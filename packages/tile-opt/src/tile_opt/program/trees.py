@@ -22,7 +22,7 @@ from tile_ir.program.nodes import (
 )
 from tile_ir.stripe.affine import Affine
 
-from tile_opt.analysis import FlatDomain
+from tile_opt.analysis import FlatDomain, poly
 
 LARGEST = 64
 """Operations of an expression that is still unfolded."""
@@ -250,7 +250,3 @@ class Body:
         name = f"$t{len(self.statements)}"
         self.statements.append(ScalarStatement(name, tree.fn, args, tree.dtype))
         return name
-
-
-def poly(form: Affine) -> Poly:
-    return Poly.of(dict(form.terms), form.const)

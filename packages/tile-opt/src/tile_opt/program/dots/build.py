@@ -31,11 +31,12 @@ from tile_ir.program.nodes import (
 )
 from tile_ir.stripe.affine import Affine
 
+from tile_opt.analysis import poly
 from tile_opt.program.dots.choose import Choice
 from tile_opt.program.dots.match import Match
 from tile_opt.program.dots.tiles import Tiling, filled_up, up
 from tile_opt.program.dots.words import Packing, Stored, in_words, word
-from tile_opt.program.trees import Body, Leaf, Tree, as_dtype, leaves, poly
+from tile_opt.program.trees import Body, Leaf, Tree, as_dtype, leaves
 
 
 @dataclass(slots=True)
