@@ -76,7 +76,9 @@ def test_an_interior_of_two_passes_reads_what_is_given_and_is_laid_into_the_resu
 
 @pytest.mark.parametrize("text", ["MODE(y + i - 9)", "MODE(y + i)", "MODE(2 * y + 3 * i - 40)"])
 def test_what_has_no_large_interior_stays(text: str) -> None:
-    program = bound("function (A[H, W]) -> (B) { B[y, x : H, W] = +(A[FORM, x]), i < 19; }".replace("FORM", text), "wrap")
+    program = bound(
+        "function (A[H, W]) -> (B) { B[y, x : H, W] = +(A[FORM, x]), i < 19; }".replace("FORM", text), "wrap"
+    )
     assert agree(program) is program
 
 
@@ -103,7 +105,9 @@ def drawn(draw: Random) -> tuple[str, tuple[int, ...]]:
     for step in range(draw.randint(1, 3)):
         reads, limits = subscripts(draw, cells)
         aggregation = draw.choice("+><")
-        lines.append(f"P{step}[{', '.join(cells)} : {', '.join(sizes)}] = {aggregation}({last}[{', '.join(reads)}]){limits};")
+        lines.append(
+            f"P{step}[{', '.join(cells)} : {', '.join(sizes)}] = {aggregation}({last}[{', '.join(reads)}]){limits};"
+        )
         last = f"P{step}"
         if draw.random() < 0.5:
             lines.append(f"Q{step} = {draw.choice([last, 'A'])} - 2 * {last};")

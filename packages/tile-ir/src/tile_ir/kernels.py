@@ -136,6 +136,8 @@ class Step:
     """Numbers of the operations of the program, as it was given to the compiler, that it computes, as far as that is known."""
     loop: Loop | None = None
     """What is repeated, in a step of that kind."""
+    copies: tuple[tuple[int, int], ...] = ()
+    """(to, from), where all that it does is to copy cells of buffers to the same cells of others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +188,9 @@ class KernelList:
     constants: tuple[ConstantBuffer, ...] = ()
     arenas: tuple[int, ...] = field(default=())
     """Bytes of each arena of temporaries."""
+    inherits: tuple[tuple[int, int], ...] = ()
+    """(output, input) that may be one and the same memory (`tile_ir.inherited`): up to the last step that reads the input, all
+    that writes the output copies the same cells of that."""
 
     def __repr__(self) -> str:
         """One line, whatever the program: what it would take to build it again is in the fields."""

@@ -64,13 +64,14 @@ class Outline:
     steps: tuple[Step, ...]
     constants: tuple[ConstantOutline, ...]
     arenas: tuple[int, ...]
+    inherits: tuple[tuple[int, int], ...]
 
     @staticmethod
     def of(kernels: KernelList) -> Outline:
         """ValueError where a kernel has no function."""
         constants = tuple(ConstantOutline(c.name, TensorType(c.type.dtype, c.type.sizes)) for c in kernels.constants)
         listed = tuple(map(KernelOutline.of, kernels.kernels))
-        return Outline(listed, kernels.buffers, kernels.steps, constants, kernels.arenas)
+        return Outline(listed, kernels.buffers, kernels.steps, constants, kernels.arenas, kernels.inherits)
 
     def kernel_list(self, target: Target, constants: Sequence[Contents]) -> KernelList:
         """The kernel list, with the bytes of each constant, for the target that it was made for."""
@@ -79,7 +80,7 @@ class Outline:
             for c, content in zip(self.constants, constants, strict=True)
         )
         kernels = tuple(outline.kernel() for outline in self.kernels)
-        return KernelList(kernels, self.buffers, self.steps, target, data, self.arenas)
+        return KernelList(kernels, self.buffers, self.steps, target, data, self.arenas, self.inherits)
 
 
 def is_outline(kernels: KernelList) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -14,6 +15,7 @@ from tile_ir.diagnostics import Diagnostic, TileShapeWarning, TileTypeError, war
 from tile_ir.recent import Recent
 from tile_ir.target import Options
 
+from tile_runtime import hazards
 from tile_runtime.arguments import collect, input_type
 from tile_runtime.arrays import readable
 from tile_runtime.checks import check_function, checked_count, checked_flag
@@ -141,8 +143,10 @@ class Evaluator:
         donate: str | Sequence[str] = (),
     ) -> Any:
         """The same, for arguments as Python hands them over."""
-        if not (named or donate):
-            results = self._at_once(function, args, out)
+        if not named:
+            results = (
+                self._donated_at_once(function, args, out, donate) if donate else self._at_once(function, args, out)
+            )
             if results is not None:
                 return results
         if named or function.bound or donate or len(args) != len(function.inputs):
@@ -169,15 +173,25 @@ class Evaluator:
             return executable.at_once(function.filled(args), out, args)
         return self._updated_at_once(executable, function, args) if out is None else None
 
+    def _donated_at_once(self, function: Signature, args: Sequence[Any], out: Any, donate: str | Sequence[str]) -> Any:
+        """The same, of a call that donates arguments in whose memory results are then."""
+        executable = self.programs.latest(function.key)
+        if executable is None or not executable.inherits or function.bound or len(args) != len(function.inputs):
+            return None
+        found = executable.taken.get(donate if isinstance(donate, str) else tuple(donate))
+        return None if found is None else found.at_once(args, out, args)
+
     def _updated_at_once(self, executable: Executable, function: Signature, args: Sequence[Any]) -> Any:
+        taken = executable.taken.get(None) if executable.inherits else executable
+        if taken is None:
+            return None
         with self._updating:
-            made = executable.at_once(function.filled(args), None, ())
+            made = taken.at_once(function.filled(args), None, ())
             if made is None:
                 return None
             several = (made,) if isinstance(made, Tensor) else cast("tuple[Tensor, ...]", made)
             fresh = dict(zip(function.outputs, several, strict=True))
-            for name, output in function.updates:
-                deliver(fresh[output], function.bound[name])
+            _update(function, fresh)
         as_arrays = bool(args) and Tensor not in map(type, args)
         results = [fresh[n].wait().host if as_arrays else fresh[n] for n in function.results]
         return results[0] if len(results) == 1 else tuple(results)
@@ -198,7 +212,7 @@ class Evaluator:
         if out is not None or donate:
             given = self._given(function, executable, values, out, donate)
             if given is not None and any(isinstance(o, Tensor) for o in given):
-                return self._on_tensors(function, arrays, given, executable, as_arrays=True)
+                return self._on_tensors(function, arrays, given, executable, donate, as_arrays=True)
         results = executable.run_arrays(arrays, given)
         return results[0] if len(results) == 1 else tuple(results)
 
@@ -234,7 +248,7 @@ class Evaluator:
                 return results
         outs = self._given(function, executable, values, out, donate)
         as_arrays = bool(given) and not any(isinstance(v, Tensor) for v in given)
-        return self._on_tensors(function, plain, outs, executable, as_arrays=as_arrays)
+        return self._on_tensors(function, plain, outs, executable, donate, as_arrays=as_arrays)
 
     def _check_devices(self, function: Signature, named: Sequence[tuple[str, Any]]) -> None:
         bound = function.bound
@@ -247,6 +261,7 @@ class Evaluator:
         values: Sequence[Any],
         out: Sequence[Any] | None,
         executable: Executable,
+        donate: str | Sequence[str],
         *,
         as_arrays: bool,
     ) -> Any:
@@ -257,11 +272,16 @@ class Evaluator:
         direct = [
             o if isinstance(o := given.get(n), Tensor) and id(o.buffer) not in used else None for n in function.outputs
         ]
+        names = donated(function, donate)
+        found = executable.inheriting(_dead(function, tensors, given, names)) if executable.inherits else None
+        if found is not None:
+            executable.taken[(donate if isinstance(donate, str) else tuple(donate)) or None] = found
+            executable, (tensors, taken) = found.executable, found.split(tensors)
+            direct = [o if t is None else t for o, t in zip(direct, taken, strict=True)]
         if function.updates:
             with self._updating:
                 fresh = dict(zip(function.outputs, executable.run_tensors(tensors, direct), strict=True))
-                for name, output in function.updates:
-                    deliver(fresh[output], function.bound[name])
+                _update(function, fresh)
         else:
             fresh = dict(zip(function.outputs, executable.run_tensors(tensors, direct), strict=True))
         results = [_delivered(fresh[n], given.get(n), as_arrays) for n in function.results]
@@ -357,6 +377,32 @@ def _many_shapes(function: Signature, types: Mapping[str, TensorType]) -> str:
 
 def _kind(value: Any) -> tuple[Any, ...]:
     return (value.dtype.numpy if isinstance(value, Tensor) else value.dtype, value.shape)
+
+
+def _update(function: Signature, fresh: Mapping[str, Tensor]) -> None:
+    """The tensors that a composition updates hold what was computed for them, where they do not already."""
+    for name, output in function.updates:
+        if fresh[output] is not function.bound[name]:
+            deliver(fresh[output], function.bound[name])
+
+
+def _dead(
+    function: Signature, tensors: Sequence[Tensor], given: Mapping[str, Any], donate: Collection[str]
+) -> tuple[tuple[int, int], ...]:
+    """Results, by number, and arguments in whose memory they may be: those updated, and donated ones that nobody else has."""
+    number = {name: n for n, name in enumerate(function.outputs)}
+    updated = dict(function.updates)
+    buffers = Counter(id(t.buffer) for t in tensors)
+    found: list[tuple[int, int]] = []
+    for k, (name, tensor) in enumerate(zip(function.inputs, tensors, strict=True)):
+        if buffers[id(tensor.buffer)] > 1 or id(tensor) in hazards.lent:
+            continue
+        if name in updated:
+            found.append((number[updated[name]], k))
+        elif name in donate:
+            mine = [n for n in function.results if given.get(n) is tensor]
+            found += [(number[n], k) for n in mine or (n for n in function.results if given.get(n) is None)]
+    return tuple(found)
 
 
 def _delivered(fresh: Tensor, given: Any, as_arrays: bool) -> Any:

@@ -15,6 +15,7 @@ from tile_ir.target import Target
 
 from tile_opt.lowering.accesses import accesses, touched
 from tile_opt.lowering.arena import Lifetime, Touch, dependencies, place
+from tile_opt.lowering.inherits import inherits
 from tile_opt.lowering.program import overlaps
 
 BOUND = 1
@@ -157,7 +158,8 @@ class Linker:
             windows = tuple(_renumbered_window(w, inside) for w in loop.windows)
             loop = Loop(loop.count, windows, tuple(self._renumbered(s, inside, first) for s in loop.steps))
         kernel = step.kernel + first if step.kind is StepKind.KERNEL else step.kernel
-        return replace(step, kernel=kernel, buffers=tuple(numbers[b] for b in step.buffers), loop=loop)
+        copies = tuple((numbers[a], numbers[b]) for a, b in step.copies)
+        return replace(step, kernel=kernel, buffers=tuple(numbers[b] for b in step.buffers), loop=loop, copies=copies)
 
     # --- steps --------------------------------------------------------------------------------------------
 
@@ -189,7 +191,7 @@ class Linker:
         """Append a copy of a buffer, or of as many bytes of it as `target` has."""
         nbytes = self.storages[target].bytes
         if nbytes == self.storages[source].bytes:
-            self.launch(Step(StepKind.COPY, -1, (target, source)))
+            self.launch(Step(StepKind.COPY, -1, (target, source), copies=((target, source),)))
         else:
             part = Window(next(self.windows), (), (source,), nbytes, start, nbytes)
             self.loop(Loop(1, (part,), (Step(StepKind.COPY, -1, (target, part.id)),)))
@@ -206,13 +208,15 @@ class Linker:
             self.copy(target, self.value(value))
         arenas = self._placed()
         infos = tuple(self._info(number, storage) for number, storage in enumerate(self.storages))
-        waits = dependencies([self._touch(step) for step in self.launches], overlaps(infos))
+        touches = [self._touch(step) for step in self.launches]
+        waits = dependencies(touches, overlaps(infos))
         steps = tuple(replace(step, deps=deps) for step, deps in zip(self.launches, waits, strict=True))
         constants = tuple(
             stripe.ConstantBuffer(self.storages[n].name, stripe.TensorType.row_major(t.dtype, t.shape), contents)
             for (contents, t), n in self.constants.items()
         )
-        return KernelList(tuple(self.kernels), infos, steps, self.target, constants, arenas)
+        pairs = inherits(infos, steps, touches)
+        return KernelList(tuple(self.kernels), infos, steps, self.target, constants, arenas, pairs)
 
     def _placed(self) -> tuple[int, ...]:
         regions = list({id(s.region): s.region for s in self.storages if s.region is not None}.values())

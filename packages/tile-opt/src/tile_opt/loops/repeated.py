@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from tile_ir.inherited import inherited, takeable
 from tile_ir.kernels import KernelList, Step, Window
 from tile_ir.kernels import Loop as Rounds
 from tile_ir.program.nodes import Loop, TensorType
@@ -54,11 +56,13 @@ class Repeated:
     def link(self, kernels: KernelList) -> None:
         """Append the loop, its body compiled as `kernels`, and what has to be copied behind it."""
         found = readings(self.round.sources)
-        rings = {name: self._ring(name, found) for name in self.round.outputs}
         ins, outs = ports(kernels)
-        known = {b: self._window(rings[name].written(0)) for b, name in zip(outs, self.round.outputs, strict=True)}
+        pairs = self._staying(found, kernels, ins, outs)
+        places = {name: self._stay(name, found) for b, name in self._outputs(outs) if b in dict(pairs)}
+        rings = {name: places.get(name) or self._ring(name, found) for name in self.round.outputs}
+        known = {b: self._written(rings[name], name in places) for b, name in self._outputs(outs)}
         known |= dict(zip(ins, self._given(found, rings), strict=True))
-        steps = self.linker.embedded(kernels, known)
+        steps = self.linker.embedded(inherited(kernels, pairs), known)
         for step in steps:
             if step.once or step.bound:
                 self.linker.launch(step)
@@ -67,6 +71,33 @@ class Repeated:
             number = self.loop.origin.op if self.loop.origin is not None else -1
             self.linker.loop(Rounds(self.loop.count, tuple(self._windows), every), (number,) if number >= 0 else ())
         self._results(found, rings)
+
+    def _outputs(self, outs: Sequence[int]) -> Iterator[tuple[int, str]]:
+        """The body's buffer of each value that a round leaves, and its name."""
+        return zip(outs, self.round.outputs, strict=True)
+
+    def _staying(
+        self, found: tuple[Reading, ...], kernels: KernelList, ins: Sequence[int], outs: Sequence[int]
+    ) -> frozenset[tuple[int, int]]:
+        """Values that are carried from round to round where they are: a round changes cells of them."""
+        number = {name: b for b, name in self._outputs(outs)}
+        alone = Counter(r.ring for r in found)
+        own = (r for r in found if r.ring in number and r.inits == (r.carry,) and alone[r.ring] == 1)
+        return takeable(
+            kernels, [(number[r.ring], ins[r.carry]) for r in own if r.ring and r.ring not in self.round.rows]
+        )
+
+    def _stay(self, name: str, found: tuple[Reading, ...]) -> _Ring:
+        """The one place of such a value, with its contents before the first round."""
+        linker, loop = self.linker, self.loop
+        carry = next(r.carry for r in found if r.ring == name)
+        wanted = loop.results[carry] in needed(linker.program)
+        place = linker.value(loop.results[carry]) if wanted else self._turn(name, loop.types[carry])
+        linker.copy(place, linker.value(loop.carries[carry]))
+        return _Ring((place,), loop.types[carry].nbytes)
+
+    def _written(self, ring: _Ring, stays: bool) -> int:
+        return ring.buffers[0] if stays else self._window(ring.written(0))
 
     def _window(self, window: Window) -> int:
         number = next(self.linker.windows)

@@ -21,8 +21,9 @@ from tile_opt.lowering.body import LoweringError
 from tile_opt.lowering.constant import fixed_steps
 from tile_opt.lowering.cost import flops, traffic
 from tile_opt.lowering.forms import linear
+from tile_opt.lowering.inherits import inherits
 from tile_opt.lowering.kernel import LoweredKernel, Slot, Source, lower_kernel
-from tile_opt.lowering.whole import whole_move
+from tile_opt.lowering.whole import copied, whole_move
 
 CACHED = 2
 """Of a buffer of at least so much less than the last cache, a part may be gone when the next kernel reads it."""
@@ -67,6 +68,8 @@ class _Launch:
     """Positions of written buffers whose old contents matter, and of all inputs."""
     ops: tuple[int, ...] = ()
     """See `Step`."""
+    copies: tuple[tuple[str, str], ...] = ()
+    """The same by names of buffers."""
 
 
 @dataclass(slots=True)
@@ -143,7 +146,8 @@ class _Lowering:
         accesses = [p.access.value for p in lowered.function.params]
         written = sum("write" in a for a in accesses)
         read = frozenset(i for i, a in enumerate(accesses) if "read" in a)
-        self.launches.append(_Launch(StepKind.KERNEL, number, buffers, written, read, self._ops(kernel)))
+        copies = self._copies(kernel)
+        self.launches.append(_Launch(StepKind.KERNEL, number, buffers, written, read, self._ops(kernel), copies))
 
     def _moved(self, kernel: stripe.Block) -> bool:
         """True when the kernel became a fill or copy step."""
@@ -157,8 +161,19 @@ class _Lowering:
             return False
         kind = StepKind.COPY if move.source is not None else StepKind.FILL
         read = frozenset({1} if len(whole) > 1 else ())
-        self.launches.append(_Launch(kind, -1, tuple(v[0] for v in whole), 1, read, self._ops(kernel)))
+        copies = self._copies(kernel)
+        self.launches.append(_Launch(kind, -1, tuple(v[0] for v in whole), 1, read, self._ops(kernel), copies))
         return True
+
+    def _copies(self, kernel: stripe.Block) -> tuple[tuple[str, str], ...]:
+        """The buffers of which it copies cells to the same cells of others, if that is all that it does."""
+        pairs = copied(kernel)
+        whole = all(self._is_whole(name) for pair in pairs for name in pair)
+        return tuple((self.views[to][0], self.views[source][0]) for to, source in pairs) if whole else ()
+
+    def _is_whole(self, name: str) -> bool:
+        buffer, start, type = self.views[name]
+        return start == Affine() and type.extent == self.storage[buffer].type.extent
 
     def _ops(self, kernel: stripe.Block) -> tuple[int, ...]:
         """The operations that a kernel computes, and where they come from."""
@@ -242,10 +257,12 @@ class _Lowering:
                 n in once,
                 n in bound,
                 launch.ops,
+                copies=tuple((self.storage[a].number, self.storage[b].number) for a, b in launch.copies),
             )
             for n, (launch, waits) in enumerate(zip(self.launches, deps, strict=True))
         )
-        listed = KernelList(tuple(self.kernels), infos, steps, self.target, self.program.constants, arenas)
+        pairs = inherits(infos, steps, touches)
+        listed = KernelList(tuple(self.kernels), infos, steps, self.target, self.program.constants, arenas, pairs)
         return listed.described(self.origins)
 
     def _lifetimes(self, temps: Sequence[_Storage], touches: Sequence[Touch]) -> dict[int, tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""Recognising kernels that only zero or copy a whole buffer: they need no code."""
+"""Recognising kernels that only zero or copy a whole buffer: they need no code; and those that copy cells in their places."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def whole_move(kernel: stripe.Statement) -> WholeMove | None:
     """The move that `kernel` is, if it is one: a nest of single blocks around ``store(0)`` or ``store(load)``."""
     env: Env = {}
     ranges: dict[str, int] = {}
-    views: dict[str, tuple[str, Affine, stripe.Refinement]] = {}
+    views: Views = {}
     block = kernel
     depth = 0
     while isinstance(block, stripe.Block):
@@ -40,6 +40,35 @@ def whole_move(kernel: stripe.Statement) -> WholeMove | None:
     return None
 
 
+Views = dict[str, tuple[str, Affine, stripe.Refinement]]
+
+
+def copied(kernel: stripe.Block) -> tuple[tuple[str, str], ...]:
+    """(to, from) of a kernel that copies cells of buffers (names of main) to the same cells of others; () where it does more."""
+    found: dict[tuple[str, str], None] = {}
+    return tuple(found) if _copies(kernel, {}, {}, 0, found) else ()
+
+
+def _copies(block: stripe.Block, env: Env, views: Views, depth: int, found: dict[tuple[str, str], None]) -> bool:
+    if any(not r.source or r.agg for r in block.refs):
+        return False
+    env = _indexes(block, env, {}, depth)
+    inside = {r.into: _view(r, env, views) for r in block.refs}
+    known = {name: v for name, v in inside.items() if v is not None}
+    if len(known) < len(inside):
+        return False
+    blocks = [s for s in block.body if isinstance(s, stripe.Block)]
+    if blocks:
+        return len(blocks) == len(block.body) and all(_copies(b, env, known, depth + 1, found) for b in blocks)
+    match block.body:
+        case (stripe.Load(value, source, (), False), stripe.Store(target, stored, (), False, False)) if value == stored:
+            (name, form, top), (origin, other, from_top) = known[target], known[source]
+            found[name, origin] = None
+            return form == other and (top.type.dtype, top.type.strides) == (from_top.type.dtype, from_top.type.strides)
+        case _:
+            return False
+
+
 def _indexes(block: stripe.Block, outer: Env, ranges: dict[str, int], depth: int) -> Env:
     env: dict[str, Affine] = {}
     for index in block.indexes:
@@ -52,9 +81,7 @@ def _indexes(block: stripe.Block, outer: Env, ranges: dict[str, int], depth: int
     return env
 
 
-def _view(
-    ref: stripe.Refinement, env: Env, views: dict[str, tuple[str, Affine, stripe.Refinement]]
-) -> tuple[str, Affine, stripe.Refinement] | None:
+def _view(ref: stripe.Refinement, env: Env, views: Views) -> tuple[str, Affine, stripe.Refinement] | None:
     if any(isinstance(form, DivMod) for form in ref.access):
         return None
     root, offset, top = views.get(ref.source, (ref.source, Affine(), ref))
@@ -64,7 +91,7 @@ def _view(
 
 def _leaf(
     body: tuple[stripe.Statement, ...],
-    views: dict[str, tuple[str, Affine, stripe.Refinement]],
+    views: Views,
     ranges: dict[str, int],
 ) -> WholeMove | None:
     match body:

@@ -19,6 +19,7 @@ from tile_hal.recycling import LARGE
 from tile_hal.submission import Prepared
 from tile_ir.diagnostics import TileDeviceError
 from tile_ir.dtype import DType
+from tile_ir.inherited import inherited, takeable
 from tile_ir.kernels import OUTPUT_ALIGN, BufferInfo, BufferKind, KernelList, StepKind, counted_steps
 
 from tile_runtime import hazards
@@ -79,6 +80,36 @@ def _packed(device: Device, library: Library, kernels: KernelList, numbers: Mapp
     return Packed(device, library, kernels, [numbers[b.name] for b in inputs])
 
 
+Pairs = tuple[tuple[int, int], ...]
+"""Numbers of results, each with that of the argument whose memory it may take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inheriting:
+    """A program that takes all arguments but some, in whose memory results are then."""
+
+    executable: Executable
+    places: Mapping[int, int]
+    """The number of the argument in whose memory a result is, by the number of the result."""
+
+    def split(self, values: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        """The arguments that are left, and for each result the Tensor in which it is, or None."""
+        taken, count = self.places, len(self.executable.outputs)
+        gone = set(taken.values())
+        rest = [v for k, v in enumerate(values) if k not in gone]
+        return rest, [values[taken[n]] if n in taken else None for n in range(count)]
+
+    def at_once(self, values: Sequence[Any], out: Any, args: Sequence[Any]) -> Any:
+        """See `Executable.at_once`; `out`, if given, names no memory but that of arguments."""
+        rest, results = self.split(values)
+        given = results if out is None else self.executable.several(out)
+        if len(given) != len(results) or any(a is not b for a, b in zip(given, results, strict=True)):
+            return None
+        if hazards.lent and any(id(t) in hazards.lent for t in results):
+            return None
+        return self.executable.at_once(rest, results, args)
+
+
 class Executable:
     """Compiled code for one signature, ready to run from any thread."""
 
@@ -88,8 +119,10 @@ class Executable:
         "_defers",
         "_direct",
         "_inputs",
+        "_made_of",
         "_make",
         "_expects_more",
+        "_inheriting",
         "_nothing_given",
         "_packed",
         "_prepared",
@@ -99,6 +132,7 @@ class Executable:
         "_single",
         "_types",
         "device",
+        "taken",
         "typed",
         "used",
     )
@@ -109,6 +143,10 @@ class Executable:
         self.typed = typed
         self.used = 0
         """When it was last called, on the program cache's clock."""
+        self._made_of = (runnable, library)
+        self._inheriting: dict[Pairs, Inheriting | None] = {}
+        self.taken: dict[object, Inheriting] = {}
+        """What calls did that donated arguments of certain names, by these names; by None what those did that update."""
         numbers = {p.name: n for n, p in enumerate(runnable.inputs)}
         parts = parted(runnable.kernels)
         kernels = runnable.kernels if parts is None else parts[1]
@@ -147,6 +185,40 @@ class Executable:
         """One for each output, in header order."""
         return tuple(r.info for r in self._results)
 
+    # --- results in the memory of arguments -----------------------------------------------------------------
+
+    @property
+    def inherits(self) -> bool:
+        """Some result may be written in the memory of an argument that nobody needs any more."""
+        return bool(self._made_of[0].kernels.inherits)
+
+    def inheriting(self, wanted: Pairs) -> Inheriting | None:
+        """The program with results written in the memory of arguments, as far as it allows what is `wanted`; None: nothing of it."""
+        if not wanted or not self.inherits:
+            return None
+        if wanted not in self._inheriting:
+            self._inheriting[wanted] = self._with(wanted)
+        return self._inheriting[wanted]
+
+    def _with(self, wanted: Pairs) -> Inheriting | None:
+        runnable, library = self._made_of
+        number = {(b.kind, b.name): b.id for b in runnable.kernels.buffers}
+        pairs = {
+            (number[BufferKind.OUTPUT, runnable.outputs[n][1]], number[BufferKind.INPUT, runnable.inputs[k].name]): (
+                n,
+                k,
+            )
+            for n, k in wanted
+        }
+        taken = takeable(runnable.kernels, pairs)
+        if not taken:
+            return None
+        places = dict(pairs[pair] for pair in taken)
+        inputs = tuple(p for k, p in enumerate(runnable.inputs) if k not in places.values())
+        kernels = inherited(runnable.kernels, taken)
+        made = Executable(self.device, replace(runnable, inputs=inputs, kernels=kernels), library, self.typed)
+        return Inheriting(made.expect_more(), places)
+
     # --- direct calls: on arrays and tensors in host memory, with nothing in between ----------------------
 
     def expect_more(self) -> Executable:
@@ -177,7 +249,7 @@ class Executable:
                 return results
         if self._packed is not None:
             values = (*values, *self._packed.current(values))
-        results = self._make() if out is None else self._several(out)
+        results = self._make() if out is None else self._filled(out)
         if not direct.run(*values, *results):
             if not self._in_place(direct, values, results, out is not None):
                 return None
@@ -185,7 +257,14 @@ class Executable:
                 results = self._as_tensors(results)
         return results[0] if self._single else tuple(results)
 
-    def _several(self, out: Any) -> Sequence[Any]:
+    def _filled(self, out: Any) -> Sequence[Any]:
+        """The same, with Tensors for those that are not given."""
+        given = self.several(out)
+        if all(o is not None for o in given):
+            return given
+        return [self._tensor(r) if o is None else o for r, o in zip(self._results, given, strict=True)]
+
+    def several(self, out: Any) -> Sequence[Any]:
         """What was given for the results; nothing, which does not fit, when the number is wrong."""
         given = list(cast("Sequence[Any]", out)) if isinstance(out, (tuple, list)) else [out]
         return given if len(given) == len(self._results) else ()
@@ -223,7 +302,7 @@ class Executable:
         if out is None:
             results = [self._tensor(r) for r in self._results]
         else:
-            results = self._several(out)
+            results = self._filled(out)
             if not self._fit(results, self._result_types) or not _apart(values, results):
                 return None
         self._run_claimed(values, results)

@@ -188,6 +188,10 @@ class DividedExecutable(Executable):
     def at_once(self, values: Sequence[Any], out: Any, args: Sequence[Any]) -> Any:
         return None
 
+    @property
+    def inherits(self) -> bool:
+        return False
+
     def takes(self, out: Array, inputs: Sequence[Any]) -> bool:
         return False
 

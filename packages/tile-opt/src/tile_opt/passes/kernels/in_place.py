@@ -4,6 +4,8 @@
 it writes B's part. Here Y0's kernel writes Y, the copy goes, and cells that parts cover are not set to zero first. A
 temporary that is copied to such a part is a view of the result from the start. What else fills a part becomes a kernel
 of its own, as early as what it reads allows: it can join what computes that.
+
+Where the default is an input, it is copied by a kernel of its own, which a call goes without that donates the input.
 """
 
 from __future__ import annotations
@@ -59,7 +61,8 @@ class InPlace(Pass):
         joined = list(dict.fromkeys(buffer for buffer in links if buffer is not None))
         for buffer in reversed(joined):
             work.divide(buffer)
-        return drop_unused_temporaries(work.result(program)) if joined else program
+        apart = [place for place in sorted(work.kernels) if work.set_apart(place, program)]
+        return drop_unused_temporaries(work.result(program)) if joined or apart else program
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +151,20 @@ class _Work:
         del self.touching[old]
         self.kernels[place] = close_kernel(replace(view, stages=view.stages[1:]))
         return new
+
+    def set_apart(self, place: Place, program: Program) -> bool:
+        """Lets a kernel copy an input, of which nothing else is read then, by itself: the result may be in the input's memory."""
+        view = self._view(place)
+        if view is None or len(view.stages) < 2 or view.allocs:
+            return False
+        old, new = _copied(view.stages[0]) or ("", "")
+        later = {u.buffer for s in view.stages[1:] for u in s.uses}
+        known = old in program.inputs and new in program.outputs and self.types[old].sizes == self.types[new].sizes
+        if not known or old in later or max(self.touching[old]) != place or min(self.touching[new]) != place:
+            return False
+        self._put(place, close_kernel(replace(view, name=f"{view.name}_copy", stages=view.stages[:1])))
+        self._put((place[0], place[0], 0), close_kernel(replace(view, stages=view.stages[1:])))
+        return True
 
     # --- parts ---------------------------------------------------------------------------------------
 

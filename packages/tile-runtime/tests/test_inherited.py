@@ -1,0 +1,125 @@
+"""Results in the memory of donated, updated and carried tensors: what is scattered into them copies nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tile_runtime as tile
+from tile_ir.kernels import KernelList, Step
+
+N, D = 40, 8
+INTO = "function (K[N, D], X[B, D], P[B]) -> (R) { R[P[i], d : N, D] = =(X[i, d]) default K; }"
+PLACED = "function (K[N, D], X[B, D]) -> (R) { R[i + 5, d : N, D] = =(X[i, d]) default K; }"
+READ_AFTER = """function (K[N, D], X[B, D], P[B]) -> (R, S) {
+    R[P[i], d : N, D] = =(X[i, d]) default K; S[n : N] = +(R[n, d] * K[n, d]); }"""
+READ_BEFORE = """function (K[N, D], X[B, D], P[B]) -> (R) {
+    S[d : D] = +(K[n, d]); Y = X + S; R[P[i], d : N, D] = =(Y[i, d]) default K; }"""
+TWO = """function (K[N, D], V[N, D], X[B, D], P[B]) -> (R, S, T) {
+    Y = 2 * X; R[P[i], d : N, D] = =(X[i, d]) default K; S[P[i], d : N, D] = =(Y[i, d]) default V;
+    T[n : N] = +(R[n, d] * S[n, d]); }"""
+
+
+def given(text: str) -> dict[str, np.ndarray[Any, Any]]:
+    draw = np.random.default_rng(1)
+    values = {"K": (N, D), "V": (N, D), "X": (3, D)}
+    made = {
+        n: draw.integers(-9, 9, s).astype(np.float32) for n, s in values.items() if f"{n}[" in text.partition("->")[0]
+    }
+    return made | ({"P": np.array([7, 2, 39], np.int32)} if "P[B]" in text else {})
+
+
+def tensors(values: dict[str, np.ndarray[Any, Any]]) -> list[tile.Tensor]:
+    return [tile.asarray(v, device="llvm") for v in values.values()]
+
+
+def address(tensor: tile.Tensor) -> int:
+    assert tensor.host is not None
+    return tensor.host.ctypes.data
+
+
+@pytest.mark.parametrize("text", [INTO, READ_BEFORE, PLACED])
+def test_a_scatter_into_a_donated_tensor_writes_there(text: str) -> None:
+    function, values = tile.Function(text), given(text)
+    want = function(*values.values(), device="interp")
+    for _ in range(2):  # the ordinary way, then the quick one
+        old, *rest = tensors(values)
+        place = address(old)
+        made = function(old, *rest, out=old, donate="K")
+        assert made is old and address(made) == place
+        np.testing.assert_array_equal(made.numpy(), want)
+
+
+def test_several_donated_tensors_and_a_result_of_its_own() -> None:
+    function, values = tile.Function(TWO), given(TWO)
+    want = function(*values.values(), device="interp")
+    for _ in range(2):
+        k, v, *rest = tensors(values)
+        places = [address(k), address(v)]
+        made = function(k, v, *rest, donate=("K", "V"))
+        assert [address(t) for t in made[:2]] == places and made[2] is not k
+        for found, expected in zip(made, want, strict=True):
+            np.testing.assert_array_equal(found.numpy(), expected)
+
+
+def test_what_is_read_again_is_copied() -> None:
+    function, values = tile.Function(READ_AFTER), given(READ_AFTER)
+    want = function(*values.values(), device="interp")
+    old, *rest = tensors(values)
+    assert not function.lower(*values.values(), device="llvm").kernels.inherits
+    for found, expected in zip(function(old, *rest, donate="K"), want, strict=True):
+        np.testing.assert_array_equal(found.numpy(), expected)
+
+
+def test_a_tensor_given_twice_is_copied_and_so_is_memory_that_belongs_to_an_array() -> None:
+    text = INTO.replace("X[B, D]", "X[N, D]").replace("P[B]", "P[N]")
+    function, k = tile.Function(text), tile.asarray(given(INTO)["K"], device="llvm")
+    order = np.arange(N, dtype=np.int32)[::-1].copy()
+    before = k.numpy()
+    np.testing.assert_array_equal(function(k, k, order, donate="K").numpy(), before[::-1])
+    theirs = before.copy()
+    lent = tile.from_dlpack(theirs, device="llvm")
+    for _ in range(2):
+        function(lent, tile.asarray(before, device="llvm"), tile.asarray(order, device="llvm"), donate="K").wait()
+        np.testing.assert_array_equal(theirs, before)
+
+
+def test_updates_of_a_composition_write_in_place() -> None:
+    values = given(INTO)
+    cache = tile.asarray(values["K"], device="llvm")
+    x, p = tile.placeholder("float32", (3, D), "X"), tile.placeholder("int32", (3,), "P")
+    step = tile.compose([x, p], [], updates=[(cache, tile.Function(INTO)(cache, x, p))])
+    place, want = address(cache), values["K"].copy()
+    for k in range(3):
+        step(values["X"] + k, values["P"] - k)
+        want[values["P"] - k] = values["X"] + k
+        np.testing.assert_array_equal(cache.numpy(), want)
+    assert address(cache) == place
+
+
+def steps_of_rounds(kernels: KernelList) -> list[Step]:
+    return [inner for step in kernels.steps if step.loop is not None for inner in step.loop.steps]
+
+
+@pytest.mark.parametrize("device", ["llvm", "interp"])
+def test_what_a_loop_carries_stays_where_it_is(device: str) -> None:
+    step, draw = tile.Function(INTO), np.random.default_rng(2)
+    k, xs = draw.random((4000, D), np.float32), draw.random((6, 1, D), np.float32)
+    ps = draw.integers(0, 4000, (6, 1)).astype(np.int32)
+
+    def moved(cache: Any, row: Any) -> Any:
+        return step(cache, *row), row[0] * 2
+
+    @tile.jit(device=device)
+    def filled(k: Any, xs: Any, ps: Any) -> Any:
+        return tile.scan(moved, k, (xs, ps))
+
+    made, _ = filled(k, xs, ps)
+    want = k.copy()
+    for x, p in zip(xs, ps, strict=True):
+        want[p] = x
+    np.testing.assert_array_equal(np.asarray(made), want)
+    kernels = filled.lower(k, xs, ps).kernels
+    assert steps_of_rounds(kernels) and not any(inner.copies for inner in steps_of_rounds(kernels))
+    assert kernels.inherits  # donated, it would not even be copied once
