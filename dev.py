@@ -30,6 +30,8 @@ from typing import IO
 ROOT = Path(__file__).resolve().parent
 HOME = ROOT / ".venv"
 TOOLS = ("nox>=2024.4.15", "hatchling>=1.24")
+OURS = ("packages", "integration/plugins")
+"""Folders of packages."""
 AT_ONCE = 2
 """Sessions of `test` that run side by side."""
 SESSION = 30 * 60.0
@@ -63,7 +65,7 @@ def main(arguments: list[str]) -> int:
 
 def _install(requested: list[str]) -> int:
     """Wheels of the packages and of those of ours that they need, installed by path: no name of ours is looked up anywhere."""
-    folders = {p.parent.name: p.parent for p in sorted(ROOT.glob("packages/*/pyproject.toml"))}
+    folders = {p.parent.name: p.parent for where in OURS for p in sorted(ROOT.glob(f"{where}/*/pyproject.toml"))}
     unknown = [r for r in requested if _name(r) not in folders]
     if unknown:
         print(f"there is no package {', '.join(unknown)}; packages are {', '.join(folders)}", file=sys.stderr)

@@ -41,13 +41,14 @@ What of `hal-llvm` was run where. **Never run** says what it says: the code is t
 
 | | x86-64 | 64-bit ARM |
 |---|---|---|
-| Linux | this page: every test | kernels and libraries (`tile build -t aarch64-linux`), emulated by QEMU in the nightly session; Python never run |
+| Linux | this page: every test | kernels and libraries (`tile build -t aarch64-linux`), emulated by QEMU in the nightly session; Python 3.11 under QEMU: the first answer and the tests of hal-llvm, but those that start processes or ask for the processor |
 | macOS | never run: kernels and the thread pool compile, the pool runs on an emulation of its semaphores | never run: the same |
 | Windows | never run: the same | never run: the same |
 | elsewhere | kernels run on the calling thread | kernels run on the calling thread |
 
-Python 3.11 ran every test. Python 3.12 and 3.13 ran, on Linux, the installation and its first answer, the tests of the language and of the data
-that all packages share, and 3.12 a third of the runtime's. Python 3.14 was never run.
+Python 3.11 ran every test. On Linux, Python 3.14 ran the installation and its first answer and the tests of the language, the shared data, gradients,
+the hardware layer, the CPU device, the runtime, ONNX, layers, dask, JAX and editors; Python 3.12 and 3.13 ran the installation and its first answer,
+the tests of the language and of the shared data, and 3.12 a third of the runtime's.
 """
 """Which operating systems and processors, until reports of theirs say more."""
 Summary = dict[str, Any]
