@@ -90,6 +90,13 @@ def test_weighted_sums_over_channels_keep_their_copy_in_a_frame() -> None:
     assert PIECES.apply(program) is program
 
 
+def test_what_reads_a_concatenation_stays() -> None:
+    text = """function (A[H, W], K[T]) -> (B) {
+        P[i, j : H + T, W] = =(A[i, j]); C[H + i, j : H + T, W] = =(K[i]), j < W default P; B = 2 * C; }"""
+    program = bound(text, "")
+    assert PIECES.apply(program) is program
+
+
 def test_a_small_copy_stays() -> None:
     program = bound(TWO_PASSES, "clamp")
     assert BorderPieces().apply(program) is program

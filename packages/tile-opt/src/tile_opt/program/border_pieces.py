@@ -102,7 +102,7 @@ def _ends(found: Interiors, closed: frozenset[str]) -> list[str]:
 
 def _part(program: Program, found: Interiors, closed: frozenset[str], name: str) -> Program:
     """What computes a value from values that are there as a whole."""
-    inner = (found.boxes.keys() | found.links) - closed
+    inner = (found.boxes.keys() | found.links.keys()) - closed
     ops: list[Op] = []
     wanted, given = {name}, set[str]()
     for op in reversed(program.ops):

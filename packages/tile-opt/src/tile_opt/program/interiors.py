@@ -34,8 +34,8 @@ class Interiors:
     sets: Sets = field(default_factory=Sets)
     boxes: dict[str, Box] = field(default_factory=dict[str, Box])
     """Of values that have one."""
-    links: set[str] = field(default_factory=set[str])
-    """Framed copies, and what they are laid on."""
+    links: dict[str, str] = field(default_factory=dict[str, str])
+    """Framed copies, and what they are laid on, with the tensor whose copies they are: concatenations have several."""
 
     def add(self, op: Op, closed: Iterable[str]) -> bool:
         """Take up an operation; False where it reads the interior of a value that is not `closed` in some other way."""
@@ -56,10 +56,11 @@ class Interiors:
         if op.agg is not Aggregation.ASSIGN or op.type.nbytes < self.least:
             return False
         rule = ContractionRule(op, analyze(op, self.sets), self.sets)
-        under = True if op.default is None else op.default in self.links
-        if not under or rule.written is None or op.body:
+        if rule.written is None or op.body or not isinstance(source := op.loads[0].tensor, str):
             return False
-        self.links.add(op.name)
+        if op.default is not None and self.links.get(op.default) != source:
+            return False
+        self.links[op.name] = source
         box = self._kept(op, rule.written) if rule.steps is None else self._laid(op, rule.written, rule.steps)
         if box is not None and SHARE * op.type.size <= box.size < op.type.size:
             self.boxes[op.name] = box
