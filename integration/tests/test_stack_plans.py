@@ -35,7 +35,10 @@ class Case:
 MATMUL = "function (A[M, L], B[L, N]) -> (C) { C[i, j : M, N] = +(A[i, k] * B[k, j]); }"
 TRANSPOSED = "function (A[M, L], B[N, L]) -> (C) { C[i, j : M, N] = +(A[i, k] * B[j, k]); }"
 SQUARE = {"A": (256, 256), "B": (256, 256)}
+COLUMNS = "function (A[N, M]) -> (R) { R[j : M] = +(A[i, j]); }"
 CASES = {
+    "columns_few": Case(COLUMNS, {"A": (65536, 32)}),
+    "columns_odd": Case(COLUMNS, {"A": (50000, 7)}),
     "matmul": Case(MATMUL, SQUARE),
     "matmul_large": Case(MATMUL, {"A": (2048, 2048), "B": (2048, 2048)}),
     "matmul_deep": Case(MATMUL, {"A": (512, 16384), "B": (16384, 512)}),

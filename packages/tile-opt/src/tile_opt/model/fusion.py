@@ -101,10 +101,27 @@ def forecast_flat(view: KernelView, machine: Machine) -> float:
 
 
 def _busy(view: KernelView, machine: Machine) -> int:
-    """Cores that have something to do: what lanes of a processor take together is one core's."""
+    """Cores that have something to do."""
+    return max(1, min(machine.cores, pieces(view, machine))) if machine.cores > 1 else 1
+
+
+def pieces(view: KernelView, machine: Machine, vectors: int = 1) -> int:
+    """What may be shared between cores: what so many vectors of a processor take together is one core's."""
     width = _width(view, machine) if machine.occupancy is None else 1
-    lane = _shared_lanes(view, width) if machine.cores > 1 < width else None
-    return max(1, min(machine.cores, prod(-(-i.range // width) if i is lane else i.range for i in view.loops)))
+    lane = _shared_lanes(view, width) if width > 1 else None
+    return prod(-(-i.range // (vectors * width)) if i is lane else i.range for i in view.loops)
+
+
+def neighbours(view: KernelView, machine: Machine) -> int | None:
+    """Cells side by side that lanes of a processor take, up to as many as hide all latencies; None where lanes go along rows."""
+    width = _width(view, machine)
+    lane, enough = _shared_lanes(view, width), 2 * VECTORS * width
+    return None if lane is None else min(enough, _side_by_side(view, lane, enough))
+
+
+def waits(view: KernelView, machine: Machine) -> bool:
+    """Some stage is a long chain of a processor beside which nothing runs but its neighbours' chains."""
+    return any(_is_alone(view, stage, machine) for stage in view.stages)
 
 
 def _shared_lanes(view: KernelView, width: int) -> Index | None:

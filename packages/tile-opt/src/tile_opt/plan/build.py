@@ -226,7 +226,7 @@ class _Build:
         if not loop.last(number):
             return nest if grid else self._blocks(nest, name, number)
         tiling = loop.tiling
-        if tiling.size == 1 and not grid:
+        if tiling.size == 1 and not grid and len(tiling.segments) == 1:
             return hoist(nest, name)
         outside = loop.levels if grid else loop.levels[:-1]
         if outside:

@@ -22,12 +22,15 @@ from tile_opt.kernel.view import KernelView
 from tile_opt.plan.plan import Edge, Plan
 from tile_opt.plan.steps.bind import Binding
 
+LONG = 32
+"""Iterations of a loop from which on those at its ends have code of their own where only they mask lanes."""
+
 
 def segments_of(view: KernelView, plan: Plan, loop: str, size: int, binding: Binding | None) -> tuple[Segment, ...]:
     """Tiles of `size` iterations, remainders and edges of a loop, by what runs a tile of it."""
     extent = view.ranges[loop]
     if size == 1:
-        return whole(extent)
+        return _masked_at_ends(view, plan, loop) or whole(extent)
     edge = plan.edge(loop)
     vector = binding is not None and binding.bind is Bind.VECTOR
     constraints = () if edge is Edge.MASK and not vector else constraints_on(view, loop)
@@ -41,6 +44,28 @@ def segments_of(view: KernelView, plan: Plan, loop: str, size: int, binding: Bin
     if binding is None or not constraints:
         return tiles
     return tuple(s for s, _ in split_edges(tiles, *interior(loop, constraints, view.ranges)))
+
+
+def _masked_at_ends(view: KernelView, plan: Plan, loop: str) -> tuple[Segment, ...]:
+    """The iterations of a long reduction in which no lane is masked, apart from the others; empty where there are few."""
+    lanes = {c.loop for level in plan.levels if level.bind is Bind.VECTOR for c in level.covers}
+    met = tuple(c for c in constraints_on(view, loop) if lanes & {*c.names})
+    extent = view.ranges[loop]
+    if loop in {i.name for i in view.loops} or extent < LONG or not met:
+        return ()
+    others = tuple(c for c in view.constraints if loop not in c.names)
+    low, high = interior(loop, tuple(_weakest(c, others, view.ranges) for c in met), view.ranges)
+    return tuple(s for s, _ in split_edges(whole(extent), low, high)) if 2 * (high - low) > extent else ()
+
+
+def _weakest(constraint: Affine, others: tuple[Affine, ...], extents: dict[str, int]) -> Affine:
+    """A form that is never larger where all the others hold, with the largest least value: where it holds, so does the constraint."""
+    ranges = {n: (0, e - 1) for n, e in extents.items()}
+    for other in others:
+        times = {constraint.coefficient(n) // other.coefficient(n) for n in other.names}
+        forms = [constraint, *(constraint - other * k for k in times if k > 0)]
+        constraint = max(forms, key=lambda form: form.bounds(ranges)[0])
+    return constraint
 
 
 def _is_cut_outside(view: KernelView, loop: str, constraints: tuple[Affine, ...]) -> bool:

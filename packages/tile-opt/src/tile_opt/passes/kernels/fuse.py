@@ -33,7 +33,7 @@ from tile_opt.kernel.unify import SharedLoop, is_atomic, shared_loops
 from tile_opt.kernel.view import KernelView, Stage, close_kernel, open_kernel
 from tile_opt.kernel.widen import narrow, widen, writes_each_point
 from tile_opt.kernel.work import is_heavy, merged_use, nbytes, op_cost, points, view_carries, view_is_heavy
-from tile_opt.model.fusion import forecast, tile_bytes
+from tile_opt.model.fusion import VECTORS, forecast, neighbours, pieces, tile_bytes, waits
 from tile_opt.passes.choosing import Choice, Choices, ChoosingPass, Chosen, results
 from tile_opt.plan.space.facts import Facts
 from tile_opt.plan.steps.alike import alike
@@ -330,10 +330,28 @@ class _Groups:
         local = share(self._localised(fused, set()), both)
         if _iterations(both) < self._wanted(needed, local) or self._is_idle(a, parts, both, work, local):
             return "too few iterations in common"
-        if self._is_strip(local):
+        large = [share(v, p) for v, p, points in zip((a, b), parts, work, strict=True) if points > least]
+        return self._lost_side_by_side(local, large) or self._too_much_beside(local)
+
+    def _too_much_beside(self, fused: KernelView) -> str:
+        """What an iteration would keep that caches have no room for; "" for nothing."""
+        if self._is_strip(fused):
             return "boxes that slide along whole columns"
-        kept = sum(nbytes(r.type) for r in local.allocs)
+        kept = sum(nbytes(r.type) for r in fused.allocs)
         return f"{kept} bytes local to an iteration" if kept > self.options.max_local_bytes else ""
+
+    def _lost_side_by_side(self, fused: KernelView, parts: list[KernelView]) -> str:
+        """What the large parts have beside each other on a processor and lose; "" for nothing."""
+        if self.machine.occupancy is not None:
+            return ""
+        left = pieces(fused, self.machine, VECTORS)
+        if left < self.options.min_parallel and any(pieces(p, self.machine, VECTORS) > left for p in parts):
+            return "too few pieces for cores to share"
+        cells = neighbours(fused, self.machine)
+        chains = [p for p in parts if waits(p, self.machine)] if cells is not None else []
+        if any((neighbours(p, self.machine) or 0) > (cells or 0) for p in chains):
+            return "vectors would wait for each other"
+        return ""
 
     def _is_strip(self, view: KernelView) -> bool:
         """Lanes would walk boxes that slide along whole columns, more than the first cache holds: tiles of rows suit them."""
