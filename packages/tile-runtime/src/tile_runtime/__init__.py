@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from tile_runtime.transforms.derivatives import vjp
     from tile_runtime.transforms.gradients import grad, value_and_grad
     from tile_runtime.trees import register_tree, tree_leaves, tree_map
+    from tile_runtime.while_loops import while_loop
 
 __version__ = "0.1.0"
 
@@ -85,6 +86,7 @@ _HOME = {
     "provenance": "provenance",
     "repeat": "loops",
     "scan": "loops",
+    "while_loop": "while_loops",
     "Profile": "measuring.profiling",
     "profile": "measuring.profiling",
     "compose": "compose",
@@ -144,6 +146,7 @@ __all__ = [
     "synchronize",
     "vjp",
     "vmap",
+    "while_loop",
 ]
 
 

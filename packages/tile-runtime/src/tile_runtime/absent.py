@@ -6,15 +6,13 @@ from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 
 _ARRAY = "tile.asarray(x) puts an array on a device; tile_runtime.numpy has zeros, ones, arange and others"
-_ROUNDS = (
-    "tile.repeat(step, init, n) and tile.scan(step, init, xs) are loops, whose rounds are counted before they begin"
-)
+_ROUNDS = "tile.repeat(step, init, n), tile.scan(step, init, xs) and tile.while_loop(cond, step, init) are loops"
 _CHOICE = "tile_runtime.numpy.where(test, a, b) chooses, element by element"
 _LAYERS = "the package tile_nn has layers, losses and optimisers"
 _FREE = "nothing is recorded for gradients: tile.grad and tile.value_and_grad differentiate functions"
 INSTEAD: Mapping[str, str] = {
     **dict.fromkeys(("array", "tensor", "zeros", "ones", "full", "arange", "empty", "from_numpy", "device_put"), _ARRAY),
-    **dict.fromkeys(("fori_loop", "while_loop", "for_loop", "loop", "lax"), _ROUNDS),
+    **dict.fromkeys(("fori_loop", "for_loop", "loop", "lax"), _ROUNDS),
     **dict.fromkeys(("cond", "select", "switch", "where"), _CHOICE),
     **dict.fromkeys(("nn", "optim", "Module", "Parameter"), _LAYERS),
     **dict.fromkeys(("no_grad", "backward", "GradientTape", "stop_gradient", "autograd"), _FREE),

@@ -70,7 +70,7 @@ def repeat(
     The rest as in `scan`.
     """
     carry, form = flatten(init)
-    rounds = _Rounds(step, "repeat", _whole("n", n), False, _checkpoint(checkpoint))
+    rounds = _Rounds(step, "repeat", checked_rounds("n", n), False, _checkpoint(checkpoint))
     found, _ = rounds.run(carry, form, [], Structure(type(None)), device)
     return unflatten(form, found)
 
@@ -82,9 +82,12 @@ def _loop_error(message: str, hint: str | None = None) -> TileTypeError:
 # --- how many rounds -------------------------------------------------------------------------------------
 
 
-def _whole(name: str, value: object) -> int:
+def checked_rounds(name: str, value: object) -> int:
+    """`value`, an argument called `name`, as a number of rounds; TileTypeError for what is none."""
     if isinstance(value, (Symbol, Tensor)):
-        hint = "the program is compiled for a number of rounds: pass an integer, int(t.numpy()) of a Tensor"
+        hint = (
+            "the program is compiled for a number of rounds: pass an integer, or use tile.while_loop(cond, step, init)"
+        )
         raise _loop_error(f"{name} is {described(value)}: how often a loop goes round is known before it runs", hint)
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         raise wrong_kind(f"{name} is a number of rounds", value, f"such as {name}=100")
@@ -95,13 +98,13 @@ def _whole(name: str, value: object) -> int:
 
 
 def _checkpoint(value: Any) -> int:
-    return _whole("checkpoint", value)
+    return checked_rounds("checkpoint", value)
 
 
 def _count(leaves: Sequence[Any], structure: Structure, length: int | None) -> int:
     if not leaves and length is None:
         raise _loop_error("a scan without xs needs a length", "such as length=100")
-    wanted = None if length is None else _whole("length", length)
+    wanted = None if length is None else checked_rounds("length", length)
     rows = dict(zip(paths(structure, "xs"), (_rows(leaf) for leaf in leaves), strict=True))
     scalars = [path for path, count in rows.items() if count is None]
     if scalars:

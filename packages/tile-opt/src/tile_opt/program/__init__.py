@@ -41,6 +41,9 @@ STEPPED = 128
 """Elements of a row from which on a kernel may walk it piece by piece."""
 APART_USES, APART = 192, 1 << 26
 """Uses of each element, and of all, from which items of a graphics processor rather read copies of what lies apart."""
+FRAMED = 1 << 28
+"""Bytes of framed copies from which on a graphics processor rather has kernels for interiors and strips: an H200 takes 0.25 of the
+time for four of 268 MB, 1.4 for four of 17 MB."""
 TILE = 16
 """Elements of a row that tiles of a graphics processor divide evenly."""
 CLEAN: tuple[Rewrite, ...] = (
@@ -88,7 +91,16 @@ def rewrites_for(target: Target) -> tuple[Rewrite, ...]:
     weighted = (ExchangeSums(kept=kept), HeadsApart(kept=kept), NormaliseLast(kept=kept))
     split = SplitReduction(units=units, joined="LastGroup" in target.nodes)
     rows = (SingleTerms(), *weighted, ShareCommon(), DropDead(), Online(units=units), split)
-    return (*fold, *CLEAN, Factorise(), apart, Prepack(), ConvertOnce(uses=NEVER, alike=True), *rows)
+    return (
+        *fold,
+        *CLEAN,
+        BorderPieces(least=FRAMED, step=NEVER),
+        Factorise(),
+        apart,
+        Prepack(),
+        ConvertOnce(uses=NEVER, alike=True),
+        *rows,
+    )
 
 
 def _row_kept(target: Target) -> int:
