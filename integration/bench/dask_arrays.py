@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+import dask
 import dask.array
 import distributed
 import numpy as np
@@ -259,9 +260,12 @@ def devices(client: Any, args: argparse.Namespace) -> None:
     addresses = [a for a, _ in sorted(client.scheduler_info()["workers"].items(), key=lambda w: w[1]["name"])]
     counts = sorted({1, len(addresses)})
     seconds: dict[int, list[float]] = {n: [] for n in counts}
+    answers: dict[int, Any] = {}
     for turn in range(args.rounds + 1):
         for count in counts:
-            took = _loop_on(client, addresses[:count], args)
+            took, part = _loop_on(client, addresses[:count], args)
+            if not np.array_equal(answers.setdefault(1, part), part):
+                raise SystemExit(f"{count} devices give another answer")
             if turn:
                 seconds[count].append(took)
     found = {n: statistics.median(s) for n, s in seconds.items()}
@@ -273,20 +277,53 @@ def devices(client: Any, args: argparse.Namespace) -> None:
         print(f"  {count} devices {took:7.2f} s ±{spread / took / 2:.0%}   {found[1] / took:.2f} times one")
 
 
-def _loop_on(client: Any, workers: list[str], args: argparse.Namespace) -> float:
-    """Seconds of the time loop on some workers, each on the device of its number; the array lies there before."""
+def _loop_on(client: Any, workers: list[str], args: argparse.Namespace) -> tuple[float, Any]:
+    """Seconds of the time loop, and some of its result, on some workers, each on the device of its number; both arrays are NumPy's, in their memory.
+
+    Before it starts, each worker has as many rows of the array, next to each other.
+    """
     kind = args.device
 
     def own() -> str:
         return f"{kind}:{distributed.get_worker().name}"  # type: ignore[no-untyped-call]
 
     client.run(_collect)
-    x = client.persist(da.ones((args.size, args.size), chunks=args.chunk, dtype="float32"), workers=workers)
-    distributed.wait(x)  # type: ignore[no-untyped-call]
+    x = _placed(client, workers, args)
     start = time.perf_counter()
-    kept = client.persist(tile_dask.apply(STENCIL, x, steps=args.steps, device=own), workers=workers)
+    kept = client.persist(
+        tile_dask.apply(STENCIL, x, steps=args.steps, exchange=args.exchange, device=own), workers=workers
+    )
+    submitted = time.perf_counter()
     distributed.wait(kept)  # type: ignore[no-untyped-call]
-    return time.perf_counter() - start
+    over = time.perf_counter()
+    middle = np.s_[args.size // 2 - 4 : args.size // 2 + 4, :4096]
+    found = np.asarray(kept[middle])
+    print(f"    {len(workers)}: submitted in {submitted - start:.2f} s, over after {over - start:.2f} s", flush=True)
+    return over - start, found
+
+
+def _placed(client: Any, workers: list[str], args: argparse.Namespace) -> Any:
+    """The array, of which each worker has as many rows, next to each other."""
+    count = -(-args.size // args.chunk)
+
+    def home(key: Any) -> list[str]:
+        return [workers[key[1] * len(workers) // count]]
+
+    with dask.annotate(workers=home):  # type: ignore[attr-defined]
+        x = da.map_blocks(
+            _filled,
+            chunks=da.core.normalize_chunks((args.chunk, args.columns or -1), (args.size,) * 2),
+            dtype=np.float32,
+        )
+    x = client.persist(x, optimize_graph=False)
+    distributed.wait(x)  # type: ignore[no-untyped-call]
+    return x
+
+
+def _filled(block_info: Any = None) -> Any:
+    chunk = np.full(block_info[None]["chunk-shape"], 0.5, np.float32)
+    chunk[::7, ::5] = 1.5
+    return chunk
 
 
 PARTS: dict[str, Callable[[Any, argparse.Namespace], None]] = {
@@ -295,8 +332,10 @@ PARTS: dict[str, Callable[[Any, argparse.Namespace], None]] = {
 
 
 @contextmanager
-def workers(count: int) -> Iterator[Any]:
-    cluster = distributed.LocalCluster(n_workers=count, threads_per_worker=1, dashboard_address=None, silence_logs=50)  # type: ignore[no-untyped-call]
+def workers(count: int, threads: int) -> Iterator[Any]:
+    cluster = distributed.LocalCluster(
+        n_workers=count, threads_per_worker=threads, dashboard_address=None, silence_logs=50
+    )  # type: ignore[no-untyped-call]
     with cluster, distributed.Client(cluster) as client:  # type: ignore[no-untyped-call]
         client.run(_one_thread)
         yield client
@@ -315,12 +354,17 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=16384)
     parser.add_argument("--chunk", type=int, default=2048)
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument(
+        "--threads", type=int, default=1, help="of each worker: for `devices` some 4, which mostly wait"
+    )
+    parser.add_argument("--columns", type=int, default=0, help="of a chunk, of `devices`; all by default")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--gigabytes", type=float, default=20)
     parser.add_argument("--device", default="opencl", help="of `devices`: worker n computes on DEVICE:n")
+    parser.add_argument("--exchange", type=int, help="steps between two exchanges, of `devices`; chosen by default")
     parser.add_argument("--steps", type=int, default=100, help="of `devices`")
     args = parser.parse_args()
-    with workers(args.workers) as client:
+    with workers(args.workers, args.threads) as client:
         for part in args.parts:
             PARTS[part](client, args)
 

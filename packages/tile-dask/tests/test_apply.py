@@ -14,7 +14,8 @@ import tile_runtime as tile
 from functions import BLUR, MATMUL, numbers
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tile_dask.work import Piece, Read, assembled, edge
+from tile_dask.boxes import Piece, Read, assembled
+from tile_dask.work import edge
 from tile_hal.host import HostMemory
 from tile_runtime import numpy as tnp
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
 from pathlib import Path
@@ -15,6 +16,8 @@ import pytest
 import tile_dask
 import tile_runtime as tile
 from functions import BLUR, MATMUL, numbers
+from tile_dask import work
+from tile_dask.resident import Resident
 
 da: Any = dask.array
 
@@ -73,6 +76,23 @@ def test_chunks_that_memory_cannot_hold_go_to_disk_and_back(tmp_path: Path) -> N
         (worker,) = cluster.workers.values()
         assert len(worker.data.disk) > 0
         np.testing.assert_array_equal(tile_dask.apply(BLUR, kept).compute(), BLUR(BLUR(x)))
+
+
+def test_who_waits_for_a_device_leaves_the_thread_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker of one thread computes something else while an edge is yet to be made, and then goes on as before."""
+    over = threading.Event()
+    monkeypatch.setattr(Resident, "part", lambda self, part: self)  # pyright: ignore[reportUnknownLambdaType]
+    monkeypatch.setattr(Resident, "ready", property(lambda _: over.is_set()))  # pyright: ignore[reportUnknownLambdaType]
+    monkeypatch.setattr(Resident, "copied", lambda _: over.wait(60))  # pyright: ignore[reportUnknownLambdaType]
+    monkeypatch.setattr(work, "held", Resident(tile.asarray([1.0]), "in chunk"), raising=False)
+    with (
+        distributed.LocalCluster(1, threads_per_worker=1, processes=False, dashboard_address=None) as cluster,  # type: ignore[no-untyped-call]
+        distributed.Client(cluster) as client,  # type: ignore[no-untyped-call]
+    ):
+        waiting: Any = client.submit(lambda: work.edge(work.held, (slice(0, 1),)))  # type: ignore[attr-defined]
+        assert client.submit(lambda: "other", pure=False).result(60) == "other" and not waiting.done()
+        over.set()
+        assert waiting.result(60) is True and client.submit(lambda: "then", pure=False).result(60) == "then"
 
 
 def _retire(dask_scheduler: Any) -> None:

@@ -297,6 +297,22 @@ def map_buffer(
     return cast("npt.NDArray[np.uint8]", array)
 
 
+def pinned(context: Any, queue: RawQueue, nbytes: int) -> tuple[RawBuffer, npt.NDArray[np.uint8]]:
+    """Host memory that a device's copy engine reaches, and the buffer that keeps it."""
+    raw = cl.Buffer(context, cl.mem_flags.READ_WRITE | cl.mem_flags.ALLOC_HOST_PTR, nbytes)
+    return raw, map_buffer(queue, raw, nbytes, False, False, ())
+
+
+def write(queue: RawQueue, raw: RawBuffer, start: int, data: npt.NDArray[np.uint8]) -> None:
+    """Set bytes of a buffer from `start` on; blocks until they are there."""
+    cl.enqueue_copy(queue, raw, data, dst_offset=start, is_blocking=True)
+
+
+def read(queue: RawQueue, raw: RawBuffer, start: int, into: npt.NDArray[np.uint8]) -> None:
+    """Copy bytes of a buffer from `start` on to host memory; blocks until they are there."""
+    cl.enqueue_copy(queue, into, raw, src_offset=start, is_blocking=True)
+
+
 def unmap(queue: RawQueue, array: npt.NDArray[np.uint8]) -> RawEvent:
     return cast(Any, array.base).release(queue)
 
@@ -347,7 +363,7 @@ def seconds(event: RawEvent) -> float:
 
 _CALLS = (
     "binary_of", "build_binary", "build_source", "copy", "enqueue_kernel", "fill", "kernel_of", "make_buffer", "make_context",
-    "make_queue", "map_buffer", "marker", "platforms", "seconds", "sub_buffer", "unmap", "wait", "wrap_array",
+    "make_queue", "map_buffer", "marker", "pinned", "platforms", "read", "seconds", "sub_buffer", "unmap", "wait", "wrap_array", "write",
 )  # fmt: skip
 """Functions here that ask the driver for something."""
 

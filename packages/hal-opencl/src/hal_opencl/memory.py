@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,7 @@ from hal_opencl.context import DeviceContext
 from hal_opencl.endings import owner
 from hal_opencl.events import DeviceEvent, Uses, failure
 from hal_opencl.pool import VIEWS, Block, View, next_serial
+from hal_opencl.staging import STAGED, Staging
 
 
 @owner
@@ -77,7 +79,7 @@ class DeviceBuffer(Buffer):
         return self._map(True)
 
     def _map(self, discard: bool, dependencies: Sequence[Event] = ()) -> memoryview:
-        waits = self._awaited(dependencies)
+        waits = self.awaited(dependencies)
         if self.nbytes == 0 or (self.host is not None and self.context.maps_for_free):
             for event in waits:
                 event.wait()
@@ -98,8 +100,8 @@ class DeviceBuffer(Buffer):
             array.flags.writeable = False
         return array.data
 
-    def _awaited(self, dependencies: Sequence[Event]) -> Sequence[DeviceEvent]:
-        """What a mapping waits for: the dependencies, and whoever had the memory before."""
+    def awaited(self, dependencies: Sequence[Event]) -> Sequence[DeviceEvent]:
+        """What a look at the contents waits for: the dependencies, and whoever had the memory before."""
         earlier = [event for event in self.before.values() if not event.over] if self.before else ()
         return self.context.lanes.pending((*dependencies, *earlier)) if dependencies or earlier else ()
 
@@ -120,6 +122,7 @@ class DeviceMemory(Memory):
         self.context = context
         self._pool = context.pool
         self._most = context.info.max_allocation
+        self._staging = Staging(context)
 
     @property
     def size_goal(self) -> int:
@@ -148,6 +151,26 @@ class DeviceMemory(Memory):
             # They stay among its uses, in case that it is given up again before anything used it.
             buffer.uses = block.uses = left.copy()
         return buffer
+
+    def read(self, buffer: Buffer, into: memoryview, dependencies: Sequence[Event] = ()) -> None:
+        if not self._stages(buffer):
+            super().read(buffer, into, dependencies)
+            return
+        for event in buffer.awaited(dependencies):
+            event.wait()
+        self._staging.read(buffer.raw, np.frombuffer(into, np.uint8))
+
+    def write(self, buffer: Buffer, data: memoryview) -> Event:
+        if not self._stages(buffer) or buffer.readonly:
+            return super().write(buffer, data)
+        for event in buffer.awaited(()):
+            event.wait()
+        self._staging.write(buffer.raw, np.frombuffer(data, np.uint8))
+        return COMPLETED
+
+    def _stages(self, buffer: Buffer) -> TypeGuard[DeviceBuffer]:
+        """Its copies go through pinned memory: they are large, and the device has memory of its own."""
+        return isinstance(buffer, DeviceBuffer) and buffer.nbytes >= STAGED and not self.context.shares_host_memory
 
     def wrap(self, view: memoryview) -> DeviceBuffer | None:
         """A buffer over `view`'s own bytes where the device works in host memory; None elsewhere."""

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import dask.array
 import numpy as np
 from dask.base import tokenize
-from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
+from dask.highlevelgraph import HighLevelGraph
 from tile_ir.diagnostics import Diagnostic, TileTypeError
 from tile_ir.dtype import from_numpy
 from tile_ir.program.nodes import Program, TensorType
+from tile_ir.recent import Recent
 from tile_opt.partition import Grid, Partition
 from tile_opt.partition import partition as cut
 from tile_runtime.arguments import collect, input_type
@@ -20,12 +21,15 @@ from tile_runtime.checks import check_function
 from tile_runtime.function import BaseFunction
 from tile_runtime.typed import program_digest
 
-from tile_dask.graph import Graph
+from tile_dask.graph import Graph, Results
 from tile_dask.kernels import Device
 
 da = cast("Any", dask.array)
 """dask's annotations leave most of its results unknown."""
 DaskArray = Any
+PARTITIONS = 8
+"""Ways to cut functions that are kept: who applies one again and again need not wait for it."""
+_partitions: Recent[Hashable, Partition] = Recent(PARTITIONS)
 Chunks = Any
 """As dask writes chunks: a number of cells, a tuple of sizes for each axis, -1 for a whole axis."""
 
@@ -52,12 +56,12 @@ def apply(
     values, program = _typed(function, arrays, named)
     part = _partition(function, program, values, out_chunks, steps, exchange)
     token = tokenize(program_digest(program), *[_name(v) for v in values.values()], part.grids, device, steps, exchange)
-    names = {n: v.name for n, v in values.items()}
+    names = {n: _chunks(v) for n, v in values.items()}
     names |= {n: f"{function.name}-{n}-{token}" for n in part.constants}
     found = {**values, **{n: _known(part, n, names[n]) for n in part.constants}}
     graph = Graph(part, names, function.name, token, device)
     whole = _joined(graph, found.values())
-    results = [_result(part, array, graph.names[array], whole, found) for _, array in part.outputs]
+    results = [_result(part, array, graph.results.get(array), whole, found) for _, array in part.outputs]
     return results[0] if len(results) == 1 else tuple(results)
 
 
@@ -109,6 +113,12 @@ def _name(array: DaskArray) -> str:
     return array.name
 
 
+def _chunks(array: DaskArray) -> str:
+    """The name of its chunks, where tasks find them: those of a result of ours may be on a device."""
+    layer = array.dask.layers.get(array.name) if isinstance(array.dask, HighLevelGraph) else None
+    return layer.kept if isinstance(layer, Results) and layer.kept is not None else array.name
+
+
 # --- chunks -----------------------------------------------------------------------------------------------
 
 
@@ -124,7 +134,9 @@ def _partition(
         if not isinstance(number, int) or isinstance(number, bool) or number < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise _error(f"{what} is a whole number from 1, not {number!r}")
     grids = {name: Grid(tuple(tuple(map(int, axis)) for axis in value.chunks)) for name, value in values.items()}
-    return cut(program, grids, _wanted(function, program, out_chunks), steps=steps, exchange=exchange)
+    wanted = _wanted(function, program, out_chunks)
+    key = (program_digest(program), *(tuple(g.items()) for g in (grids, wanted)), steps, exchange)
+    return _partitions.get(key, lambda: cut(program, grids, wanted, steps=steps, exchange=exchange))
 
 
 def _wanted(function: BaseFunction, program: Program, chunks: Chunks | Mapping[str, Chunks]) -> dict[str, Grid]:
@@ -164,11 +176,13 @@ def _joined(graph: Graph, arrays: Iterable[DaskArray]) -> HighLevelGraph:
     """The tasks, behind those of the arrays that they read."""
     before = HighLevelGraph.merge(*(a.__dask_graph__() for a in arrays))
     needs: dict[str, set[str]] = {**before.dependencies, **graph.needs}
-    return HighLevelGraph({**before.layers, **{n: MaterializedLayer(t) for n, t in graph.layers.items()}}, needs)
+    return HighLevelGraph({**before.layers, **graph.materialized}, needs)
 
 
-def _result(part: Partition, array: str, name: str, graph: HighLevelGraph, given: Mapping[str, DaskArray]) -> DaskArray:
-    if array in given:
+def _result(
+    part: Partition, array: str, name: str | None, graph: HighLevelGraph, given: Mapping[str, DaskArray]
+) -> DaskArray:
+    if name is None:
         return given[array]
     type = part.types[array]
     meta = np.empty((0,) * len(type.shape), type.dtype.numpy)

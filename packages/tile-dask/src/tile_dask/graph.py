@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from dask._task_spec import Alias, DataNode, Task, TaskRef
+from dask._task_spec import DataNode, Task, TaskRef
+from dask.highlevelgraph import MaterializedLayer
 from tile_ir.dtype import DType
 from tile_ir.program.nodes import Program
 from tile_opt.partition import Box, Grid, Partition
@@ -14,8 +15,9 @@ from tile_opt.partition.partition import combining
 from tile_opt.partition.stages import Stage
 from tile_opt.partition.tasks import Task as Work
 
-from tile_dask.kernels import Device, Kernel
-from tile_dask.work import Piece, Read, Slices, compute, edge
+from tile_dask.boxes import Piece, Read, Slices
+from tile_dask.kernels import Code, Device, Kernel
+from tile_dask.work import compute, edge, result
 
 Key = Any
 FAN = 4
@@ -32,14 +34,28 @@ class _Layout(NamedTuple):
     """Chunks, counted from the first one; with the part of it where an edge is enough."""
 
 
+class Results(MaterializedLayer):
+    """The chunks of a result, as NumPy arrays; those of the layer `kept` are the same wherever they were made."""
+
+    def __init__(self, mapping: Mapping[Key, Any], kept: str | None) -> None:
+        super().__init__(mapping)  # pyright: ignore[reportUnknownMemberType]
+        self.kept = kept
+
+
 class Graph:
     """Collects the tasks, a layer for each array; `names` are the keys' names of the arrays that are there already."""
 
     def __init__(self, partition: Partition, names: Mapping[str, str], label: str, token: str, device: Device) -> None:
         self._partition, self._device = partition, device
         self._label, self._token = label, token
-        made = (*(s.name for s in partition.stages), *partition.stacks)
-        self.names = {**names, **{name: f"{label}-{name}-{token}" for name in made}}
+        made = [*(s.name for s in partition.stages), *partition.stacks]
+        self.results = {array: f"{label}-{array}-{token}" for _, array in partition.outputs if array in made}
+        """The names of the dask arrays that come of it."""
+        kept = {
+            name: f"{label}-{name}-kept-{token}" if name in self.results else f"{label}-{name}-{token}" for name in made
+        }
+        self.names = {**names, **kept}
+        """The names of the arrays that tasks read."""
         self.layers: dict[str, dict[Key, Any]] = {}
         """Tasks by key, by layer: those of an array are in the layer of its name."""
         self.needs: dict[str, set[str]] = {}
@@ -53,9 +69,8 @@ class Graph:
         self._layer(self._kernel_layer)[self._kernel_layer] = DataNode(self._kernel_layer, self._kernels)
         for stage in partition.stages:
             self._stage(stage)
-        for _, array in partition.outputs:
-            if array in partition.stacks:
-                self._stack(array)
+        for array, name in self.results.items():
+            self._result(array, name)
 
     def _layer(self, name: str, *needs: str) -> dict[Key, Any]:
         self.needs.setdefault(name, set()).update(needs)
@@ -74,14 +89,22 @@ class Graph:
                     self._combine(stage, task, waiting)
                     waiting = []
 
-    def _stack(self, array: str) -> None:
-        """Chunks of a stack are those of its rows, by another name."""
-        name = self.names[array]
+    def _result(self, array: str, name: str) -> None:
+        """The chunks of a result: tasks that wait for what is on a device; dask makes one of each and what it waits for."""
         chunks = self._layer(name)
         for place in self._partition.grids[array].places():
-            row, chunk = self._partition.home(array, place)
-            self.needs[name].add(self.names[row])
-            chunks[(name, *place)] = Alias((name, *place), (self.names[row], *chunk))
+            home, chunk = self._partition.home(array, place)
+            self.needs[name].add(self.names[home])
+            chunks[(name, *place)] = Task((name, *place), result, TaskRef((self.names[home], *chunk)))
+
+    @property
+    def materialized(self) -> dict[str, MaterializedLayer]:
+        """The layers, as dask wants them."""
+        kept = {name: None if a in self._partition.stacks else self.names[a] for a, name in self.results.items()}
+        return {
+            name: Results(tasks, kept[name]) if name in kept else MaterializedLayer(tasks)
+            for name, tasks in self.layers.items()
+        }
 
     def _task(self, stage: Stage, task: Work, key: Key) -> Task:
         program = self._partition.kernel(stage, task)
@@ -104,7 +127,7 @@ class Graph:
         """The number of a kernel."""
         if id(program) not in self._numbers:
             self._numbers[id(program)] = len(self._kernels)
-            self._kernels.append(Kernel(program, f"{self._label}, {of}", self._device))
+            self._kernels.append(Kernel(Code.of(program), f"{self._label}, {of}", self._device))
         return self._numbers[id(program)]
 
     # --- what a task reads ---------------------------------------------------------------------------

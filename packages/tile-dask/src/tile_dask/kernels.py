@@ -2,50 +2,90 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import pickle
+from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import Any
 
-import numpy as np
-from tile_ir.diagnostics import TileError
+from tile_hal.interfaces import Device as RuntimeDevice
 from tile_ir.program.nodes import Program, TensorType
+from tile_ir.recent import Recent
+from tile_runtime.devices import device as find_device
 from tile_runtime.function import BaseFunction
 from tile_runtime.typed import program_digest
 
 Device = str | Callable[[], str] | None
 """A device's name; or what gives one where it is called, on the worker; None: the worker's default device."""
+CODES = 1024
+"""Programs that a process keeps."""
+
+
+class Code:
+    """A program as it travels: it is pickled once, and unpickled once by each process that runs it."""
+
+    def __init__(self, digest: str, packed: bytes) -> None:
+        self.digest, self.packed = digest, packed
+
+    @staticmethod
+    def of(program: Program) -> Code:
+        return _packed.get(id(program), lambda: _Packed(program)).code
+
+    @cached_property
+    def program(self) -> Program:
+        return pickle.loads(self.packed)
+
+    def __reduce__(self) -> tuple[Callable[[str, bytes], Code], tuple[str, bytes]]:
+        return (_arrived, (self.digest, self.packed))
+
+
+def _arrived(digest: str, packed: bytes) -> Code:
+    return _codes.get(digest, lambda: Code(digest, packed))
+
+
+class _Packed:
+    """The code of a program, which it keeps, so that no other has its identity."""
+
+    def __init__(self, program: Program) -> None:
+        self.program, self.code = program, Code(program_digest(program), pickle.dumps(program, protocol=5))
+
+
+_codes: Recent[str, Code] = Recent(CODES)
+"""By digest: what came by pickles."""
+_packed: Recent[int, _Packed] = Recent(CODES)
+"""By the identity of the program."""
 
 
 class Kernel(BaseFunction):
     """A program as a function with one result."""
 
-    def __init__(self, program: Program, of: str, device: Device = None) -> None:
+    def __init__(self, code: Code, of: str, device: Device = None) -> None:
         """`of` says in error messages what it computes a chunk of."""
-        self.program, self.of, self._device = program, of, device
-        self.name = program.name
-        self.inputs = tuple(p.name for p in program.inputs)
-        self.outputs = tuple(name for name, _ in program.outputs)
+        self.of = of
+        self._code, self._device = code, device
+        self.key = ("program", code.digest)
+
+    @property
+    def program(self) -> Program:
+        return self._code.program
 
     @cached_property
-    def key(self) -> tuple[str, str]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return ("program", program_digest(self.program))
+    def name(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride] (asked for where it runs, as all below)
+        return self.program.name
+
+    @cached_property
+    def inputs(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return tuple(p.name for p in self.program.inputs)
+
+    @cached_property
+    def outputs(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return tuple(name for name, _ in self.program.outputs)
 
     def bind(self, types: Mapping[str, TensorType]) -> Program:
         return self.program
 
-    def run(
-        self, arrays: Sequence[np.ndarray[Any, Any]], numbers: Sequence[int], place: object
-    ) -> np.ndarray[Any, Any]:
-        """The chunk at `place`, from boxes of arrays and the numbers that tell chunks of one form apart.
+    @property
+    def device(self) -> RuntimeDevice:
+        """Of the worker that asks; TileDeviceError where it has none of that name."""
+        return find_device(self._device() if callable(self._device) else self._device)
 
-        A TileError of the device gets a note that says which chunk of what it is about.
-        """
-        device = self._device() if callable(self._device) else self._device
-        try:
-            return np.asarray(self(*arrays, *map(np.int32, numbers), device=device))
-        except TileError as problem:
-            problem.add_note(f"in chunk {place} of {self.of}")
-            raise
-
-    def __reduce__(self) -> tuple[type[Kernel], tuple[Program, str, Device]]:
-        return (Kernel, (self.program, self.of, self._device))
+    def __reduce__(self) -> tuple[type[Kernel], tuple[Code, str, Device]]:
+        return (Kernel, (self._code, self.of, self._device))

@@ -2,37 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from math import prod
-from typing import Any, NamedTuple
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
 
 import numpy as np
-from tile_hal.host import HostMemory
+from tile_ir.diagnostics import TileError
 
+from tile_dask.boxes import Array, Read, Slices, assembled
 from tile_dask.kernels import Kernel
-
-Array = np.ndarray[Any, Any]
-Slices = tuple[slice, ...]
-LARGE = 1 << 18
-"""Bytes from which on the memory of a box is used again."""
-_MEMORY = HostMemory()
-
-
-class Piece(NamedTuple):
-    """A part of what a task reads."""
-
-    into: Slices
-    """Where it goes."""
-    part: Slices | None
-    """Which part of the chunk that is given; None: all of it."""
-
-
-class Read(NamedTuple):
-    """A box of an array that a task reads, and the pieces that it comes in."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    pieces: tuple[Piece, ...]
+from tile_dask.resident import Resident, boxes, has_own_memory, with_room
 
 
 def compute(
@@ -41,34 +21,49 @@ def compute(
     place: object,
     reads: tuple[Read, ...],
     numbers: tuple[int, ...],
-    *given: Array,
-) -> Array:
-    """A chunk, or a partial result of one, from chunks of other arrays and edges of them, by one of the kernels."""
-    waiting = iter(given)
-    return kernels[kernel].run([assembled(read, waiting) for read in reads], numbers, place)
+    *given: Any,
+) -> Array | Resident:
+    """A chunk, or a partial result of one, from chunks of other arrays and edges of them, by one of the kernels.
+
+    It stays in the memory of a device that has its own. A TileError gets a note that says which chunk of what it is about.
+    """
+    chosen = kernels[kernel]
+    about = f"in chunk {place} of {chosen.of}"
+    scalars = [np.int32(n) for n in numbers]
+    try:
+        device = chosen.device
+        if not has_own_memory(device):
+            waiting = iter(given)
+            return np.asarray(chosen(*[assembled(read, waiting) for read in reads], *scalars, device=device))
+        return with_room(device, lambda: Resident(chosen(*boxes(reads, given, device), *scalars, device=device), about))
+    except TileError as problem:
+        problem.add_note(about)
+        raise
 
 
-def edge(chunk: Array, part: Slices) -> Array:
-    """A thin part of a chunk, as an array of its own, also where the part is contiguous: no view keeps the chunk."""
-    return np.asarray(chunk)[part].copy()
+def edge(chunk: Array | Resident, part: Slices) -> Array | Resident:
+    """A thin part of a chunk, as an array of its own, also where the part is contiguous: no view keeps the chunk.
+
+    It is over when the part is there: tasks run ahead of a device only until they come to this. Others may run meanwhile.
+    """
+    if not isinstance(chunk, Resident):
+        return chunk[part].copy()
+    found = chunk.part(part)
+    if not isinstance(found, Resident):
+        return found
+    if not found.ready:
+        _step_aside()
+    return found.copied()
 
 
-def assembled(read: Read, given: Iterator[Array]) -> Array:
-    """A box, from the chunks that are given next: a part of one, or a copy of parts of several."""
-    if len(read.pieces) == 1:
-        return _part(next(given), read.pieces[0].part)
-    whole = _room(read)
-    for into, part in read.pieces:
-        whole[into] = _part(next(given), part)
-    return whole
+def _step_aside() -> None:
+    """Give a worker of dask's distributed scheduler another thread for the tasks behind this one, which only waits."""
+    distributed: Any = sys.modules.get("distributed")
+    if distributed is not None:
+        with suppress(ValueError, AttributeError):  # no worker's thread
+            distributed.secede()
 
 
-def _room(read: Read) -> Array:
-    """An array for a box. A large one is in memory that a box before gave up: the system need not clear its pages again."""
-    nbytes = prod(read.shape) * read.dtype.itemsize
-    return _MEMORY.array(read.shape, read.dtype, nbytes) if nbytes >= LARGE else np.empty(read.shape, read.dtype)
-
-
-def _part(chunk: Array, part: Slices | None) -> Array:
-    array = np.asarray(chunk)
-    return array if part is None else array[part]
+def result(chunk: Array | Resident) -> Array:
+    """A chunk as users of dask arrays expect it."""
+    return np.asarray(chunk)

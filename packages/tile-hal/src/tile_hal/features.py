@@ -105,6 +105,9 @@ FEATURES: Mapping[str, Feature] = {
         "`tile build` writes nothing for the device",
         lambda device: device.exporter is not None,
     ),
+    "transfer": Feature(
+        (1, 7), "Memory.read, Memory.write", "mappings are copied from and to", _overrides("memory", Memory, "read")
+    ),
     "requires": Feature(
         (1, 4), "Driver.requires", "the minor version decides what a plugin may be loaded by", lambda device: False
     ),

@@ -20,7 +20,7 @@ from tile_ir.target import Capabilities, Target
 if TYPE_CHECKING:
     from tile_hal.ahead import Exporter
 
-HAL_API: tuple[int, int] = (1, 6)
+HAL_API: tuple[int, int] = (1, 7)
 """(major, minor) of this contract. A plugin built for another major is refused with a message; so is one built for a later minor,
 unless it says what it requires of that (`Driver.requires`)."""
 
@@ -44,6 +44,14 @@ class Event(ABC):
     @abstractmethod
     def done(self) -> bool:
         """True once `wait` would not block."""
+
+
+def _copied(source: memoryview, target: memoryview) -> None:
+    """Copy bytes without the interpreter's lock, which a memoryview's assignment holds."""
+    import numpy as np
+
+    if source.nbytes:
+        np.copyto(np.frombuffer(target, np.uint8), np.frombuffer(source, np.uint8))
 
 
 class Buffer(ABC):
@@ -108,6 +116,22 @@ class Memory(ABC):
         multiple of 64.
         """
         return None
+
+    def read(self, buffer: Buffer, into: memoryview, dependencies: Sequence[Event] = ()) -> None:
+        """Wait for the dependencies, then copy all bytes of `buffer` to `into`: as many bytes, C-contiguous.
+
+        Optional, as `write` is: for devices that have a faster way than a mapping.
+        """
+        _copied(buffer.map_current(dependencies), into)
+        buffer.unmap().wait()
+
+    def write(self, buffer: Buffer, data: memoryview) -> Event:
+        """Set all bytes of `buffer`, which nothing works on, to those of `data`: as many bytes, C-contiguous.
+
+        `data` is free when this returns; the event signals that the device sees what was written.
+        """
+        _copied(data, buffer.map_discard())
+        return buffer.unmap()
 
     @property
     def usage(self) -> MemoryUsage | None:

@@ -11,8 +11,9 @@ from typing import Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 from tile_hal.events import FailedEvent
-from tile_hal.host import HostBuffer
+from tile_hal.host import HostBuffer, HostEvent, HostMemory
 from tile_hal.interfaces import Buffer, Device, Event
+from tile_hal.recycling import LARGE
 from tile_ir.diagnostics import Diagnostic, TileDeviceError, TileError, TileTypeError
 from tile_ir.dtype import DType, from_numpy
 
@@ -158,8 +159,22 @@ class Tensor(Operators):
         if self.host is not None:
             self.wait()
             return self.host.copy()
-        with self.mmap_current() as view:
-            return view.copy()
+        fresh = host_array(self.dtype, self.shape)
+        self.read_into(fresh)
+        return fresh
+
+    def read_into(self, array: Array) -> None:
+        """Copy the contents to an array of the same type in C order; waits for pending work, and holds up who writes."""
+        self.wait()
+        reading = HostEvent()
+        with hazards.alone():
+            waits = hazards.awaited((self,), ())
+            buffer = self._buffer
+            hazards.enter(reading, (self,), ())
+        try:
+            self.device.memory.read(buffer or self.buffer, raw_view(array), waits)
+        finally:
+            reading.set()
 
     def item(self) -> bool | int | float:
         """The number of a tensor of one element; ValueError for others."""
@@ -256,8 +271,7 @@ def asarray(value: npt.ArrayLike | Tensor, device: Device | str | None = None) -
     if tensor.host is not None:
         tensor.host[...] = host
         return tensor
-    with tensor.mmap_discard() as view:
-        view[...] = host
+    hazards.written(tensor, tensor.device.memory.write(tensor.buffer, raw_view(host)))
     return tensor
 
 
@@ -330,6 +344,12 @@ def shown(tensor: Tensor) -> str:
     except TileError as problem:
         return f"Tensor({kind} of work that failed: {problem.diagnostics[0].message}"
     return f"Tensor({numbers}, {kind}"
+
+
+def host_array(dtype: DType, shape: tuple[int, ...]) -> Array:
+    """An array of any content; a large one is in memory that others gave up, so that the system need not clear pages."""
+    nbytes = math.prod(shape) * dtype.bytes
+    return HostMemory().array(shape, dtype.numpy, nbytes) if nbytes >= LARGE else np.empty(shape, dtype.numpy)
 
 
 def host_view(memory: memoryview, dtype: DType, shape: tuple[int, ...]) -> Array:

@@ -24,6 +24,18 @@ def test_what_is_written_is_read(tile_device: Device, size: int) -> None:
     buffer.unmap().wait()
 
 
+@pytest.mark.parametrize("size", SIZES)
+def test_what_is_transferred_is_what_a_mapping_shows(tile_device: Device, size: int) -> None:
+    memory = tile_device.memory
+    buffer, data = memory.allocate(size), np.random.default_rng(size).integers(0, 256, size, dtype=np.uint8)
+    memory.write(buffer, data.data).wait()
+    assert bytes(buffer.map_current()) == data.tobytes()
+    buffer.unmap().wait()
+    found = np.zeros_like(data)
+    memory.read(buffer, found.data)
+    assert (found == data).all()
+
+
 def test_map_current_is_writable_and_keeps_the_rest(tile_device: Device) -> None:
     buffer = tile_device.memory.allocate(100)
     buffer.map_discard()[:] = bytes(range(100))

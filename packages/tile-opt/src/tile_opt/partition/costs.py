@@ -16,6 +16,8 @@ COMPUTED = 1e10
 """Scalar operations a second."""
 TASK = 1e-3
 """Seconds that an engine spends on a task."""
+HOP = 24e-3
+"""Seconds from the end of a task, by way of the engine's scheduler, until a part of what it made is on another worker."""
 MOST_ROUNDS = 32
 """Rounds that a task may compute between two exchanges."""
 
@@ -74,9 +76,15 @@ def _work(stages: Stages, name: str) -> float:
 
 
 def _exchange(stages: Stages, rounds: Sequence[tuple[str, ...]], arrays: frozenset[str]) -> int:
-    """Rounds between two exchanges for which one round costs least."""
+    """Rounds between two exchanges for which one round costs least; about as many behind the last exchange as before it."""
     choices = [n for n in (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, MOST_ROUNDS) if n <= len(rounds)]
-    return min(choices, key=lambda n: (_round_cost(stages, rounds, arrays, n), n))
+    best = min(choices, key=lambda n: (_round_cost(stages, rounds, arrays, n), n))
+    return _shared(len(rounds), _shared(len(rounds), best))
+
+
+def _shared(rounds: int, by: int) -> int:
+    """Rounds for each of so many, or how many have so many each: the last one has fewer."""
+    return -(-rounds // by)
 
 
 def _round_cost(stages: Stages, rounds: Sequence[tuple[str, ...]], arrays: frozenset[str], every: int) -> float:
@@ -95,7 +103,7 @@ def _stage_cost(stages: Stages, stage: Stage) -> float:
         parts = stages.grids[name].parts(read)
         pieces += len(parts)
         moved += beyond(read, parts) * stages.types[name].dtype.bytes
-    return operations / COMPUTED + moved / HANDED_ON + pieces * TASK
+    return operations / COMPUTED + moved / HANDED_ON + pieces * TASK + (HOP if moved else 0)
 
 
 def beyond(read: Box, parts: Sequence[tuple[Place, Box]]) -> int:

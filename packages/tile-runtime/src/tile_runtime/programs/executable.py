@@ -26,7 +26,7 @@ from tile_runtime import hazards
 from tile_runtime.arrays import Array, numpy_dtype, overlaps_itself, raw_view
 from tile_runtime.programs.packing import Packed, parted
 from tile_runtime.recording import RECORDERS, recorded
-from tile_runtime.tensor import Tensor, host_view, in_place, result
+from tile_runtime.tensor import Tensor, host_array, host_view, in_place, result
 
 if TYPE_CHECKING:
     from tile_runtime.programs.runnable import Runnable
@@ -355,9 +355,7 @@ class Executable:
     def _uploaded(self, array: Array) -> Buffer:
         buffer = self.device.memory.allocate(array.nbytes)
         if array.nbytes:
-            view = buffer.map_discard()
-            np.frombuffer(view, np.uint8, array.nbytes)[:] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-            buffer.unmap().wait()
+            self.device.memory.write(buffer, raw_view(np.ascontiguousarray(array))).wait()
         return buffer
 
     def _writable(self, out: Array | None, arrays: Sequence[Array]) -> Buffer | None:
@@ -373,16 +371,20 @@ class Executable:
         shape = wanted.info.shape
         if not wanted.info.bytes:
             return np.empty(shape, wanted.dtype) if out is None else out
+        if out is None and not isinstance(buffer, HostBuffer):
+            fresh = host_array(wanted.info.dtype, shape)
+            self.device.memory.read(buffer, raw_view(fresh))
+            return fresh
         view: Array = np.frombuffer(buffer.map_current(), wanted.dtype, wanted.size)
         if len(shape) != 1:
             view = view.reshape(shape)
         if out is not None and not np.may_share_memory(view, out):
             out[...] = view
-        if isinstance(buffer, HostBuffer):
-            return view if out is None else out
-        fresh = view.copy() if out is None else out
-        buffer.unmap().wait()
-        return fresh
+        if out is None:
+            return view
+        if not isinstance(buffer, HostBuffer):
+            buffer.unmap().wait()
+        return out
 
     def run_tensors(self, tensors: Sequence[Tensor], out: Sequence[Tensor | None]) -> list[Tensor]:
         """Tensors in, Tensors out; returns at once, the results are pending. `out` shares memory with no input."""

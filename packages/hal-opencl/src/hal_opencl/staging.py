@@ -1,0 +1,107 @@
+"""Large copies between the host's memory and that of a device of its own, by several threads through pinned memory.
+
+A device's copy engine reaches only memory that cannot be moved, so a driver copies everything else once more, in one thread, or
+makes as much of such memory as a mapping shows, the first time: on a host with H200s 7 and 1.3 GB/s for an engine of 54. New
+pages of the host's, which a result needs, come at 3 GB/s and thread.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+from tile_hal.host_queue import HostQueue
+from tile_hal.interfaces import Event
+
+from hal_opencl import binding
+from hal_opencl.events import failure
+
+if TYPE_CHECKING:
+    from hal_opencl.context import DeviceContext
+
+STAGED = 1 << 18
+"""Bytes from which on a copy is staged."""
+PIECE = 4 << 20
+"""Bytes of a piece of pinned memory."""
+THREADS = max(1, min(8, (os.cpu_count() or 1) // 2))
+"""Each has a piece in hand: it fills or empties that, and waits while the device copies it."""
+
+Bytes = npt.NDArray[np.uint8]
+Moved = Callable[[binding.RawQueue, Bytes, Bytes, int], None]
+"""Moves some bytes, of the host's, by a piece of pinned memory and a queue; the last is where they are in the buffer."""
+
+
+class Staging:
+    """Of one device; from any thread, any number of which share the threads that copy."""
+
+    def __init__(self, context: DeviceContext, piece: int = PIECE, threads: int = THREADS) -> None:
+        self._context, self._piece = context, piece
+        self._copying = HostQueue(threads, "hal-opencl-copies")
+        self._own = threading.local()
+
+    def write(self, buffer: binding.RawBuffer, data: Bytes) -> None:
+        """Set the first bytes of a buffer, which no command uses, to `data`."""
+
+        def move(lane: binding.RawQueue, pinned: Bytes, part: Bytes, start: int) -> None:
+            pinned[:] = part
+            binding.write(lane, buffer, start, pinned)
+
+        self._all(data, move)
+
+    def read(self, buffer: binding.RawBuffer, into: Bytes) -> None:
+        """Copy the first bytes of a buffer, which no command writes, to `into`."""
+
+        def move(lane: binding.RawQueue, pinned: Bytes, part: Bytes, start: int) -> None:
+            binding.read(lane, buffer, start, pinned)
+            part[:] = pinned
+
+        self._all(into, move)
+
+    def _all(self, host: Bytes, move: Moved) -> None:
+        """Move all bytes, some at a time; the first failure is raised when nothing works on them any more.
+
+        A single piece goes ahead of those that wait for a thread: mostly somebody waits for it.
+        """
+        if host.nbytes <= self._piece:
+            self._one(host, move, 0)
+            return
+        starts = range(0, host.nbytes, self._piece)
+        done: list[Event] = [self._copying.run(partial(self._one, host, move, start), inline=False) for start in starts]
+        problems = [p for p in map(_outcome, done) if p is not None]
+        if problems:
+            raise problems[0]
+
+    def _one(self, host: Bytes, move: Moved, start: int) -> None:
+        part = host[start : start + self._piece]
+        try:
+            lane, pinned = self._held()
+            move(lane, pinned[: part.nbytes], part, start)
+        except binding.cl_error as problem:
+            raise failure(problem) from problem
+
+    def _held(self) -> tuple[binding.RawQueue, Bytes]:
+        """The queue and the piece of the thread that asks."""
+        own = self._own
+        if not hasattr(own, "pinned"):
+            context = self._context
+            own.lane = binding.make_queue(context.raw, context.info.raw)
+            own.raw, own.pinned = binding.pinned(context.raw, own.lane, self._piece)
+        return own.lane, own.pinned
+
+
+def _outcome(event: Event) -> BaseException | None:
+    """How it failed, once it is over: also where somebody is tired of waiting for it."""
+    problem: BaseException | None = None
+    waited = False
+    while not (waited and event.done):
+        waited = True
+        try:
+            event.wait()
+        except BaseException as found:
+            problem = problem or found
+    return problem
