@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections.abc import Callable
 
@@ -144,6 +145,19 @@ def test_open_sizes() -> None:
     for rows, columns in ((4, 2), (6, 3), (5, 1)):
         x = torch.randn(rows, rows + 1)
         assert agree(fast(x, columns), function(x, columns))
+
+
+def test_a_program_is_the_same_in_the_disk_cache_whichever_sizes_are_open(caplog: pytest.LogCaptureFixture) -> None:
+    def between(x: Tensor, y: Tensor) -> Tensor:
+        return torch.softmax(x @ y, -1) * 0.8125
+
+    x, y = torch.randn(3, 5), torch.randn(5, 7)
+    compiled(between)(x, y)
+    torch._dynamo.reset()
+    with caplog.at_level(logging.INFO, logger="tile.cache"):
+        torch.compile(between, backend="tile", dynamic=True)(x, y)
+    told = [r.getMessage() for r in caplog.records if r.name == "tile.cache"]
+    assert told == ["'composition' for llvm:0 is in the disk cache"]
 
 
 def test_open_sizes_in_training() -> None:

@@ -123,7 +123,7 @@ class Walk:
         order = dense_order(shape, strides_of(traced, self.sizes))
         laid = order or tuple(range(len(shape)))
         parts = (2,) if is_complex(traced) else ()
-        symbol = Symbol((*(shape[k] for k in laid), *parts), dtype, node.name)
+        symbol = Symbol((*(shape[k] for k in laid), *parts), dtype, input_name(node, len(self.inputs) + 1))
         self.inputs.append(Input(place, order, symbol))
         back = [laid.index(k) for k in range(len(shape))]
         if not parts:
@@ -270,6 +270,15 @@ class Walk:
         known = {**DTYPES, **PARTS}
         found = Symbol(shape_of(traced, self.sizes), known.get(traced.dtype, DTYPES[torch.float32]), "unknown")
         return Complex(found, found) if is_complex(traced) else found
+
+
+def input_name(node: Node, number: int) -> str:
+    """``primals_3`` for the third tensor that a graph takes.
+
+    PyTorch counts sizes that are open, too, and which are depends on what a process called before: with PyTorch's names the
+    same program would be another one in the disk cache.
+    """
+    return f"{node.name.rstrip('_0123456789') or 'input'}_{number}"
 
 
 def function_type(function: Callable[[], torch.Tensor]) -> Type:
