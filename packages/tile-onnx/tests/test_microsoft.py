@@ -55,6 +55,14 @@ def test_fused_convolutions(activation: str) -> None:
     check("FusedConv", [floats(1, 3, 6, 5), floats(4, 3, 3, 3, seed=1), floats(4, seed=2)], attributes, **LIMITS)
 
 
+@pytest.mark.parametrize("activation", ["Relu", "LeakyRelu", "HardSigmoid"])
+def test_fused_products(activation: str) -> None:
+    """Parameters have the names of the activation's attributes, unlike those of fused convolutions."""
+    parameters = {"LeakyRelu": {"alpha": 0.2}, "HardSigmoid": {"alpha": 0.3, "beta": 0.4}}.get(activation, {})
+    attributes = {"activation": activation, "transB": 1} | {f"activation_{n}": v for n, v in parameters.items()}
+    check("FusedGemm", [floats(5, 6), floats(4, 6, seed=1), floats(4, seed=2)], attributes, **LIMITS)
+
+
 @pytest.mark.parametrize("op", ["QLinearAdd", "QLinearMul"])
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
 def test_quantised_arithmetic(op: str, dtype: str) -> None:

@@ -40,7 +40,10 @@ def gelu(node: Node) -> Value:
 
 
 def activated(node: Node, value: Value) -> Value:
-    """`value` after the activation that a fused node names, with its parameters in the order of its attributes."""
+    """`value` after the activation that a fused node names.
+
+    Its parameters are ``activation_alpha`` and so on, or stand in ``activation_params`` in the order of its attributes.
+    """
     name = node.attribute("activation", "")
     if not name:
         return value
@@ -51,8 +54,8 @@ def activated(node: Node, value: Value) -> Value:
         text = "relu(X)"
     elif name in ACTIVATIONS:
         kind = ACTIVATIONS[name]
-        settings = dict(zip(kind.defaults, given, strict=False))
-        text = kind.value.format(**{n: settings.get(n, literal(v)) for n, v in kind.defaults.items()})
+        named = {n: literal(float(node.attribute(f"activation_{n}", v))) for n, v in kind.defaults.items()}
+        text = kind.value.format(**(named | dict(zip(kind.defaults, given, strict=False))))
     else:
         raise node.unsupported(f"the activation {name!r} is not known")
     return apply(expression("X", text), value)
