@@ -81,6 +81,7 @@ def test_functions_are_numpys(name: str, given: tuple[Any, ...], more: dict[str,
 def test_functions_with_shapes_for_data() -> None:
     numbers, amounts = tile.asarray(NUMBERS), tile.asarray(AMOUNTS)
     agree(tnp.bincount(numbers, length=12), np.bincount(NUMBERS, minlength=12))
+    agree(tnp.bincount(numbers), np.bincount(NUMBERS))
     agree(tnp.segment_sum(amounts, numbers - 1, 6), np.array([AMOUNTS[k + 1 == NUMBERS].sum(0) for k in range(6)]))
     agree(tnp.segment_max(amounts, numbers, 10)[9], np.full(3, -np.inf))
     agree(tnp.segment_min(amounts, numbers, 3), np.array([AMOUNTS[k == NUMBERS].min(0) for k in range(3)]))

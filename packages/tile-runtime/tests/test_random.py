@@ -73,6 +73,18 @@ def test_distributions() -> None:
     assert random.bernoulli(KEY, np.float32([0, 1, 1])).numpy().tolist() == [False, True, True]
 
 
+def test_categorical_takes_the_shape_of_its_result() -> None:
+    shares = np.array([[0.1, 0.2, 0.7], [0.5, 0.5, 0.0]])
+    with np.errstate(divide="ignore"):
+        found = random.categorical(KEY, np.log(shares), shape=(20_000, 2)).numpy()
+    for row, wanted in zip(found.T, shares, strict=True):
+        np.testing.assert_allclose(np.bincount(row, minlength=3) / len(row), wanted, atol=0.02)
+    with pytest.raises(tile.TileTypeError, match="broadcast to the shape"):
+        random.categorical(KEY, np.zeros((4, 3), np.float32), shape=(7,))
+    with pytest.raises(TypeError, match="an axis is one integer, not tuple"):
+        random.categorical(KEY, np.zeros(3, np.float32), (7,))  # type: ignore[arg-type]
+
+
 def test_permutations_move_rows() -> None:
     rows = np.arange(12).reshape(6, 2)
     found = random.permutation(KEY, rows).numpy()

@@ -29,8 +29,8 @@ Rule = Callable[[Context], Diagnostic | None]
 
 _WORD_OPERATORS = {"and": "&", "or": "|", "not": "~", "mod": "mod(A, B)", "is": "==", "xor": "^"}
 _NO_LOOPS = (
-    "a contraction runs over all values of its indexes, as in O[i : N] = +(A[i, k]); tile.scan and tile.repeat repeat whole "
-    "functions"
+    "a contraction runs over all values of its indexes, as in O[i : N] = +(A[i, k]); tile.scan, tile.repeat and "
+    "tile.while_loop repeat whole functions"
 )
 _STATEMENT_WORDS = {
     "return": "outputs are named in the header: -> (O)",

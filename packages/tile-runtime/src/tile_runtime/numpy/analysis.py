@@ -42,6 +42,7 @@ from tile_runtime.numpy.statistical import all, cumulative_prod, cumulative_sum,
 from tile_runtime.ops import reducing
 from tile_runtime.ops.text import function
 from tile_runtime.ops.values import apply
+from tile_runtime.tensor import Tensor
 
 # --- running ------------------------------------------------------------------------------------------
 
@@ -200,8 +201,15 @@ def nan_to_num(x: Operand, /, *, nan: float = 0.0, posinf: float | None = None, 
 # --- counting -----------------------------------------------------------------------------------------
 
 
-def bincount(x: Operand, /, weights: Operand | None = None, *, length: int) -> Result:
-    """How often each number below `length` occurs (int32), or the sum of its weights; the length is no matter of data."""
+def bincount(x: Operand, /, weights: Operand | None = None, *, length: int | None = None) -> Result:
+    """How often each number below `length` occurs (int32), or the sum of its weights.
+
+    Without a length, numbers up to the largest are counted, for which `x` is computed; among symbols it has to be given.
+    """
+    if length is None:
+        if not isinstance(x, np.ndarray | Tensor):
+            raise TypeError("the largest number of a symbol is not known before it runs: pass length=")
+        length = int(np.max(np.asarray(x), initial=-1)) + 1
     counted = astype(equal(x, x), DType.INT32) if weights is None else weights
     return segment_sum(counted, x, length)
 

@@ -10,6 +10,7 @@ from typing import Any
 from tile_hal.interfaces import Device
 
 from tile_runtime import tensor
+from tile_runtime.checks import described
 from tile_runtime.operators import Operators
 from tile_runtime.ops import elementwise
 from tile_runtime.ops.values import as_array
@@ -49,7 +50,9 @@ def elementary(name: str, *operands: Operand) -> Result:
 
 
 def axis_of(rank: int, axis: int) -> int:
-    """An axis counted from the front; IndexError where there is no such."""
+    """An axis counted from the front; IndexError where there is no such, TypeError for what is no integer."""
+    if not hasattr(axis, "__index__"):
+        raise TypeError(f"an axis is one integer, not {described(axis)}")
     place = operator.index(axis)
     if not -rank <= place < rank:
         raise IndexError(f"axis {axis} of a tensor with {rank} dimensions")

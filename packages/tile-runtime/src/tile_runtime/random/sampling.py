@@ -86,9 +86,21 @@ def permutation(key: Operand, x: int | Operand, axis: int = 0) -> Result:
     return order if isinstance(x, int) else tnp.take(x, order, axis=axis)
 
 
-def categorical(key: Operand, logits: Operand, axis: int = -1) -> Result:
-    """For each row along `axis` one place (int32), with probability ``softmax(logits)``."""
+def categorical(key: Operand, logits: Operand, axis: int = -1, shape: Shape | None = None) -> Result:
+    """For each row along `axis` one place (int32), with probability ``softmax(logits)``.
+
+    With `shape`, that of the result, to which the rows broadcast: ``categorical(key, logits, shape=(100,))`` draws 100 from one row.
+    """
     from tile_runtime import numpy as tnp
 
-    noise = -tnp.log(exponential(key, logits.shape))
-    return tnp.argmax(logits + noise, axis=axis)
+    along = axis_of(len(logits.shape), axis)
+    if shape is None:
+        return tnp.argmax(logits - tnp.log(exponential(key, logits.shape)), axis=along)
+    rows, wanted = tnp.moveaxis(logits, along, -1), shape_of(shape)
+    batch = rows.shape[:-1]
+    if len(batch) > len(wanted) or any(n not in (1, m) for n, m in zip(batch[::-1], wanted[::-1], strict=False)):
+        raise wrong_kind(
+            f"rows of logits, of which there are {batch}, broadcast to the shape", shape, f"such as {batch}"
+        )
+    noise = -tnp.log(exponential(key, (*wanted, rows.shape[-1])))
+    return tnp.argmax(rows + noise, axis=-1)
