@@ -6,6 +6,7 @@ from tile_ir.deadline import check
 from tile_ir.program.nodes import Program
 from tile_ir.target import Target
 
+from tile_opt.program.along_largest import AlongLargest as AlongLargest
 from tile_opt.program.base import Rewrite as Rewrite
 from tile_opt.program.border_pieces import BorderPieces as BorderPieces
 from tile_opt.program.cascade import Cascade as Cascade
@@ -61,6 +62,7 @@ FASTER: tuple[Rewrite, ...] = (
     SeparateWindows(),
     Subsample(),
     Prepack(),
+    AlongLargest(),
     SplitReduction(),
     FewColumns(),
     ConvertOnce(),

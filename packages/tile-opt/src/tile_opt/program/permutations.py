@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from tile_ir.ops import Aggregation
-from tile_ir.program.nodes import Contraction, Op, Poly, Program, TensorType
+from tile_ir.program.nodes import Constraint, Contraction, Op, Poly, Program, TensorLoad, TensorType
 from tile_ir.program.rename import renamed
 
 from tile_opt.program.base import Rewrite
@@ -73,3 +73,22 @@ def _reading(op: Contraction, origin: str, before: Order) -> Contraction:
     formulas = dict(zip(before, load.formulas, strict=True))
     ordered = tuple(formulas[d] for d in range(len(before)))
     return replace(op, loads=(replace(load, tensor=origin, formulas=ordered),))
+
+
+def permuted(name: str, source: str, type: TensorType, order: Order, reader: Contraction) -> Contraction:
+    """``name[…] = =(source[…])`` with the dimensions of `source` in another order."""
+    forms = tuple(Poly.of({f"d{d}": 1}) for d in range(len(type.shape)))
+    return Contraction(
+        name,
+        TensorType(type.dtype, tuple(type.shape[d] for d in order)),
+        Aggregation.ASSIGN,
+        tuple(f.names[0] for f in forms),
+        tuple(forms[d] for d in order),
+        tuple(Constraint(f, size, reader.origin) for f, size in zip(forms, type.shape, strict=True)),
+        (TensorLoad("$packed", source, forms),),
+        (),
+        "$packed",
+        type.dtype,
+        text=f"{name}: {source} with its dimensions in the order {', '.join(map(str, order))}",
+        origin=reader.origin,
+    )

@@ -12,12 +12,11 @@ from typing import ClassVar
 
 from tile_ir.names import claim
 from tile_ir.ops import Aggregation
-from tile_ir.program.nodes import Constraint, Contraction, Op, Poly, Program, TensorLoad, TensorType
+from tile_ir.program.nodes import Contraction, Op, Poly, Program, TensorLoad, TensorType
 
 from tile_opt.program.base import Rewrite
 from tile_opt.program.fixed import fixed_values
-
-Order = tuple[int, ...]
+from tile_opt.program.permutations import Order, permuted
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,7 @@ class _Copies:
         source = str(load.tensor)
         if (source, order) not in self.made:
             name = self.made[source, order] = claim(f"{source}_packed", self.taken)
-            copies.append(_permuted(name, source, self.fixed[source], order, op))
+            copies.append(permuted(name, source, self.fixed[source], order, op))
         return replace(load, tensor=self.made[source, order], formulas=tuple(load.formulas[d] for d in order))
 
 
@@ -78,22 +77,3 @@ def _order(op: Contraction, load: TensorLoad) -> Order | None:
         return None
     dim, rank = subscripted[0], len(load.formulas)
     return None if dim == rank - 1 else (*(d for d in range(rank) if d != dim), dim)
-
-
-def _permuted(name: str, source: str, type: TensorType, order: Order, reader: Contraction) -> Contraction:
-    """``name[…] = =(source[…])`` with the dimensions of `source` in another order."""
-    forms = tuple(Poly.of({f"d{d}": 1}) for d in range(len(type.shape)))
-    return Contraction(
-        name,
-        TensorType(type.dtype, tuple(type.shape[d] for d in order)),
-        Aggregation.ASSIGN,
-        tuple(f.names[0] for f in forms),
-        tuple(forms[d] for d in order),
-        tuple(Constraint(f, size, reader.origin) for f, size in zip(forms, type.shape, strict=True)),
-        (TensorLoad("$packed", source, forms),),
-        (),
-        "$packed",
-        type.dtype,
-        text=f"{name}: {source} with its dimensions in the order {', '.join(map(str, order))}",
-        origin=reader.origin,
-    )

@@ -1,0 +1,123 @@
+"""Contractions of several loops whose lanes should go along the largest operand: what lies across it is copied, the result too.
+
+``O[b, c] = +(A[b, c, a] * B[a, c])`` reads a large A along a and B across it. Whatever loop lanes take, one of them is fetched
+element by element. A copy of B with a last costs little beside A, and both are read side by side then. A result that A's
+last index moves, but not last, is made in the order of A and turned in the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import prod
+from typing import ClassVar
+
+from tile_ir.names import claim
+from tile_ir.ops import Aggregation
+from tile_ir.program.nodes import Contraction, Op, Poly, Program, TensorLoad, TensorType
+
+from tile_opt.program.base import Rewrite
+from tile_opt.program.factorise import index_sizes
+from tile_opt.program.permutations import Order, permuted
+
+
+@dataclass(frozen=True)
+class AlongLargest(Rewrite):
+    """Copies of operands, and results that are turned, where the largest operand has `least` elements and each is used `uses` times at most.
+
+    Its last dimension has `run` elements or more. All that is copied or turned has together no more elements than it.
+    """
+
+    name: ClassVar[str] = "along_largest"
+    least: int = 1 << 12
+    uses: int = 4
+    run: int = 16
+
+    def apply(self, program: Program) -> Program:
+        types = program.types()
+        work = _Turned(self, types, set(types))
+        ops = tuple(made for op in program.ops for made in work.op(op))
+        return replace(program, ops=ops) if len(ops) > len(program.ops) else program
+
+
+@dataclass(slots=True)
+class _Turned:
+    """Contractions on copies of what they read across the largest operand, and the copies in front of the first of them."""
+
+    options: AlongLargest
+    types: Mapping[str, TensorType]
+    taken: set[str]
+    made: dict[tuple[str, Order], str] = field(default_factory=dict[tuple[str, Order], str])
+
+    def op(self, op: Op) -> list[Op]:
+        if not isinstance(op, Contraction) or (names := self._largest(op)) is None:
+            return [op]
+        copies: list[Op] = []
+        loads = tuple(self._load(op, load, names, copies) for load in op.loads)
+        result = _order(op.output, names)
+        if result is None:
+            return [*copies, replace(op, loads=loads)]
+        shape = tuple(op.type.shape[d] for d in result)
+        first = replace(
+            op,
+            name=claim(f"{op.name}_along", self.taken),
+            type=TensorType(op.type.dtype, shape),
+            output=tuple(op.output[d] for d in result),
+            loads=loads,
+        )
+        back = tuple(result.index(d) for d in range(len(result)))
+        return [*copies, first, permuted(op.name, first.name, first.type, back, op)]
+
+    def _largest(self, op: Contraction) -> tuple[str, ...] | None:
+        """Indexes of the largest operand in its order, where something that lies across it is worth a copy."""
+        if op.agg is Aggregation.ASSIGN or op.default is not None or not op.loads or not self._is_plain(op):
+            return None
+        sizes = [self._size(load) for load in op.loads]
+        most = max(range(len(sizes)), key=lambda k: (sizes[k], self._last(op.loads[k])))
+        names = _names(op.loads[most].formulas)
+        points = prod((index_sizes(op) or {}).values())
+        short = sizes[most] < self.options.least or self._last(op.loads[most]) < self.options.run
+        if short or points > self.options.uses * sizes[most]:
+            return None
+        turned = [size for load, size in zip(op.loads, sizes, strict=True) if _order(load.formulas, names)]
+        turned += [op.type.size] if _order(op.output, names) else []
+        return names if turned and sum(turned) <= sizes[most] else None
+
+    def _is_plain(self, op: Contraction) -> bool:
+        """Every subscript is an index of its own that goes over the whole dimension."""
+        sizes = index_sizes(op)
+        if sizes is None or any(c.formula.index is None for c in op.constraints):
+            return False
+        places = [(load.formulas, self.types[load.tensor].shape) for load in op.loads if isinstance(load.tensor, str)]
+        return len(places) == len(op.loads) and all(
+            len(set(forms)) == len(forms)
+            and all(sizes.get(f.index or "") == n for f, n in zip(forms, shape, strict=True))
+            for forms, shape in (*places, (op.output, op.type.shape))
+        )
+
+    def _size(self, load: TensorLoad) -> int:
+        return self.types[str(load.tensor)].size
+
+    def _last(self, load: TensorLoad) -> int:
+        return (self.types[str(load.tensor)].shape or (1,))[-1]
+
+    def _load(self, op: Contraction, load: TensorLoad, names: Sequence[str], copies: list[Op]) -> TensorLoad:
+        order, source = _order(load.formulas, names), str(load.tensor)
+        if order is None:
+            return load
+        if (source, order) not in self.made:
+            name = self.made[source, order] = claim(f"{source}_along", self.taken)
+            copies.append(permuted(name, source, self.types[source], order, op))
+        return replace(load, tensor=self.made[source, order], formulas=tuple(load.formulas[d] for d in order))
+
+
+def _names(forms: Sequence[Poly]) -> tuple[str, ...]:
+    return tuple(f.index or "" for f in forms)
+
+
+def _order(forms: Sequence[Poly], names: Sequence[str]) -> Order | None:
+    """The dimensions in the order of the largest operand's indexes, others first; None where its last one is last, or missing."""
+    mine = _names(forms)
+    if not names or names[-1] not in mine or mine[-1] == names[-1]:
+        return None
+    return tuple(sorted(range(len(mine)), key=lambda d: names.index(mine[d]) if mine[d] in names else -1))

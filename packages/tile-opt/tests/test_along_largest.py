@@ -1,0 +1,57 @@
+"""Contractions of several loops read their largest operand side by side: what lies across it is copied, the result turned."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tile_lang
+from tile_ir.dtype import DType
+from tile_ir.ops import Aggregation
+from tile_ir.program.nodes import Contraction, Program, TensorType
+from tile_lang.evaluate import evaluate
+from tile_opt.program import AlongLargest, rewrite
+
+SIZES = {"a": 32, "b": 3, "c": 2, "d": 5}
+
+
+def program(statement: str, **operands: str) -> Program:
+    """A function of one statement, whose operands have the dimensions that letters name."""
+    types = {n: TensorType(DType.FLOAT32, tuple(SIZES[x] for x in dims)) for n, dims in operands.items()}
+    given = ", ".join(f"{n}[{', '.join(x.upper() for x in dims)}]" for n, dims in operands.items())
+    return tile_lang.bind(tile_lang.parse(f"function ({given}) -> (O) {{ {statement} }}"), types)
+
+
+def rewritten(before: Program) -> list[Contraction]:
+    """What the rewrite makes of it, with the results it had."""
+    after = rewrite(before, (AlongLargest(least=64),))
+    rng = np.random.default_rng(0)
+    inputs = {n: rng.random(t.shape).astype(np.float32) for n, t in before.types().items() if n != "O"}
+    np.testing.assert_allclose(evaluate(after, inputs)["O"], evaluate(before, inputs)["O"], rtol=1e-5)
+    return [op for op in after.ops if isinstance(op, Contraction)]
+
+
+@pytest.mark.parametrize("sign", ["+", ">"])
+def test_an_operand_that_lies_across_is_copied(sign: str) -> None:
+    copy, product = rewritten(program(f"O[b, c : B, C] = {sign}(X[b, c, a] * Y[a, c]);", X="bca", Y="ac"))
+    assert copy.agg is Aggregation.ASSIGN and copy.type.shape == (SIZES["c"], SIZES["a"])
+    assert product.loads[1].tensor == copy.name
+
+
+def test_a_result_that_lies_across_is_turned_in_the_end() -> None:
+    product, back = rewritten(program("O[a, d, b : A, D, B] = +(X[b, c, d, a] * Y[c]);", X="bcda", Y="c"))
+    assert product.type.shape == (SIZES["b"], SIZES["d"], SIZES["a"])
+    assert back.name == "O" and back.agg is Aggregation.ASSIGN
+
+
+@pytest.mark.parametrize(
+    ("statement", "operands"),
+    [
+        ("O[b, a : B, A] = +(X[b, c, a] * Y[c, a]);", {"X": "bca", "Y": "ca"}),  # all side by side
+        ("O[b, d : B, D] = +(X[b, a] * Y[a, d]);", {"X": "ba", "Y": "ad"}),  # each element is used often
+        ("O[a, b : A, B] = +(X[b, c] * Y[c, a]);", {"X": "bc", "Y": "ca"}),  # what is turned is no smaller
+        ("O[a, b : A, B] = +(X[b, a + i]), i < 3;", {"X": "ba"}),  # windows
+    ],
+)
+def test_others_stay(statement: str, operands: dict[str, str]) -> None:
+    before = program(statement, **operands)
+    assert rewrite(before, (AlongLargest(least=64),)) is before
