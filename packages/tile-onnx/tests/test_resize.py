@@ -84,6 +84,14 @@ def test_nearest_of_integers(dtype: str) -> None:
     check("Resize", inputs, {"mode": "nearest"}, opset=13, constant=(1, 2))
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "int32", "float16"])
+@pytest.mark.parametrize("coordinates", ["half_pixel", "asymmetric"])
+def test_sums_along_both_axes_are_rounded_once(dtype: str, coordinates: str) -> None:
+    inputs = [numbers(dtype, (1, 2, 4, 5), 2), NONE, np.array([1, 1, 4, 2], np.float32)]
+    attributes = {"mode": "linear", "coordinate_transformation_mode": coordinates}
+    check("Resize", inputs, attributes, opset=13, constant=(1, 2), **({"rtol": 6e-4} if dtype == "float16" else {}))
+
+
 @pytest.mark.parametrize("opset", [9, 10])
 def test_older_forms(opset: int) -> None:
     inputs = [numbers("float32", (1, 2, 4, 5), 2), np.array([1, 1, 2, 3], np.float32)]

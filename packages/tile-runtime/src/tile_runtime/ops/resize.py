@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from tile_ir.dtype import DType
 
 from tile_runtime.ops.moving import expanded, of_cells, reshaped
 from tile_runtime.ops.text import at, cast, contraction, expression, function, names
@@ -194,8 +195,21 @@ def _rounded(expression: str, value: Value) -> str:
 
 
 def resized_axes(value: Value, how: Interpolation, axes: Sequence[Axis], outside: float = 0.0) -> Value:
-    """`value` with every axis resized; `outside` fills what tf_crop_and_resize takes from beyond the old cells."""
+    """`value` with every axis resized; `outside` fills what tf_crop_and_resize takes from beyond the old cells.
+
+    Sums along several axes are rounded to a narrow dtype once: the last one.
+    """
     taps = {k: how.taps(axis) for k, axis in enumerate(axes) if not axis.stays}
+    dtype, sums = dtype_of(value), sum(cells.shape[1] > 1 for cells, _ in taps.values())
+    if sums > 1 and dtype not in (DType.FLOAT32, DType.FLOAT64):
+        wide = _resized_axes(apply(expression("X", cast("X", DType.FLOAT32)), value), how, axes, taps, outside)
+        return apply(expression("X", cast("X", dtype)), wide)
+    return _resized_axes(value, how, axes, taps, outside)
+
+
+def _resized_axes(
+    value: Value, how: Interpolation, axes: Sequence[Axis], taps: Mapping[int, tuple[Integers, Floats]], outside: float
+) -> Value:
     times = {k: _repeats(cells[:, 0], axes[k].old) for k, (cells, _) in taps.items() if cells.shape[1] == 1}
     value = repeated_cells(value, [times.get(k) or 1 for k in range(len(axes))])
     for k, (cells, weights) in taps.items():
