@@ -82,6 +82,16 @@ def test_what_has_no_large_interior_stays(text: str) -> None:
     assert agree(program) is program
 
 
+def test_a_long_chain_is_put_together_again_and_again() -> None:
+    steps = " ".join(f"X{k + 1}[y, x : H, W] = +(X{k}[clamp(y + i - 1), x]), i < 3;" for k in range(9)).replace(
+        "X0[", "A["
+    )
+    program = bound(f"function (A[H, W]) -> (X9) {{ {steps} }}", "", (60, 8))
+    made = agree(program)
+    whole = {op.name for op in made.ops if isinstance(op, Contraction) and op.type.shape == (60, 8)}
+    assert {"X4", "X8", "X9"} <= whole and not {"X1", "X2", "X3", "X5"} & whole
+
+
 def test_weighted_sums_over_channels_keep_their_copy_in_a_frame() -> None:
     text = """function (A[H, W, C], K[T, C, D]) -> (B) {
         B[y, x, d : H, W, D] = +(A[y, clamp(x + t - 1), c] * K[t, c, d]); }"""

@@ -47,7 +47,7 @@ class BorderPieces(Rewrite):
     """
 
     name: ClassVar[str] = "border_pieces"
-    least: int = 1 << 14
+    least: int = 1 << 16
     step: int = 1 << 16
 
     def apply(self, program: Program) -> Program:
@@ -71,8 +71,8 @@ def _interiors(program: Program, least: int) -> tuple[Interiors, frozenset[str]]
     closed = frozenset(value for _, value in program.outputs)
     types = program.types()
     while True:
-        found = Interiors(types, least)
-        unfit = {name for op in program.ops if not found.add(op, closed) for name in (*used_by(op), *defined_by(op))}
+        found = Interiors(types, least, closed)
+        unfit = {name for op in program.ops if not found.add(op) for name in used_by(op)}
         whole = {name for name, box in found.boxes.items() if box == Box.whole(types[name].shape)}
         again = _shared(program, found, closed) if found.boxes else set[str]()
         more = (unfit | whole | again) & found.boxes.keys() - closed

@@ -6,7 +6,7 @@ What is computed from these alone is computed as if there were no borders.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from math import prod
 
@@ -23,6 +23,8 @@ TAPS, MIXED = 64, 4
 read costs little."""
 SHARE = 0.75
 """Of a value that an interior has to be."""
+DEEPEST = 4
+"""Frames around what was computed of frames: each makes strips wider, and all steps on the way are computed once more for each strip."""
 
 
 @dataclass(slots=True)
@@ -31,23 +33,35 @@ class Interiors:
 
     types: Mapping[str, TensorType]
     least: int
+    closed: Set[str]
+    """Values that are there as a whole, so that borders of what they are made of are no matter of those who read them."""
     sets: Sets = field(default_factory=Sets)
     boxes: dict[str, Box] = field(default_factory=dict[str, Box])
     """Of values that have one."""
+    depths: dict[str, int] = field(default_factory=dict[str, int])
+    """Of the same, and of framed copies: how many frames lie around each other."""
     links: dict[str, str] = field(default_factory=dict[str, str])
     """Framed copies, and what they are laid on, with the tensor whose copies they are: concatenations have several."""
 
-    def add(self, op: Op, closed: Iterable[str]) -> bool:
-        """Take up an operation; False where it reads the interior of a value that is not `closed` in some other way."""
-        framed = {n: self.boxes[n] for n in used_by(op) if n in self.boxes and n not in closed}
-        if (isinstance(op, Contraction) and self._is_framed(op)) or not framed:
+    def add(self, op: Op) -> bool:
+        """Take up an operation; False where it reads the interior of a value that is not closed in some other way."""
+        framed = {n: box for n in used_by(op) if (box := self._open(n)) is not None}
+        if isinstance(op, Contraction) and self._is_framed(op):
+            return self.depths[op.name] <= DEEPEST or not self.boxes.pop(op.name, None)
+        if not framed:
             return True
         found = self._of(op, framed)
         if found is None:
             return False
         (name,) = defined_by(op)
-        self.boxes[name] = found
-        return found.size >= SHARE * self.types[name].size
+        if found.size < SHARE * self.types[name].size:
+            return False
+        self.boxes[name], self.depths[name] = found, max(self.depths[n] for n in framed)
+        return True
+
+    def _open(self, name: str) -> Box | None:
+        """The interior of a value that is not closed."""
+        return None if name in self.closed else self.boxes.get(name)
 
     # --- framed copies -------------------------------------------------------------------------------
 
@@ -61,6 +75,8 @@ class Interiors:
         if op.default is not None and self.links.get(op.default) != source:
             return False
         self.links[op.name] = source
+        inside = self.depths[source] if self._open(source) is not None else 0
+        self.depths[op.name] = max(inside + 1, self.depths[op.default] if op.default is not None else 0)
         box = self._kept(op, rule.written) if rule.steps is None else self._laid(op, rule.written, rule.steps)
         if box is not None and SHARE * op.type.size <= box.size < op.type.size:
             self.boxes[op.name] = box
@@ -74,7 +90,7 @@ class Interiors:
     def _laid(self, op: Contraction, written: Box, steps: Sequence[int]) -> Box | None:
         """The same, or that of the copied tensor where it is larger."""
         source, kept = op.loads[0].tensor, self._kept(op, written)
-        inner = self.boxes.get(source) if isinstance(source, str) else None
+        inner = self._open(source) if isinstance(source, str) else None
         box = written if inner is None else inner.moved([-n for n in steps]).shared(written)
         return box if kept is None or box.size > kept.size else kept
 

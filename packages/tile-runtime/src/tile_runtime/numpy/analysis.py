@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from tile_ir.dtype import DType
@@ -209,7 +209,8 @@ def bincount(x: Operand, /, weights: Operand | None = None, *, length: int | Non
     if length is None:
         if not isinstance(x, np.ndarray | Tensor):
             raise TypeError("the largest number of a symbol is not known before it runs: pass length=")
-        length = int(np.max(np.asarray(x), initial=-1)) + 1
+        numbers: np.ndarray[Any, Any] = np.asarray(cast("Any", x))
+        length = int(np.max(numbers, initial=-1)) + 1
     counted = astype(equal(x, x), DType.INT32) if weights is None else weights
     return segment_sum(counted, x, length)
 
