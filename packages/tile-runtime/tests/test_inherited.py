@@ -85,6 +85,18 @@ def test_a_tensor_given_twice_is_copied_and_so_is_memory_that_belongs_to_an_arra
         np.testing.assert_array_equal(theirs, before)
 
 
+def test_an_array_that_is_donated_is_not_taken_whatever_was_called_before() -> None:
+    function, values = tile.Function(INTO), given(INTO)
+    want = function(*values.values(), device="interp")
+    function(*tensors(values), donate="K")
+    for _ in range(2):
+        array, (_, *rest) = values["K"].copy(), tensors(values)
+        made = function(array, *rest, donate="K")
+        assert isinstance(made, tile.Tensor)
+        np.testing.assert_array_equal(made.numpy(), want)
+        np.testing.assert_array_equal(array, values["K"])
+
+
 def test_updates_of_a_composition_write_in_place() -> None:
     values = given(INTO)
     cache = tile.asarray(values["K"], device="llvm")

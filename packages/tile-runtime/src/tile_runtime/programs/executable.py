@@ -100,8 +100,10 @@ class Inheriting:
         return rest, [values[taken[n]] if n in taken else None for n in range(count)]
 
     def at_once(self, values: Sequence[Any], out: Any, args: Sequence[Any]) -> Any:
-        """See `Executable.at_once`; `out`, if given, names no memory but that of arguments."""
+        """See `Executable.at_once`; `out`, if given, names no memory but that of arguments, and what is taken are Tensors."""
         rest, results = self.split(values)
+        if not all(type(values[k]) is Tensor for k in self.places.values()):
+            return None
         given = results if out is None else self.executable.several(out)
         if len(given) != len(results) or any(a is not b for a, b in zip(given, results, strict=True)):
             return None
