@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tile_lang
+from model_support import kernels, processor
 from tile_ir.dtype import DType
 from tile_ir.ops import Aggregation
 from tile_ir.program.nodes import Contraction, Program, TensorType
@@ -55,3 +56,20 @@ def test_a_result_that_lies_across_is_turned_in_the_end() -> None:
 def test_others_stay(statement: str, operands: dict[str, str]) -> None:
     before = program(statement, **operands)
     assert rewrite(before, (AlongLargest(least=64),)) is before
+
+
+@pytest.mark.parametrize(
+    ("rows", "copies"),
+    [
+        ("=(X[c, b, d, a])", 1),  # a has too few to fill vectors: side by side along d, which the copy makes so
+        ("=(X[a, b, c, d])", 0),  # nothing is turned
+    ],
+)
+def test_a_copy_that_turns_rows_is_made_where_a_sum_would_read_element_by_element(rows: str, copies: int) -> None:
+    source = f"""function (X[P, Q, R, S], Y[A, B, C, D]) -> (O) {{
+        T[a, b, c, d : A, B, C, D] = {rows};
+        O[a : A] = +(T[a, b, c, d] * Y[a, b, c, d]);
+    }}"""
+    shape = (7, 168, 3, 32) if not copies else (3, 168, 32, 7)
+    found = list(kernels(source, processor("zen4"), X=shape, Y=(7, 168, 3, 32)))
+    assert len(found) == copies + 2  # the sum has two steps

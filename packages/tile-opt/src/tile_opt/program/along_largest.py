@@ -25,7 +25,8 @@ from tile_opt.program.permutations import Order, permuted
 class AlongLargest(Rewrite):
     """Copies of operands, and results that are turned, where the largest operand has `least` elements and each is used `uses` times at most.
 
-    Its last dimension has `run` elements or more. All that is copied or turned has together no more elements than it.
+    Its last dimension has `run` elements or more. All that is copied or turned has together no more elements than it, half as
+    many where rows of the result have `run` elements, too.
     """
 
     name: ClassVar[str] = "along_largest"
@@ -81,7 +82,9 @@ class _Turned:
             return None
         turned = [size for load, size in zip(op.loads, sizes, strict=True) if _order(load.formulas, names)]
         turned += [op.type.size] if _order(op.output, names) else []
-        return names if turned and sum(turned) <= sizes[most] else None
+        # Lanes can go along a result's rows if these are long: then a copy must be worth more.
+        long = bool(op.type.shape) and op.type.shape[-1] >= self.options.run
+        return names if turned and sum(turned) * (2 if long else 1) <= sizes[most] else None
 
     def _is_plain(self, op: Contraction) -> bool:
         """Every subscript is an index of its own that goes over the whole dimension."""

@@ -89,7 +89,9 @@ class Inline(ChoosingPass):
             taken = cheap and all(is_elementwise(stage) for _, stage in loads)
             chosen = Chosen.INLINED if taken else Chosen.STORED
             return Choice(chosen, *names, reason=f"each element is wanted {often:.3g} times")
-        if op_cost(view.stages[0]) < self.costly or all(_is_pointwise(s, producer.buffer) for _, s in loads):
+        turned = _turns_rows(view, producer) and not any(is_elementwise(s) for _, s in loads)
+        cheap = op_cost(view.stages[0]) < self.costly and not turned
+        if cheap or all(_is_pointwise(s, producer.buffer) for _, s in loads):
             return Choice(Chosen.INLINED, *names, reason="each element is wanted once")
         together, apart = _seconds(view, producer, readers, machine)
         return Choice(Chosen.STORED if together > apart else Chosen.INLINED, *names, together, apart)
@@ -122,6 +124,15 @@ def _keeps_rows(view: KernelView, producer: Use) -> bool:
     if len(last) != 1 or view.ranges[last[0]] * view.type_of(producer.buffer).dtype.bytes < ROW:
         return False
     return all(flat_stride(view, use, last[0]) == 1 for use in stage.uses)
+
+
+def _turns_rows(view: KernelView, producer: Use) -> bool:
+    """A copy whose rows lie across what it copies: who reads these side by side would not read that side by side."""
+    stage, last = view.stages[0], producer.forms[-1].names if producer.forms else ()
+    if op_cost(stage) or len(last) != 1:
+        return False
+    steps = [flat_stride(view, use, last[0]) for use in stage.uses if use.reads]
+    return bool(steps) and all(abs(step) > 1 for step in steps)
 
 
 def _is_view(view: KernelView, producer: Use) -> bool:
