@@ -18,7 +18,7 @@ class Backlog:
     """Work that was handed over, in order. Safe to use from any thread."""
 
     def __init__(self) -> None:
-        self._lock = forking.lock()
+        self._lock = forking.rlock()
         self._waiting: deque[tuple[Event, int]] = deque()
         self._bytes = 0
 
@@ -31,10 +31,14 @@ class Backlog:
     def _crowded(self, nbytes: int) -> Event | None:
         """The first piece of work, while there is too much."""
         with self._lock:
-            while self._waiting and self._waiting[0][0].done:
-                self._bytes -= self._waiting.popleft()[1]
+            first = self._waiting[0] if self._waiting else None
+            while first is not None and first[0].done:
+                with suppress(ValueError):  # a signal's handler has taken it out
+                    self._waiting.remove(first)
+                    self._bytes -= first[1]
+                first = self._waiting[0] if self._waiting else None
             crowded = len(self._waiting) >= MOST or self._bytes + nbytes > MOST_BYTES
-            return self._waiting[0][0] if self._waiting and crowded else None
+            return first[0] if first is not None and crowded else None
 
     def add(self, event: Event, nbytes: int) -> None:
         with self._lock:

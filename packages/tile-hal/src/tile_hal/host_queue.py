@@ -28,7 +28,7 @@ class HostEvent(Event):
     __slots__ = ("_callbacks", "_error", "_finished", "_lock", "_result", "_traceback", "left")
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._finished = threading.Event()
         self._callbacks: list[Callable[[], None]] | None = []
         self._result = Result()
@@ -154,7 +154,7 @@ class HostQueue:
         self._ready.put(task)
 
     def _reset(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._ready: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
         self._workers: list[threading.Thread] = []
         self._open: weakref.WeakSet[HostEvent] = weakref.WeakSet()
@@ -164,7 +164,7 @@ class HostQueue:
         lost = list(self._open)
         self._reset()
         for event in lost:
-            event._lock = threading.Lock()  # pyright: ignore[reportPrivateUsage]
+            event._lock = threading.RLock()  # pyright: ignore[reportPrivateUsage]
             event.fail(device_error(Code.EXECUTION, "the process forked while this work was pending"))
 
     def finish(self) -> None:
@@ -205,7 +205,7 @@ class _Task:
         self._work: Work | None = work
         self._dependencies = dependencies
         self._profile = profile
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._count = 1
         self.event = HostEvent()
 

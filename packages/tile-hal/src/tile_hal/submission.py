@@ -80,7 +80,7 @@ class Submission(Event):
 
 _pending: dict[int, Submission] = {}
 """Unfinished submissions by identity: the HAL requires live buffers even when the caller drops the event."""
-_pending_lock = forking.lock()
+_pending_lock = forking.rlock()
 
 
 def release_finished() -> int:

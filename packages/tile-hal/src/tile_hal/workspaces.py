@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from threading import get_ident
 
-from tile_ir import forking
 from tile_ir.diagnostics import TileDeviceError
 from tile_ir.kernels import BufferInfo, BufferKind, KernelList
 
@@ -21,7 +20,7 @@ MAX_WORKSPACE_BYTES = 1 << 30
 _IDLE = 2
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Workspace:
     """One set of temporaries, and the event of the run that used it last (None while that run is being started)."""
 
@@ -30,9 +29,17 @@ class Workspace:
     thread: int = field(default_factory=get_ident)
     """Which one starts that run."""
 
+    @property
+    def idle(self) -> bool:
+        return self.last is not None and self.last.done
+
 
 class Workspaces:
-    """Temporaries of one kernel list, reused once the run that used them is done."""
+    """Temporaries of one kernel list, reused once the run that used them is done.
+
+    No lock is held, for a signal's handler may run the same kernels while this thread looks for a set: who removes one
+    from the list, which is one step, has it.
+    """
 
     def __init__(self, memory: Memory, kernels: KernelList, ordered: bool) -> None:
         """`ordered`: the device itself orders what uses the memory of a set that was dropped, so every run takes a new one."""
@@ -43,50 +50,63 @@ class Workspaces:
         self.nbytes = sum(self.arenas)
         """Bytes of one set."""
         self._limit = max(1, min(MAX_WORKSPACES, MAX_WORKSPACE_BYTES // max(1, self.nbytes)))
-        self._lock = forking.lock()
         self._all: list[Workspace] = []
 
     def acquire(self) -> Workspace:
         """A set that no pending run uses; whoever takes it sets `last`. Blocks while too many are in use."""
         if self._ordered or not self._temps:
             return Workspace(self.allocate())
-        while True:
-            with self._lock:
-                workspace = self._reuse() or self._grow()
-                if workspace is not None:
-                    return workspace
-                busy = next((w.last for w in self._all if w.last is not None), None)
+        while (workspace := self._reused() or self._grown()) is None:
+            busy = next((last for w in [*self._all] if (last := w.last) is not None), None)
             if busy is None:
                 time.sleep(1e-4)  # every set belongs to a run that another thread is starting right now
             else:
                 with contextlib.suppress(Exception):
                     busy.wait()
+        return workspace
 
-    def _reuse(self) -> Workspace | None:
+    def _reused(self) -> Workspace | None:
         """One whose run is done. What this thread has begun with and not started yet is nobody's next one.
 
         That run was interrupted, or it waits for this one, which a signal's handler has called: then it keeps what it has.
         """
         here = get_ident()
-        self._all = [w for w in self._all if w.last is not None or w.thread != here]
-        idle = [w for w in self._all if w.last is not None and w.last.done]
+        for begun in [w for w in self._all if w.last is None and w.thread == here]:
+            self._removed(begun)
+        idle = [w for w in self._all if w.idle]
         for extra in idle[_IDLE:]:
-            self._all.remove(extra)
-        if not idle:
-            return None
-        idle[0].last, idle[0].thread = None, here
-        return idle[0]
+            self._removed(extra)
+        return next((w for w in idle[:_IDLE] if self._taken(w)), None)
 
-    def _grow(self) -> Workspace | None:
+    def _taken(self, workspace: Workspace) -> bool:
+        """Whether this run has it now; it may have been another's since it was seen."""
+        if not self._removed(workspace):
+            return False
+        taken = workspace.idle
+        if taken:
+            workspace.last, workspace.thread = None, get_ident()
+        self._all.append(workspace)
+        return taken
+
+    def _removed(self, workspace: Workspace) -> bool:
+        try:
+            self._all.remove(workspace)
+        except ValueError:
+            return False
+        return True
+
+    def _grown(self) -> Workspace | None:
         if len(self._all) >= self._limit:
             return None
+        workspace = Workspace({})
+        self._all.append(workspace)  # counted before it has its memory, so that all threads together keep to the limit
         try:
-            workspace = Workspace(self.allocate())
-        except TileDeviceError:
-            if self._all:
+            workspace.buffers = self.allocate()
+        except BaseException as problem:
+            self._removed(workspace)
+            if isinstance(problem, TileDeviceError) and self._all:
                 return None  # out of memory: wait for a set in use
             raise
-        self._all.append(workspace)
         return workspace
 
     def allocate(self) -> dict[int, Buffer]:

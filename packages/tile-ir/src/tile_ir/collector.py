@@ -29,23 +29,24 @@ class _Pause:
     """How many compilations run now, in all threads, and whether the first one found the collector enabled."""
 
     def __init__(self) -> None:
-        self.lock = forking.lock()
+        self.lock = forking.rlock()
         self.running = 0
         self.enabled = False
 
     def enter(self) -> None:
+        """Counted first, so that a compilation in a signal's handler right here leaves the collector to this one."""
         with self.lock:
-            if not self.running:
+            self.running += 1
+            if self.running == 1:
                 self.enabled = gc.isenabled()
                 gc.disable()
-            self.running += 1
 
     def leave(self) -> None:
         with self.lock:
-            self.running -= 1
-            if not self.running and self.enabled:
+            if self.running == 1 and self.enabled:
                 _grow_old()
                 gc.enable()
+            self.running -= 1
 
 
 _pause = _Pause()

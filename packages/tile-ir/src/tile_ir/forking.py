@@ -32,7 +32,7 @@ def lock() -> threading.Lock:
 
 
 def rlock() -> threading.RLock:
-    """A `threading.RLock` that is free in a forked child."""
+    """A `threading.RLock` that is free in a forked child: for what a signal's handler may run inside of, on the same thread."""
     return _known(threading.RLock())
 
 

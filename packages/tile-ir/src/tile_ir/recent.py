@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from contextlib import suppress
 from typing import Generic, TypeVar
 
 from tile_ir import forking
@@ -21,17 +22,16 @@ class Recent(Generic[K, V]):
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self._values: OrderedDict[K, V] = OrderedDict()
-        self._lock = forking.lock()
+        self._lock = forking.rlock()
 
     def __len__(self) -> int:
         return len(self._values)
 
     def get(self, key: K, make: Callable[[], V]) -> V:
         """The value of this key, made now where it is not kept; errors of `make` leave no trace."""
-        with self._lock:
-            if key in self._values:
-                self._values.move_to_end(key)
-                return self._values[key]
+        with self._lock, suppress(KeyError):  # also where a signal's handler drops it right now
+            self._values.move_to_end(key)
+            return self._values[key]
         made = make()
         with self._lock:
             found = self._values.setdefault(key, made)

@@ -158,7 +158,7 @@ class Buckets:
         self._inputs = {a.name: a for a in inputs}
         self._sizes = sizes
         self._programs: OrderedDict[Any, _Program] = OrderedDict()
-        self._lock = forking.lock()
+        self._lock = forking.rlock()
 
     def run(self, feeds: Mapping[str, Any], wanted: tuple[str, ...]) -> dict[str, Any]:
         """As `Engine.run`; TileTypeError names the node for which padding is not known to be exact."""

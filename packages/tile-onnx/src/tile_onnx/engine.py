@@ -32,7 +32,7 @@ class Engine:
         self.evaluator = evaluator
         self._path = path
         self._pieces: OrderedDict[Any, Piece] = OrderedDict()
-        self._lock = forking.lock()
+        self._lock = forking.rlock()
         self.walks = 0
         """How often it was walked, each time for another program."""
         self.values: frozenset[str] = frozenset()

@@ -59,7 +59,7 @@ class Model:
         self._device = device
         self._made: Evaluator | None = None
         self._settled = 0
-        self._lock = forking.lock()
+        self._lock = forking.rlock()
         _check(imported)
         language = Language(imported.opsets, imported.functions)
         self._engine = Engine(imported.graph, language, lambda: self.evaluator)

@@ -103,7 +103,7 @@ class Evaluator:
         self._pieces: Recent[CacheKey, Lowered] = Recent(PROGRAMS)
         """Of functions with a dynamic dimension, by their types: what calls of many sizes share."""
         self.plans = read_plans(plans)
-        self._updating = forking.lock()
+        self._updating = forking.rlock()
         """Reading tensors and claiming their update is one step, so that no thread's update is lost."""
         self.reduced_precision = reduced_precision
         options = Options(
@@ -419,7 +419,7 @@ def _delivered(fresh: Tensor, given: Any, as_arrays: bool) -> Any:
 
 
 _evaluators: dict[Device, Evaluator] = {}
-_lock = forking.lock()
+_lock = forking.rlock()
 
 
 def default_evaluator(device: Device | str | None, values: Sequence[Any]) -> Evaluator:

@@ -51,10 +51,10 @@ def about_to_write(tensors: Iterable[object]) -> None:
             reader.read()
 
 
-_lock = forking.lock()
-"""Guards the pending reads and writes of all tensors."""
-_in_flight: list[tuple[Event, object]] = []
-"""Unfinished work and the buffers it needs, which the HAL wants alive."""
+_lock = forking.rlock()
+"""Guards the pending reads and writes of all tensors. A signal's handler that runs Tile may take it within."""
+_in_flight: dict[int, tuple[Event, object]] = {}
+"""Unfinished work and the buffers it needs, which the HAL wants alive, by the identity of the pair."""
 
 
 _ASKED = 8
@@ -70,7 +70,7 @@ def _after_fork() -> None:
 forking.at_fork(in_child=_after_fork)
 
 
-def alone() -> threading.Lock:
+def alone() -> threading.RLock:
     """To be held by whoever changes what is known of a tensor."""
     return _lock
 
@@ -88,11 +88,12 @@ class Ticket(Event):
     Claims are atomic and ordered, so that whoever waits for a ticket waits for an earlier claim: no cycles.
     """
 
-    __slots__ = ("_event", "_forks")
+    __slots__ = ("_event", "_forks", "_thread")
 
     def __init__(self) -> None:
         self._event: Event | None = None
         self._forks = _forks[0]
+        self._thread = threading.get_ident()
 
     def started(self, event: Event) -> None:
         """The work has become `event` (a FailedEvent when it could not start)."""
@@ -111,6 +112,9 @@ class Ticket(Event):
         if self._forks != _forks[0]:
             # The thread that was to submit it is not in this process.
             return FailedEvent(device_error(Code.EXECUTION, "the process forked while this work was pending"))
+        if self._thread == threading.get_ident():
+            # In a signal's handler: the call that it interrupts goes on when it has returned.
+            return FailedEvent(device_error(Code.EXECUTION, "the call that this one interrupts is starting this work"))
         with _Starting.changed:
             _Starting.waiting += 1
             try:
@@ -240,7 +244,9 @@ def written(tensor: Tracked, event: Event) -> None:
 
 def keep_alive(event: Event, needed: Iterable[object]) -> None:
     """Hold `needed` until `event` is done."""
-    with _lock:
-        _in_flight[:] = [(e, kept) for e, kept in _in_flight if not e.done]
-        if not event.done:
-            _in_flight.append((event, tuple(needed)))
+    for earlier in [*_in_flight.values()]:
+        if earlier[0].done:
+            _in_flight.pop(id(earlier), None)
+    if not event.done:
+        entry = event, tuple(needed)
+        _in_flight[id(entry)] = entry

@@ -76,7 +76,7 @@ class Executable:
         self._placeholders = module.graph.find_nodes(op="placeholder")
         self._sizes = OpenSizes.of(self._placeholders)
         self._plans: OrderedDict[tuple[int, ...], Plan | Segments] = OrderedDict()
-        self._lock = forking.lock()
+        self._lock = forking.rlock()
 
     @staticmethod
     def walked(module: GraphModule) -> Walk:
