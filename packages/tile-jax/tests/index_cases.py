@@ -160,6 +160,8 @@ def loops(rng: Rng) -> Case:
         lambda v, n: lax.while_loop(lambda c: c[0].sum() > 0.1, lambda c: (c[0] * 0.4, c[1] + n), (v, 0)),
         lambda v, n: jax.jit(lambda w: lax.while_loop(lambda c: (c * v).sum() > 0.2, lambda c: c * 0.5, w))(v) + n,
         lambda v, n: lax.fori_loop(0, n, lambda k, c: lax.fori_loop(0, k, lambda j, d: d * 0.5 + j, c), v),
+        lambda v, n: lax.fori_loop(0, n, lambda k, c: lax.fori_loop(0, k, lambda j, d: d * 0.5 + j, c) + v * k, v),
+        lambda v, n: lax.cond(v.sum() > 0, lambda c: lax.fori_loop(0, n, lambda j, d: d * 0.5, 1.0) + c, lambda c: c * 2, v),
     ]  # fmt: skip
     return Case(pick(rng, forms), (x, count), 4e-5)
 

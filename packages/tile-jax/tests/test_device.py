@@ -124,6 +124,15 @@ def test_what_tile_lacks_is_named(dtype: str) -> None:
         jax.device_put(np.zeros(3, jnp.dtype(dtype)), HERE)
 
 
+def test_branches_take_what_they_first_read_behind_a_loop_of_the_host() -> None:
+    def branch(a: jax.Array, n: jax.Array) -> jax.Array:
+        return jax.lax.fori_loop(0, n, lambda _, c: c * 0.5, 1.0) + a
+
+    with jax.default_device(HERE):
+        made = jax.jit(lambda a, n: jax.lax.cond(n > 1, branch, lambda a, n: a * n, a, n))(X, np.int32(3))
+    np.testing.assert_array_equal(made, X + np.float32(0.125))
+
+
 # --- calls -------------------------------------------------------------------------------------------------
 
 

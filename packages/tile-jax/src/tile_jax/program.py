@@ -1,6 +1,6 @@
 """What an executable runs: device programs, and the control between them that depends on numbers.
 
-A program has a store of values by slot: first its inputs, then what its steps make. The body and the condition of a
+A program has a store of values by slot: its inputs, and what its steps make. The body and the condition of a
 loop, and the branches of a choice, are programs themselves. Several devices run the same program in step, each with a
 store of its own, so that they can tell one another what they have.
 """
@@ -175,6 +175,8 @@ class Program:
     inputs: tuple[TensorType, ...]
     outputs: tuple[TensorType, ...]
     steps: tuple[Step, ...]
+    taken: tuple[int, ...]
+    """Slots of the inputs."""
     results: tuple[int, ...]
     """Slots of the outputs."""
     donated: tuple[int, ...] = ()
@@ -184,21 +186,22 @@ class Program:
     _dead: tuple[tuple[int, ...], ...] = field(init=False, repr=False)
     """After each step: the slots that nobody reads any more."""
     _slots: int = field(init=False, repr=False)
+    """How many there are."""
     _alone: Composition | None = field(init=False, repr=False)
     """The one function that most programs are, from all inputs to all outputs in their order."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_alone", _alone(self.steps, len(self.inputs), self.results))
+        object.__setattr__(self, "_alone", _alone(self.steps, self.taken, self.results))
         object.__setattr__(self, "_dead", _deaths(self.steps, self.results))
         made = (slot for step in self.steps for slot in step.outputs)
-        object.__setattr__(self, "_slots", 1 + max(made, default=-1) - len(self.inputs))
+        object.__setattr__(self, "_slots", 1 + max((*self.taken, *made), default=-1))
 
     def run(self, rows: Rows, evaluators: Sequence[Evaluator]) -> list[list[Tensor]]:
         """The outputs, which may be pending: a row for each device, as the inputs are, each on its evaluator's device."""
         if self._alone is not None:
             function = self._alone
             return [_tensors(e.call(function, row, {}), e) for row, e in zip(rows, evaluators, strict=True)]
-        stores: list[Store] = [[*row, *([None] * self._slots)] for row in rows]
+        stores = [self._store(row) for row in rows]
         for step, dead in zip(self.steps, self._dead, strict=True):
             step.run(stores, evaluators)
             for store in stores:
@@ -206,14 +209,20 @@ class Program:
                     store[slot] = None
         return _rows(stores, self.results)
 
+    def _store(self, row: Sequence[Any]) -> Store:
+        store: Store = [None] * self._slots
+        for slot, value in zip(self.taken, row, strict=True):
+            store[slot] = value
+        return store
+
     def costs(self) -> dict[str, float]:
         """Bytes that go in and come out."""
         return {"bytes accessed": float(sum(t.nbytes for t in (*self.inputs, *self.outputs)))}
 
 
-def _alone(steps: Sequence[Step], inputs: int, results: tuple[int, ...]) -> Composition | None:
+def _alone(steps: Sequence[Step], taken: tuple[int, ...], results: tuple[int, ...]) -> Composition | None:
     match steps:
-        case [DeviceStep(function, reads, outputs)] if reads == tuple(range(inputs)) and outputs == results:
+        case [DeviceStep(function, reads, outputs)] if reads == taken and outputs == results:
             return function
         case _:
             return None

@@ -41,11 +41,15 @@ class Recorder:
         self._kept: list[Any] = []
         """Identities are of living objects."""
         self._inputs: list[TensorType] = []
+        self._taken: list[int] = []
+        """Slots of the inputs."""
 
     def input(self, type: TensorType) -> Symbol:
-        """One more input of the program; inputs are made first."""
+        """One more input of the program; a body finds what it captures wherever it first reads it, behind host's steps, too."""
+        made = self._placeholder(type)
         self._inputs.append(type)
-        return self._placeholder(type)
+        self._taken.append(self._slots[id(made)])
+        return made
 
     def _placeholder(self, type: TensorType) -> Symbol:
         slot = len(self._slots)
@@ -108,7 +112,7 @@ class Recorder:
         outputs = tuple(TensorType(dtype_of(v), tuple(v.shape)) for v in results)
         steps = [self._step(s) if isinstance(s, _Segment) else s for s in self._steps]
         found = tuple(s for s in steps if s is not None)
-        return Program(name, tuple(self._inputs), outputs, found, slots, donated, complexes)
+        return Program(name, tuple(self._inputs), outputs, found, tuple(self._taken), slots, donated, complexes)
 
     def _step(self, segment: _Segment) -> DeviceStep | None:
         if not segment.wanted:
