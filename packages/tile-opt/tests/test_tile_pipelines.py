@@ -19,6 +19,7 @@ from tile_ir.machine import Bandwidths, Cache, Machine, Memory
 from tile_ir.program.nodes import TensorType
 from tile_ir.stripe.nodes import Bind, Block, Direction, Program
 from tile_ir.target import HardwareSettings, PassConfig, Target
+from tile_opt.blocks.buffers import in_the_way
 from tile_opt.blocks.tree import kernels_of
 from tile_opt.kernel.view import KernelView
 from tile_opt.passes.choosing import Chosen
@@ -106,6 +107,15 @@ def test_kernels_stay_apart_where_memory_is_fast() -> None:
         SLOW, memory=Memory(one_core=Bandwidths(999, 999, 999)), caches=(Cache(1, 256, 4), Cache(2, 2048, 8))
     )
     assert not pipelines(optimize(stripe(BLUR, A=(400, 300), K=(5,)), replace(TINY, machine=fast)))
+
+
+def test_no_kernel_moves_past_one_that_touches_a_part_of_the_same_buffer() -> None:
+    _, second = kernels_of(
+        stripe("function (A[N]) -> (C) { B[i : N] = +(A[i + j]), j < 2; C[i : N] = +(B[i + j]), j < 2; }", A=(9,))
+    )
+    assert in_the_way([second], set(), {"B"}, {}) and not in_the_way([second], set(), {"P"}, {})
+    assert in_the_way([second], set(), {"P"}, {"P": "B"}) and in_the_way([second], set(), {"B"}, {"P": "B"})
+    assert in_the_way([second], {"P"}, set(), {"P": "C"}) and not in_the_way([second], {"P"}, set(), {"P": "B"})
 
 
 def test_choices_carry_both_times() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 
 from tile_ir.stripe.nodes import Block, Direction, Program, Refinement, Statement
@@ -50,10 +50,25 @@ EXPANSION = 2
 """Times as many bytes as it reads that a kernel may leave in memory to be run less often."""
 
 
-def in_the_way(between: Iterable[Statement | None], reads: Set[str], writes: Set[str]) -> bool:
-    """A kernel writes what another one reads, or touches what that writes: the other cannot move past it."""
+def wholes(program: Program) -> dict[str, str]:
+    """The buffer behind each name of main that is a part of another one."""
+    return {r.into: r.source for r in main_of(program).refs if r.source not in ("", r.into)}
+
+
+def in_the_way(
+    between: Iterable[Statement | None], reads: Set[str], writes: Set[str], wholes: Mapping[str, str]
+) -> bool:
+    """A kernel writes what another one reads, or touches what that writes: the other cannot move past it.
+
+    `wholes` are those of the program: a buffer and a part of it are one and the same memory.
+    """
+
+    def memory(names: Iterable[str]) -> set[str]:
+        return {wholes.get(name, name) for name in names}
+
+    reads, writes = memory(reads), memory(writes)
     kernels = [k for k in between if isinstance(k, Block)]
-    return any(reads & {*buffers_written(k)} or writes & buffers_named(k) for k in kernels)
+    return any(reads & memory(buffers_written(k)) or writes & memory(buffers_named(k)) for k in kernels)
 
 
 def fixed_kernels(program: Program) -> frozenset[int]:

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from tile_ir.stripe.nodes import Block, Direction, Program, Refinement
 
-from tile_opt.blocks.buffers import drop_unused_temporaries, fixed_kernels, in_the_way, temporaries, users
+from tile_opt.blocks.buffers import drop_unused_temporaries, fixed_kernels, in_the_way, temporaries, users, wholes
 from tile_opt.blocks.tree import kernels_of, with_kernels
 from tile_opt.kernel.inlining import producer_of
 from tile_opt.kernel.view import KernelView, open_kernel
@@ -44,14 +44,14 @@ def without_unread(program: Program, made: Mapping[str, KernelView]) -> Program:
 
 def _makers(program: Program) -> Iterator[tuple[int, str, KernelView]]:
     kernels, named = kernels_of(program), users(program)
-    temps, fixed = temporaries(program), fixed_kernels(program)
+    temps, fixed, parts = temporaries(program), fixed_kernels(program), wholes(program)
     for k, kernel in enumerate(kernels):
         view = _flat(kernel) if isinstance(kernel, Block) and k not in fixed else None
         out = producer_of(view, temps) if view is not None else None
         if view is None or out is None or len(named[out.buffer]) != 2:
             continue
         reader = max(named[out.buffer])
-        if reader > k and not in_the_way(kernels[k + 1 : reader], view.reads(), view.writes()):
+        if reader > k and not in_the_way(kernels[k + 1 : reader], view.reads(), view.writes(), parts):
             yield k, out.buffer, view
 
 

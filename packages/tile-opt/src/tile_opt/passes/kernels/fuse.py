@@ -21,7 +21,7 @@ from tile_ir.stripe.nodes import Block, Direction, Program, Refinement, Statemen
 from tile_ir.stripe.walk import buffers_read, buffers_written
 from tile_ir.target import Target
 
-from tile_opt.blocks.buffers import fixed_kernels, temporaries, users, with_main_refs, writer_counts
+from tile_opt.blocks.buffers import fixed_kernels, temporaries, users, wholes, with_main_refs, writer_counts
 from tile_opt.blocks.tree import main_of, with_kernels
 from tile_opt.kernel.digits import same_digits
 from tile_opt.kernel.merge_stages import merge_stages
@@ -122,7 +122,7 @@ class _Groups:
         self.choices: dict[tuple[str, str], Choice] = {}
         self.temps = temporaries(program)
         self.refs = {r.into: r for r in main_of(program).refs}
-        self.wholes = {r.into: r.source for r in self.refs.values() if r.source not in ("", r.into)}
+        self.wholes = wholes(program)
         """What views are views of."""
         several = {name for name, count in writer_counts(program).items() if count > 1}
         self.divided = several.union(self.wholes, self.wholes.values())

@@ -18,7 +18,7 @@ from tile_ir.stripe.nodes import Bind, Block, Statement
 from tile_ir.stripe.walk import buffers_named, buffers_read, buffers_written
 from tile_ir.target import Target
 
-from tile_opt.blocks.buffers import fixed_kernels, in_the_way
+from tile_opt.blocks.buffers import fixed_kernels, in_the_way, wholes
 from tile_opt.blocks.tree import main_of, with_kernels
 from tile_opt.kernel.view import KernelView
 from tile_opt.kernel.work import nbytes
@@ -51,6 +51,7 @@ class _Join:
         self.scheduler, self.target, self.given = scheduler, target, given
         self.kernels: list[Statement | None] = list(main_of(found.program).body)
         """None where one has become part of another."""
+        self.wholes = wholes(found.program)
         self.decisions = dict(found.decisions)
         self.fixed = fixed_kernels(found.program)
 
@@ -79,7 +80,7 @@ class _Join:
             if not isinstance(kernel, Block) or not wanted & {*buffers_written(kernel)}:
                 continue
             reads, writes = frozenset(buffers_named(kernel)), frozenset(buffers_written(kernel))
-            late = not in_the_way(self.kernels[first + 1 : number], reads, writes)
+            late = not in_the_way(self.kernels[first + 1 : number], reads, writes, self.wholes)
             alike = (first in self.fixed) == (number in self.fixed)
             return first if late and alike and kernel.indexes and waits_for_all(kernel) is None else None
         return None

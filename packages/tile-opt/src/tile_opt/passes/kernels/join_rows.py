@@ -18,7 +18,7 @@ from tile_ir.stripe.nodes import Block, Program, Statement
 from tile_ir.stripe.walk import buffers_written
 from tile_ir.target import Target
 
-from tile_opt.blocks.buffers import drop_unused_temporaries, fixed_kernels, in_the_way, temporaries
+from tile_opt.blocks.buffers import drop_unused_temporaries, fixed_kernels, in_the_way, temporaries, wholes
 from tile_opt.blocks.tree import kernels_of, main_of, with_kernels
 from tile_opt.kernel.accumulators import accumulated, stored_last
 from tile_opt.kernel.regroup import drop_unit_loops, joined, localised, share, unique_loops
@@ -61,7 +61,7 @@ class _Chains:
         self.target, self.most, self.kept_rows = target, most, kept_rows
         self.kernels: list[Statement | None] = list(kernels_of(program))
         """None where a kernel has become part of a later one."""
-        self.temps = temporaries(program)
+        self.temps, self.wholes = temporaries(program), wholes(program)
         self.choices: list[Choice] = []
         self.known: dict[str, tuple[float, float] | None] = {}
         """What kernels were expected to take, by their structure."""
@@ -254,7 +254,7 @@ class _Chains:
         """A kernel is in the way that stays between a member and the place of the last one."""
         view = self._view(member)
         between = (self.kernels[j] for j in range(member + 1, last) if j not in moved)
-        return in_the_way(between, view.reads() - again, view.writes() - again)
+        return in_the_way(between, view.reads() - again, view.writes() - again, self.wholes)
 
 
 def _flat(kernel: Block) -> KernelView | None:

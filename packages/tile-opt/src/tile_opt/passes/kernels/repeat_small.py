@@ -16,7 +16,7 @@ from tile_ir.machine import Machine
 from tile_ir.stripe.nodes import Block, Program, Statement
 from tile_ir.target import Target
 
-from tile_opt.blocks.buffers import drop_unused_temporaries, fixed_kernels, in_the_way, temporaries, users
+from tile_opt.blocks.buffers import drop_unused_temporaries, fixed_kernels, in_the_way, temporaries, users, wholes
 from tile_opt.blocks.tree import kernels_of, with_kernels
 from tile_opt.kernel.repeated import Repeated, repeated, stretches
 from tile_opt.kernel.view import KernelView, close_kernel, open_kernel
@@ -64,7 +64,7 @@ class _Pairs:
         self.views = [
             open_kernel(k) if isinstance(k, Block) and n not in fixed else None for n, k in enumerate(self.kernels)
         ]
-        self.users, self.temps = users(program), temporaries(program)
+        self.users, self.temps, self.wholes = users(program), temporaries(program), wholes(program)
         self.choices: list[Choice] = []
 
     def join(self, last: int) -> None:
@@ -94,7 +94,7 @@ class _Pairs:
                 continue
             alone = all(self.users[b] <= {first, last} for b in view.writes())
             between = (self.kernels[k] for k in range(first + 1, last))
-            if alone and not in_the_way(between, view.reads(), view.writes()):
+            if alone and not in_the_way(between, view.reads(), view.writes(), self.wholes):
                 return first
         return None
 

@@ -18,7 +18,7 @@ from tile_ir.stripe.hashing import structural_hash
 from tile_ir.stripe.nodes import Block, Program, Statement
 from tile_ir.target import Target
 
-from tile_opt.blocks.buffers import drop_unused_temporaries, fixed_kernels, in_the_way, temporaries, users
+from tile_opt.blocks.buffers import drop_unused_temporaries, fixed_kernels, in_the_way, temporaries, users, wholes
 from tile_opt.blocks.tree import kernels_of, with_kernels
 from tile_opt.kernel.pipeline import close_pipeline
 from tile_opt.kernel.strides import flat_stride
@@ -107,7 +107,7 @@ class Chains:
         )
         # Instructions on tile registers have plans of their own, which chains have not.
         self.views = [None if view is None or is_on_tiles(view, target) else view for view in opened]
-        self.users = users(program)
+        self.users, self.wholes = users(program), wholes(program)
 
     def rank(self, last: int) -> tuple[int, int]:
         """Chains that exchange far more than others are made first, then those that end later."""
@@ -196,7 +196,7 @@ class Chains:
         """No kernel between it and the last member writes what it reads, or touches what it writes."""
         between = (self.kernels[j] for j in range(k + 1, members[-1]) if j not in members)
         reads, writes = self._view(k).reads(), self._view(k).writes()
-        return not in_the_way(between, reads, writes)
+        return not in_the_way(between, reads, writes, self.wholes)
 
     def _view(self, k: int) -> KernelView:
         view = self.views[k]
