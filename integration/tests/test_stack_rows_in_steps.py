@@ -60,12 +60,19 @@ ON_MATRICES = {
     "teams": (("wgmma_m64n64k16_f16",), {"PIECES": (64,)}, (1, 1, 40, 133, 64)),
 }
 """The instructions, options, and sizes with rows, scores and results left over."""
+ARRIVAL = {"piece by piece": 1, "ahead": 2}
+"""When what a piece reads arrives: versions of it in local memory."""
 
 
 @pytest.mark.skipif(not devices(), reason="no OpenCL device")
-@pytest.mark.parametrize("name", ON_MATRICES)
-def test_values_of_short_floats_are_numpys_by_matrix_instructions(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("name", "arrival"), [("sub-groups", "ahead"), ("teams", "piece by piece"), ("teams", "ahead")]
+)
+def test_values_of_short_floats_are_numpys_by_matrix_instructions(
+    name: str, arrival: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("tile_opt.passes.kernels.join_rows.NEAR", 1e9)
+    monkeypatch.setattr(tensor_space, "AHEAD", (ARRIVAL[arrival],))
     names, options, (b, g, s, t, d) = ON_MATRICES[name]
     for option, value in options.items():
         monkeypatch.setattr(tensor_space, option, value)
@@ -117,9 +124,20 @@ def reference_gradients(name: str, inputs: dict[str, Array]) -> list[Array]:
 
 
 @pytest.mark.skipif(not devices(), reason="no OpenCL device")
-@pytest.mark.parametrize(("units", "name"), [("sub-groups", n) for n in GRADIENTS] + [("teams", "causal")])
-def test_gradients_keep_no_scores(units: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("units", "name", "arrival"),
+    [
+        ("sub-groups", "all scores", "piece by piece"),
+        ("sub-groups", "causal", "piece by piece"),
+        ("sub-groups", "a window", "ahead"),
+        ("sub-groups", "bounded", "ahead"),
+        ("teams", "causal", "piece by piece"),
+        ("teams", "a window", "ahead"),
+    ],
+)
+def test_gradients_keep_no_scores(units: str, name: str, arrival: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows, scores and results left over."""
+    monkeypatch.setattr(tensor_space, "AHEAD", (ARRIVAL[arrival],))
     monkeypatch.setattr("tile_opt.passes.kernels.join_rows.NEAR", 1e9)
     names, options, _ = ON_MATRICES[units]
     for option, value in options.items():

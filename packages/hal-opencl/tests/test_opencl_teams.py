@@ -10,6 +10,7 @@ from hal_opencl import binding, teams
 from hal_opencl.compiler import OPTIONS
 from hal_opencl.emit import teams as ptx
 from hal_opencl.emit.dialect import Dialect
+from hal_opencl.emit.matrix import CONTRACTED
 from hal_opencl.emit.source import emit_kernel
 from tile_ir.kernels import Kernel
 from tile_ir.matrix import MATRIX_INSTRUCTIONS
@@ -85,11 +86,38 @@ def test_the_probe_is_a_program() -> None:
     assert np.float32(256) == teams.WANTED
 
 
+APPROXIMATE = {
+    "exp": 'asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r3) : "f"(x.s3 * 0x1.71547652b82fep+0f));',
+    "recip": 'asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r3) : "f"(x.s3));',
+}
+"""Functions that the processor has, and the last lane of a vector by them."""
+
+
 @pytest.mark.parametrize("reduced", [False, True])
-def test_exponentials_beside_products_are_the_processors_where_factors_may_be_rounded(reduced: bool) -> None:
-    made = text(Dialect(ptx=True, reduced=reduced, teams=True), PRODUCT.replace("= c;", "= exp(c);"))
-    approximate = 'asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r3) : "f"(x.s3 * 0x1.71547652b82fep+0f));'
-    assert (approximate in made, "exp(c)" in made) == (reduced, not reduced)
+@pytest.mark.parametrize("name", APPROXIMATE)
+def test_functions_beside_products_are_the_processors_where_factors_may_be_rounded(name: str, reduced: bool) -> None:
+    made = text(Dialect(ptx=True, reduced=reduced, teams=True), PRODUCT.replace("= c;", f"= {name}(c);"))
+    exact = {"exp": "exp(c)", "recip": " / c"}[name]
+    assert (APPROXIMATE[name] in made, exact in made) == (reduced, not reduced)
+
+
+@pytest.mark.parametrize("reduced", [False, True])
+def test_products_are_added_unrounded_beside_matrix_instructions_where_factors_may_be_rounded(reduced: bool) -> None:
+    assert (CONTRACTED in text(Dialect(ptx=True, reduced=reduced, teams=True))) is reduced
+
+
+def test_a_store_of_halves_is_given_what_is_not_rounded_yet() -> None:
+    """Only where that is a constant too: a variable may have changed since."""
+    stored = "let x = c + c;\n    let h = float16x4(x);\n    a[item * 4, align=8] = h;"
+    changed = "let h = float16x4(c);\n    c = 0.0f32x4;\n    a[item * 4, align=8] = h;"
+    source = PRODUCT.replace("bfloat16[4096] a", "float16[4096] a").replace(
+        "wgmma_m64n32k16_bf16", "wgmma_m64n32k16_f16"
+    )
+    source = source.replace("bfloat16[2048] b", "float16[2048] b")
+    made, kept = (
+        text(Dialect(ptx=True, teams=True), source.replace("out[item * 4] = c;", t)) for t in (stored, changed)
+    )
+    assert "tile_half_bits_float16x4(x)" in made and "tile_half_bits_float16x4(h)" in kept
 
 
 def test_products_that_go_on_around_a_loop_are_waited_for_with_all_sums() -> None:

@@ -18,6 +18,7 @@ from tile_ir.program.nodes import Program, TensorType
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.interpret import run
 from tile_ir.stripe.nodes import Program as StripeProgram
+from tile_ir.stripe.printer import print_program
 from tile_ir.target import PassConfig, Target
 from tile_lang import bind, parse
 from tile_lang.evaluate import evaluate
@@ -169,9 +170,11 @@ IN_GROUPS = {"lanes": (MATRIX, (1, 32, 32, 16), "mma"), "teams": (TEAMS, (1, 64,
 """Where several lanes have parts of a row, and where sub-groups take weights of others; the target, sizes, and products."""
 
 
+@pytest.mark.parametrize("versions", [1, 2], ids=["piece by piece", "ahead"])
 @pytest.mark.parametrize("name", IN_GROUPS)
-def test_nobody_races_for_what_is_exchanged(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nobody_races_for_what_is_exchanged(name: str, versions: int, monkeypatch: pytest.MonkeyPatch) -> None:
     target, sizes, products = IN_GROUPS[name]
+    monkeypatch.setattr(tensor_space, "AHEAD", (versions,))
     monkeypatch.setattr(tensor_space, "PIECES", (64, 16))
     monkeypatch.setattr(tensor_space, "WARPS", (4, 2))
     given = program(*BODIES["scaled"], arrays(*sizes, DType.FLOAT16))
@@ -294,6 +297,22 @@ def test_given_plans_by_which_teams_would_misread_their_factors_are_refused(monk
         plain = replace(decision.plan, stagings=tuple(replace(s, swizzle=None) for s in decision.plan.stagings))
         with pytest.raises(TilePlanError, match="whole panels"):
             schedule(before, TEAMS, plans={name: plain})
+
+
+def test_pieces_of_teams_are_whole_panels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights of 32 scores would be half of one: no team reads them."""
+    monkeypatch.setattr(tensor_space, "PIECES", (32,))
+    monkeypatch.setattr(tensor_space, "WARPS", (4,))
+    target = replace(TEAMS, matrix=("wgmma_m64n32k16_f16",))
+    made = scheduled(program(*BODIES["scaled"], arrays(1, 64, 133, 64, DType.FLOAT16)), target)
+    assert not {d.plan.instruction for d in made.decisions.values()} - {None}
+
+
+def test_divisors_beside_matrix_instructions_are_reciprocals() -> None:
+    given = program(*BODIES["scaled"], arrays(1, 16, 16, 16, DType.FLOAT16))
+    exact, rounded = (print_program(scheduled(given, target).program) for target in (ON, MATRIX))
+    assert "div(" in exact and "recip(" not in exact
+    assert "recip(" in rounded and "div(" not in rounded
 
 
 def test_the_plan_reads_back_and_a_given_one_is_built() -> None:

@@ -24,7 +24,7 @@ from tile_ir.settings import Settings
 
 from hal_opencl import binding
 from hal_opencl.context import DeviceContext
-from hal_opencl.emit import registers, teams
+from hal_opencl.emit import matrix, registers, teams
 from hal_opencl.emit.dialect import Dialect
 from hal_opencl.emit.source import Source, dtypes, emit_kernel, gathered, joined
 from hal_opencl.emit.types import comment_text
@@ -159,6 +159,8 @@ class OpenCLCompiler(Compiler):
         context, device = self._context.raw, self._context.info.raw
         if registers.HINTED in text:
             options = (*options, registers.OPTION)
+        if matrix.CONTRACTED in text:
+            options = (*options, matrix.CONTRACTS)
 
         def work() -> binding.RawProgram:
             with self._context.guard:

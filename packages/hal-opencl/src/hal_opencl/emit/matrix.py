@@ -16,6 +16,11 @@ from hal_opencl.emit import dpas, helpers, ptx
 from hal_opencl.emit.lanes import LaneExpressions
 from hal_opencl.emit.types import HALVES, tag
 
+_APPROXIMATE = {"exp": ptx.exponential, "recip": ptx.reciprocal}
+"""The processor's own functions of float32."""
+CONTRACTED, CONTRACTS = "#pragma OPENCL FP_CONTRACT ON", "-cl-mad-enable"
+"""Products may be added without having been rounded; the option is for drivers to which the words of the language say nothing."""
+
 
 def multiplies(function: Function) -> bool:
     """The function has products on matrix instructions."""
@@ -43,9 +48,10 @@ class MatrixExpressions(LaneExpressions):
 
     def _call(self, node: Call) -> Expansion:
         t = node.type
-        if not self._rounded or node.name != "exp" or t.dtype is not DType.FLOAT32:
+        maker = _APPROXIMATE.get(node.name) if self._rounded and t.dtype is DType.FLOAT32 else None
+        if maker is None:
             return super()._call(node)
-        return call(self.helper(f"exp_{tag(t)}", ptx.exponential, t), node.args)
+        return call(self.helper(f"{node.name}_{tag(t)}", maker, t), node.args)
 
     def _matrix_load(self, node: MatrixLoad) -> Expansion:
         self._check_collective(node)

@@ -21,6 +21,7 @@ from tile_ir.semtree.nodes import (
     Barrier,
     Binary,
     CallFn,
+    Cast,
     Comment,
     Expr,
     For,
@@ -38,7 +39,7 @@ from tile_ir.semtree.nodes import (
 from hal_opencl.emit import arrivals, dpas, helpers, ptx, teams
 from hal_opencl.emit.arrivals import arrives
 from hal_opencl.emit.copies import asynchronous_bytes, copy_groups, each_is_awaited, sums_of_teams
-from hal_opencl.emit.matrix import MatrixExpressions, multiplies
+from hal_opencl.emit.matrix import CONTRACTED, MatrixExpressions, multiplies
 from hal_opencl.emit.registers import STATED, groups_of_core
 from hal_opencl.emit.types import MEMORY, bits, comment_text, memory, safe_hint, tag, unsigned
 from hal_opencl.emit.waiting import waiting
@@ -59,6 +60,8 @@ class OpenCLPrinter(MatrixExpressions):
     size_attribute = STATED
     """How a kernel says what groups it has."""
     _copy_groups: frozenset[int]
+    _constants: set[str]
+    _rounded_from: dict[str, str]
     _arrivals: str
     _last: str
 
@@ -91,10 +94,12 @@ class OpenCLPrinter(MatrixExpressions):
 
     def _one(self, function: Function) -> str:
         self._scopes.append({})
-        self._lines = []
+        self._lines, self._constants, self._rounded_from = [], set[str](), dict[str, str]()
         self._waiting = waiting(function)
         self.line(self.signature(function) + " {")
         self._depth += 1
+        if self._rounded:
+            self.line(CONTRACTED)
         for node in walk_statements(function.body):
             if isinstance(node, Alloc) and node.type.space is Space.LOCAL:
                 # OpenCL C wants local arrays at the outermost scope of the kernel.
@@ -136,8 +141,25 @@ class OpenCLPrinter(MatrixExpressions):
         constant = "" if node.mutable else "const "
         name = self.declare(node.name)
         self.line(f"{constant}{self.type_name(t)} {name} = {value};")
+        if not node.mutable:
+            self._remember(name, node.value)
         if not node.mutable and interval is not None:
             self._intervals.known[name] = interval
+
+    def _remember(self, name: str, value: Expr) -> None:
+        """A constant, and of which other one it is the rounded value."""
+        match value:
+            case Cast(Var(source), t) if t.dtype is DType.FLOAT16 and value.value.type.dtype is DType.FLOAT32:
+                if (before := self.lookup(source)) in self._constants:
+                    self._rounded_from[name] = before
+            case _:
+                pass
+        self._constants.add(name)
+
+    def _to_be_rounded(self, value: Expr) -> str:
+        """What a store of halves, which rounds, is given: compilers do not see that the value has been rounded."""
+        text = self.expression(value)
+        return self._rounded_from.get(text, text) if isinstance(value, Var) else text
 
     def write_assign(self, node: Assign) -> None:
         if node.name in self._waiting:
@@ -188,7 +210,7 @@ class OpenCLPrinter(MatrixExpressions):
         t = node.value.type
         if t.dtype is DType.FLOAT16:
             where = self.pieces(self._half_pointer(node.ptr, node.ptr.type.space))
-            self.line(f"vstore_half_rte({self.expression(node.value)}, {self.expression(node.index)}, {where});")
+            self.line(f"vstore_half_rte({self._to_be_rounded(node.value)}, {self.expression(node.index)}, {where});")
             return
         self.line(f"{self.pieces(self.element(node.ptr, node.index))} = {self._to_memory(node.value)};")
 
@@ -204,7 +226,7 @@ class OpenCLPrinter(MatrixExpressions):
 
     def _half_vector_store(self, node: Store, where: str) -> None:
         """The bits are stored: compilers take stores of halves apart, and PoCL takes all of them for aligned."""
-        t, value = node.value.type, self.expression(node.value)
+        t, value = node.value.type, self._to_be_rounded(node.value)
         bits = self.helper(f"half_bits_{tag(t)}", helpers.half_bits, t)
         space = self.spaces[node.ptr.type.space]
         if node.align and node.align % (t.lanes * t.dtype.bytes) == 0:

@@ -87,6 +87,15 @@ def exponential(name: str, t: Type) -> str:
     return "\n".join([*lines, f"    return {value};", "}"])
 
 
+def reciprocal(name: str, t: Type) -> str:
+    """1 / x of float32, off by a unit in the last place; for what is subnormal, and of what would be, infinity and 0."""
+    F, lanes = register(t.dtype, t.lanes), range(t.lanes)
+    lines = [f"{F} {name}({F} x) {{", f"    float {', '.join(f'r{n}' for n in lanes)};"]
+    lines += [f'    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r{n}) : "f"({_lane("x", n, t.lanes)}));' for n in lanes]
+    value = "r0" if t.lanes == 1 else f"({F})({', '.join(f'r{n}' for n in lanes)})"
+    return "\n".join([*lines, f"    return {value};", "}"])
+
+
 def extreme(name: str, op: str, t: Type) -> str:
     """max or min of floats, NaN if either is NaN, as one instruction a lane: comparing and selecting takes seven."""
     F, lanes = register(t.dtype, t.lanes), range(t.lanes)

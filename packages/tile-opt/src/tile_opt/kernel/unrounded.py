@@ -96,6 +96,9 @@ class _Widening:
             case Store(dst=dst, src=src) if self._dtype(dst) in SHORT:
                 short = f"{src}_stored"
                 yield from (Op(short, "cast", (src,), self._dtype(dst)), replace(statement, src=short))
+            case Op(dst=dst, name="div", args=(left, right)) if statement.dtype in (*SHORT, WIDE):
+                # Scores of a row, or of a column, have one divisor: what is divided by it is multiplied, many times.
+                yield from (Op(f"{dst}_part", "recip", (right,), WIDE), Op(dst, "mul", (left, f"{dst}_part"), WIDE))
             case Op() | Const() | LoadIndex() if statement.dtype in SHORT:
                 yield replace(statement, dtype=WIDE)
             case _:

@@ -76,6 +76,9 @@ class WorkItems:
 
     def lane_digit(self, divisor: int, modulus: int) -> Affine:
         """``lane // divisor % modulus`` of the work item's lane in its sub-group."""
+        axis = self._alone(divisor)
+        if axis is not None and self.group_size[axis] <= modulus:
+            return Affine.var(self.local(axis))
         key = ("lane", divisor, modulus)
         found = self.builder.top.index.get(key)
         if found is None:
@@ -87,6 +90,12 @@ class WorkItems:
             self.builder.top.index[key] = found
             self.builder.declare(found.name, 0, modulus - 1, self.builder.top)
         return Affine.var(found.name)
+
+    def _alone(self, divisor: int) -> int | None:
+        """The axis whose number is that of the item without so many faster ones: no axis behind it has several."""
+        sizes = self.group_size
+        fits = (n for n in range(len(sizes)) if prod(sizes[:n]) == divisor and prod(sizes[n:]) == sizes[n] > 1)
+        return next(fits, None)
 
 
 def bound_to_items(block: stripe.Block, axis: int) -> list[stripe.Index]:

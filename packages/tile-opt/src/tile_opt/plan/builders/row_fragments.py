@@ -10,8 +10,17 @@ as the second one takes it, so that weights never leave registers; teams of sub-
       Wait; Sync; copy the keys of the next piece; values
     }
 
-Several products may give rows, each by keys of its own. Where keys are the values, too, a piece has them twice: the next
-ones arrive while these are used.
+Where local memory has everything that a piece reads twice, all of the next piece arrives while this one is computed:
+
+    copy the first factors of all rows, and keys and values of the first piece
+    pieces {
+      Wait; Sync; copy the keys and values of the next piece; scores
+      rows
+      Sync, where weights are in local memory; values
+    }
+
+Several products may give rows, each by keys of its own. Where keys are the values, too, a piece has them twice in any case:
+the next ones arrive while these are used.
 """
 
 from __future__ import annotations
@@ -54,7 +63,7 @@ from tile_opt.plan.tree import Nest, Node
 HALF_BYTES = 2
 """Of a float that teams of sub-groups take in rows along either of its loops."""
 TURNS = 2
-"""Versions of keys that are values, too."""
+"""Versions of what arrives while a piece before it is used."""
 CELL = "cell"
 """What the indexes over a lane's elements of a matrix start with."""
 
@@ -391,6 +400,16 @@ class RowFragments(RowParts):
     def _copies(self) -> tuple[GroupCopy, ...]:
         return *self._of_rows, *self._keys, *self._others
 
+    @cached_property
+    def _ahead(self) -> bool:
+        """All that a piece reads arrives while the piece before it is computed."""
+        return all(c.local.versions >= TURNS for c in (*self._keys, *self._others))
+
+    @property
+    def _early(self) -> tuple[GroupCopy, ...]:
+        """Copies for a piece that are under way before it begins."""
+        return (*self._keys, *self._others) if self._ahead else self._keys
+
     @property
     def suits_teams(self) -> bool:
         """Teams have whole tiles of rows, and what is copied lies in local memory as they read it, and goes there in whole chunks."""
@@ -422,12 +441,12 @@ class RowFragments(RowParts):
             raise ValueError(
                 f"{self.instruction.name!r} takes whole panels of local memory, and a sub-group rows of one product"
             )
-        yield from (self._copied(copy, Affine()) for copy in (*self._of_rows, *self._keys))
+        yield from (self._copied(copy, Affine()) for copy in (*self._of_rows, *self._early))
 
     def scored(self, number: int, piece: Piece) -> Iterator[Node]:
         if number == self.kinds.scores:
             yield from self._keys_here(piece)
-            yield from (self._copied(copy, piece.number) for copy in self._others)
+            yield from self._next(piece) if self._ahead else (self._copied(c, piece.number) for c in self._others)
         yield from self._multiplied(self.firsts[number], piece)
 
     def _keys_here(self, piece: Piece) -> Iterator[Node]:
@@ -435,7 +454,7 @@ class RowFragments(RowParts):
         yield from self._arrived()
         first, before = self._first_wanted(piece), piece.number - 1
         if first and not (before.is_const and before.const < 0):
-            body = (*(self._copied(copy, piece.number) for copy in self._keys), *self._arrived())
+            body = (*(self._copied(copy, piece.number) for copy in self._early), *self._arrived())
             yield Nest(f"{self.view.name}_first", (), body, guard=(*first, before))
 
     def _multiplied(self, tile: TensorTile, piece: Piece) -> Iterator[Node]:
@@ -449,13 +468,19 @@ class RowFragments(RowParts):
             yield self._no_weights()
 
     def valued(self, piece: Piece) -> Iterator[Node]:
-        yield from self._arrived()
+        if not self._ahead:
+            yield from (*self._arrived(), *self._next(piece))
+        elif self._team:  # weights are where all of the team reads them
+            yield Sync()
+        yield from self._multiplied(self.values, piece)
+
+    def _next(self, piece: Piece) -> Iterator[Stage]:
+        """What is early for the next piece, if there is one that is wanted."""
         left = piece.number * -1 + (self._pieces - 2)
         if not left.is_const or left.const >= 0:
             next = replace(piece, number=piece.number + 1)
-            for later in (self._copied(copy, next.number) for copy in self._keys):
+            for later in (self._copied(copy, next.number) for copy in self._early):
                 yield replace(later, constraints=(*later.constraints, left, *self.wanted(next)))
-        yield from self._multiplied(self.values, piece)
 
     def _no_weights(self) -> Stage:
         """What is beyond the end of a row weighs nothing."""

@@ -28,14 +28,16 @@ WARPS = (4,)
 """Sub-groups of a group: with several teams in it these would wait for one another."""
 PIECES = (128, 64, 32)
 """Scores of a row in one piece; teams multiply as many at once."""
+AHEAD = (TURNS, 1)
+"""Versions of what a piece reads: with several, all of the next piece arrives while one is computed."""
 CELLS = 224
 """Registers of an item for scores and results: the rest is for factors, addresses, and what belongs to rows."""
-HELD = 1.5
-"""Registers for each score: the sum, and half of what is made of it."""
+HELD, OTHER = 1.5, 2.0
+"""Registers for each score: the sum, and half of what is made of it; and for the one of another product beside it."""
 SHARE = 0.7
 """Share of the instructions' rate that they reach beside loads of factors and waits (an H200: 64 and 128 elements per head)."""
-WAITS = 16
-"""Scores that could be had while a piece waits, and meets."""
+WAITS = {TURNS: 10, 1: 16}
+"""Scores that could be had while a piece waits, and meets; by versions of what it reads."""
 ALONE = 1.3
 """Times longer where a core has local memory for one group: nothing hides what it waits for."""
 NEAR = 0.65
@@ -67,10 +69,16 @@ def seconds(kinds: RowsInSteps, plan: Plan, target: Target) -> float:
     group = {c.loop: c.size for c in plan.levels[0].covers}
     (row,) = (c.loop for c in plan.levels[STEPS - 1].covers)
     tall = sizes[row] // MATRIX_INSTRUCTIONS[instruction.name].sides["m"]
-    warps = _Warps(group[row] // sizes[row], tall, sizes[kinds.row])
+    warps = _Warps(group[row] // sizes[row], tall, sizes[kinds.row], _versions(kinds, plan))
     deep = sum(c.size for c in plan.levels[STEPS].covers)
     shape = _Shape(kinds, row, MATRIX_INSTRUCTIONS[instruction.name], deep, group[kinds.column])
     return shape.cycles(warps, machine) / (machine.clock_ghz * 1e9) + machine.launch.kernel
+
+
+def _versions(kinds: RowsInSteps, plan: Plan) -> int:
+    """Of all that pieces read, beside the factor of each first product that belongs to rows."""
+    once = sum(s.versions == 1 for s in plan.stagings)
+    return 1 if once > len(kinds.firsts) else TURNS
 
 
 def _space(kinds: RowsInSteps, row: str, instruction: MatrixInstruction, target: Target) -> _Space | None:
@@ -102,11 +110,12 @@ def _whole(kinds: RowsInSteps, loop: str, instruction: MatrixInstruction) -> int
 
 @dataclass(frozen=True, slots=True)
 class _Warps:
-    """Sub-groups of a group, instructions of each along rows, and scores of a piece."""
+    """Sub-groups of a group, instructions of each along rows, scores of a piece, and versions of what pieces read."""
 
     count: int
     tall: int
     piece: int
+    turns: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +134,7 @@ class _Shape:
 
     def registers(self, warps: _Warps) -> float:
         """Of an item, for scores and results."""
-        held = len(self.kinds.others) + HELD
+        held = OTHER * len(self.kinds.others) + HELD
         return warps.tall * self.instruction.sides["m"] * (self.wide + held * warps.piece) / LANES
 
     def cycles(self, warps: _Warps, machine: Machine) -> float:
@@ -134,16 +143,27 @@ class _Shape:
         groups = prod(-(-i.range // (rows if i.name == self.row else 1)) for i in loops)
         # Teams read their factors where they lie; other sub-groups load those of the second side for each of their rows.
         loads = 1.0 if self.instruction.team > 1 else 1 + 1 / warps.tall
-        loads *= (1 + WAITS / warps.piece) * (ALONE if self._is_alone(warps, machine) else 1.0)
+        loads *= (1 + WAITS[warps.turns] / warps.piece) * (ALONE if self._is_alone(warps, machine) else 1.0)
         products = (self.deep + self.wide) * loads / (rate(self.instruction.name, machine) * SHARE)
         stages = (kinds.view.stages[k] for k in kinds.pieces if k not in kinds.products)
         others = NEAR * sum(map(op_cost, stages)) / (machine.ports.fma * LANES)
         return -(-groups // machine.cores) * rows * kinds.view.ranges[kinds.row] * (products + others)
 
+    @property
+    def _again(self) -> bool:
+        """The last product reads what another one reads."""
+        first, last = (
+            {u.buffer for k in products for u in self.kinds.view.stages[k].uses if u.reads and not u.writes}
+            for products in (self.kinds.firsts, (self.kinds.values,))
+        )
+        return not first.isdisjoint(last)
+
     def _is_alone(self, warps: _Warps, machine: Machine) -> bool:
         """A core has no local memory for a second group."""
         rows = self.rows(warps)
-        elements = rows * self.deep + warps.piece * (self.deep + self.wide)
+        # Keys that are values, too, are there twice in any case.
+        values = 0 if self._again and warps.turns == TURNS else self.wide
+        elements = rows * self.deep + warps.turns * warps.piece * (self.deep + values)
         elements += rows * warps.piece if self.instruction.team > 1 else 0
         return machine.local is not None and 2 * elements * self.instruction.a.dtype.bytes > machine.local.bytes
 
@@ -169,10 +189,12 @@ class _Space:
         last = self.values.main.use(self.values.right)
         return (*read, *(() if any(u.name == last.name for u in read) else (last,)))
 
-    def _turns(self, use: Use) -> int:
-        """Versions of a copy: keys that are values, too, are used while the next ones arrive."""
+    def _turns(self, use: Use, turns: int) -> int:
+        """Versions of a copy: what belongs to rows lies there once; keys that are values, too, are used while the next ones arrive."""
+        if any(m.left == use.name for m in self.firsts):
+            return 1
         keys = any(m.right == use.name for m in self.firsts)
-        return TURNS if keys and use.name == self.values.right else 1
+        return TURNS if keys and use.name == self.values.right else turns
 
     @property
     def _depths(self) -> tuple[str, ...]:
@@ -189,8 +211,9 @@ class _Space:
 
     def ranked(self, threads: int) -> Iterator[tuple[float, _Space, _Warps]]:
         """Those whose cells fit registers, and the cycles that they are expected to take."""
-        at_once = [n for n in PIECES if n == self.instruction.sides["n"]]
-        sizes = product(WARPS, (1,), at_once) if self._team else product(WARPS, TALL, PIECES)
+        line = PANEL_BYTES // self.instruction.a.dtype.bytes
+        at_once = [n for n in PIECES if n == self.instruction.sides["n"] and n % line == 0]
+        sizes = product(WARPS, (1,), at_once, AHEAD) if self._team else product(WARPS, TALL, PIECES, AHEAD)
         for warps in starmap(_Warps, sizes):
             if self.shape.registers(warps) <= CELLS and warps.count * LANES <= threads:
                 yield self.shape.cycles(warps, self.machine), self, warps
@@ -226,7 +249,7 @@ class _Space:
         pad = 0 if self._team else COPY_BYTES // self.instruction.a.dtype.bytes
         swizzle = panel_swizzle(self.instruction) if self._team else None
         stagings = tuple(
-            Staging(u.buffer, STEPS, "LOCAL", self._order(u), Scope.GROUP, pad, swizzle, self._turns(u))
+            Staging(u.buffer, STEPS, "LOCAL", self._order(u), Scope.GROUP, pad, swizzle, self._turns(u, warps.turns))
             for u in self.operands
         )
         reductions = tuple(Reduction(n, Across.SERIAL) for n in (*depths, along))
