@@ -67,9 +67,20 @@ def test_a_convolution_by_teams() -> None:
     agree(Sample(bound(source, BF16, D=(64, 64), K=(3, 64, 32)), operands), TEAMS)  # pyright: ignore[reportArgumentType]
 
 
+@pytest.mark.parametrize(("layout", "m", "n"), [("nn", 64, 96), ("nt", 70, 40)], ids=["pairs of a row", "rows across"])
+def test_short_results_are_stored_side_by_side(layout: str, m: int, n: int) -> None:
+    """A sub-group's lanes hold pairs, and store whole pieces of 16 bytes out of local memory; TF32's results are sectors as they are."""
+    sample = matmul(layout, F16, m, n, 64)
+    (staging,) = (s for s in plan_for(sample).stagings if s.operand == "R")
+    assert (staging.unit, staging.scope, staging.pad) == ("LOCAL", Scope.SUBGROUP, 8)
+    agree(sample, TEAMS)
+    wide = matmul("nt", DType.FLOAT32, m, n, 64)
+    assert not [s for s in plan_for(wide).stagings if s.operand == "R"]
+
+
 @pytest.mark.parametrize(
     ("m", "k", "local", "ahead", "behind"),
-    [(128, 1024, 160, 2, 1), (128, 1024, 100, 2, 0), (128, 256, 160, 3, 0), (64, 1024, 160, 3, 0)],
+    [(128, 1024, 160, 2, 1), (128, 1024, 112, 2, 0), (128, 256, 160, 3, 0), (64, 1024, 160, 3, 0)],
     ids=["four versions", "three versions", "few steps", "short steps"],
 )
 def test_products_of_a_step_go_on_while_the_next_ones_start(
@@ -88,7 +99,8 @@ def test_factors_lie_in_swizzled_panels_and_the_last_step_waits_for_its_products
     stripe = scheduled(matmul("nn", BF16, 64, 64, 256).program, TEAMS)
     (kernel,) = (k for k in kernels_of(stripe) if isinstance(k, Block))
     blocks = list(blocks_in(kernel))
-    boxes = {r.into: r for b in blocks for r in b.refs if r.dir is Direction.ALLOC and r.loc.scope is Scope.GROUP}
+    allocs = [r for b in blocks for r in b.refs if r.dir is Direction.ALLOC and r.loc.scope is Scope.GROUP]
+    boxes = {r.into: r for r in allocs if r.into in ("A_local", "B_local")}
     assert {r.type.layout.panel for r in boxes.values()} == {64}
     assert {r.type.layout.align for r in boxes.values()} == {1024} and all(r.versions > 2 for r in boxes.values())
     products = [b for b in blocks if b.instr and b.instr.name in {i.name for i in WGMMA}]
@@ -102,7 +114,7 @@ def test_factors_lie_in_swizzled_panels_and_the_last_step_waits_for_its_products
         ("swizzle bits=3 base=3 shift=6", "swizzle bits=2 base=3 shift=6", "with swizzle"),
         ("serial k:64", "serial k:32", "whole panels of 64"),
         ("serial k:64", "serial k:128", "at most 64 deep"),
-        ("subgroup j:16", "subgroup j:32", "of them are a team"),
+        ("subgroup i:16", "subgroup i:32", "of them are a team"),
     ],
 )
 def test_plans_that_no_team_can_share_are_refused(old: str, new: str, says: str) -> None:
@@ -194,4 +206,4 @@ def test_rows_of_images_leave_few_behind_their_ends() -> None:
 def test_a_core_has_two_groups_where_each_has_a_step_less_under_way() -> None:
     view = view_of(matmul("nt", BF16, 4096, 4096, 4096), BUSY_TEAMS)
     found = [p for p in TensorTile().candidates(view, BUSY_TEAMS) if p.tile("i", 0, 0) == p.tile("j", 0, 0) == 128]
-    assert {s.versions for p in found for s in p.stagings} == {3, 4}
+    assert {s.versions for p in found for s in p.stagings if s.operand != "R"} == {3, 4}

@@ -60,7 +60,7 @@ def _team_problems(view: KernelView, match: Match, plan: Plan) -> Iterator[str]:
         yield f"{match.instruction.name}: each sub-group has {sides['m']} rows of all columns, and {team} of them are a team"
     line = PANEL_BYTES // match.instruction.a.dtype.bytes
     swizzle = panel_swizzle(match.instruction)
-    copies = [s for s in plan.stagings if s.unit == "LOCAL"]
+    copies = [s for s in plan.stagings if s.unit == "LOCAL" and s.level == LEVELS.index(Bind.NONE)]
     if deep > line or any(s.swizzle != swizzle or s.pad for s in copies):
         yield f"{match.instruction.name}: steps are at most {line} deep, in local memory with swizzle {swizzle}"
         return

@@ -32,6 +32,8 @@ from tile_ir.stripe.nodes import Bind, Block, Index, Order, Refinement, Swizzle,
 
 from tile_opt.kernel.instructions import Match
 from tile_opt.kernel.view import KernelView, Stage, Use
+from tile_opt.plan.builders.rounds import advanced
+from tile_opt.plan.builders.tensor_results import Parts, given, staged_results
 from tile_opt.plan.plan import Plan, Staging
 from tile_opt.plan.steps.groups.copy import GroupCopy, Items, Limit, Ranges, group_copy
 from tile_opt.plan.steps.groups.fragments import LANE_INDEXES
@@ -115,7 +117,8 @@ class TensorTile:
     @cached_property
     def staged(self) -> dict[str, Staging]:
         """The local copies by buffer."""
-        return {s.operand: s for s in self.plan.stagings if s.unit == "LOCAL"}
+        results = staged_results(self.view, self.plan)
+        return {s.operand: s for s in self.plan.stagings if s.unit == "LOCAL" and s.operand not in results}
 
     def _covered(self, loop: str, bind: Bind) -> int:
         """Iterations of a loop that one point of the level bound so covers."""
@@ -276,7 +279,12 @@ class TensorTile:
 
     @property
     def local_bytes(self) -> int:
-        return sum(c.bytes for c in self.boxes)
+        return sum(r.type.nbytes * r.versions for r in self.locals)
+
+    @property
+    def locals(self) -> tuple[Refinement, ...]:
+        """All that is in local memory."""
+        return (*(c.local for c in self.boxes), *(p.local for p in self.given.values()))
 
     @cached_property
     def sums(self) -> dict[str, Refinement]:
@@ -291,10 +299,10 @@ class TensorTile:
         """The tree of the scheduled kernel."""
         body: list[Node] = []
         for stage in self.view.stages:
-            body += self._reduced() if stage is self.match.main else [self._beside(stage)]
+            body += self._reduced() if stage is self.match.main else self._beside(stage)
         held = tuple(TeamCopy(c).held for c in self.boxes) if self.through else ()
         warps = Nest(f"{self.view.name}_warps", self.warps, tuple(body), allocs=(*self.sums.values(), *held))
-        return Nest(self.view.name, self.grid, (warps,), allocs=tuple(c.local for c in self.boxes))
+        return Nest(self.view.name, self.grid, (warps,), allocs=self.locals)
 
     def _reduced(self) -> Iterator[Node]:
         """The whole reduction, copies running ahead of the products from one round of the outer loops into the next."""
@@ -378,7 +386,7 @@ class TensorTile:
         if move == self._put:  # the same wherever the step is, and of no consequence behind the last one
             yield from move(self._now(Affine((), number)), {}) if self.outer or not rounds else ()
             return
-        for outer, spans in _advanced(self.outer, rounds):
+        for outer, spans in advanced(self.outer, rounds):
             limits = ((Affine.var(n) - low, Affine.var(n, -1) + high) for n, (low, high) in spans.items())
             around = {i.name: (0, i.range - 1) for i in self.outer}
             where = tuple(f for pair in limits for f in pair if f.bounds(around)[0] < 0)
@@ -441,33 +449,44 @@ class TensorTile:
         at = tuple(Affine.var(in_tile(self.loops[role])) for role in ("m", "k"))
         return replace(use, buffer=home.into, forms=(*(Affine(),) * (len(home.type.sizes) - len(at)), *at))
 
-    def _beside(self, stage: Stage) -> Stage:
+    @cached_property
+    def _at(self) -> dict[str, Affine]:
+        """Shared loops at a point of the sub-group's tile."""
+        within = self.within_group()
+        return {n: c + within[n] if n in within else c for n, c in self.corner().items()}
+
+    @property
+    def _ragged(self) -> list[str]:
+        return [n for n in self.warp if self.view.ranges[n] % self.group[n]]
+
+    @cached_property
+    def given(self) -> dict[str, Parts]:
+        """Results that go through local memory, by the stages that store them."""
+        staged = staged_results(self.view, self.plan)
+        around = {i.name: (0, i.range - 1) for i in (*self.grid, *self.warps)}
+        inside = {n: in_tile(n) for n in self.warp}
+        uses = {s.name: given(self.view, s, {*self._ragged}) for s in self.view.stages if s is not self.match.main}
+        return {
+            name: Parts(
+                self.view, self.match.instruction, use, staged[use.buffer], self.warps, self.warp, self._at, around, inside
+            )
+            for name, use in uses.items()
+            if use is not None and use.buffer in staged
+        }  # fmt: skip
+
+    def _beside(self, stage: Stage) -> Iterator[Node]:
         """Another stage over the sub-group's tile; groups over the end touch only what exists."""
-        ranges = self.view.ranges
-        values = self.corner()
-        for n, form in self.within_group().items():
-            values[n] += form
-        local = all(self.view.is_local(u.buffer) for u in stage.uses)
-        ragged = [] if local else [n for n in self.warp if ranges[n] % self.group[n]]
-        limits = tuple(values[n] * -1 + (ranges[n] - 1) for n in ragged)
-        moved = stage.substitute(values)
+        parts = self.given.get(stage.name)
+        outside = (u for u in stage.uses if not self.view.is_local(u.buffer) and (parts is None or u != parts.use))
+        ragged = self._ragged if any(outside) else []
+        limits = tuple(self._at[n] * -1 + (self.view.ranges[n] - 1) for n in ragged)
+        moved = stage.substitute(self._at)
         moved = replace(moved, constraints=moved.constraints + limits)
+        if parts is not None:
+            yield from parts.nodes(moved, {*self.sums})
+            return
         *beside, rows, columns = (Index(in_tile(n), size) for n, size in self.warp.items())
-        return on_fragments(moved, self.match.instruction, tuple(beside), rows, columns, set(self.sums))
-
-
-def _advanced(loops: tuple[Index, ...], count: int) -> Iterator[tuple[dict[str, Affine], dict[str, tuple[int, int]]]]:
-    """The loops' iterations so many rounds later, and the intervals of those now from which these are as the forms say."""
-    if not loops:
-        yield from [({}, {})] if count == 0 else []
-        return
-    *outer, loop = loops
-    for carry in range(count // loop.range, -(-count // loop.range) + 1):
-        by = count - carry * loop.range
-        span = max(0, -by), min(loop.range - 1, loop.range - 1 - by)
-        if span[0] <= span[1]:
-            for values, spans in _advanced(tuple(outer), carry):
-                yield {**values, loop.name: Affine.var(loop.name) + by}, {**spans, loop.name: span}
+        yield on_fragments(moved, self.match.instruction, tuple(beside), rows, columns, {*self.sums})
 
 
 def in_tile(loop: str) -> str:

@@ -24,9 +24,10 @@ from tile_opt.model.group_cost import Tile as Traffic
 from tile_opt.model.multiprocessor import OWN_REGISTERS
 from tile_opt.plan.builders.local import team_local_bytes
 from tile_opt.plan.builders.tensor_checks import problems
-from tile_opt.plan.builders.tensor_tiles import TensorTile, panel_swizzle, takes_copies
+from tile_opt.plan.builders.tensor_results import given, part_of
+from tile_opt.plan.builders.tensor_tiles import LEVELS, TensorTile, panel_swizzle, takes_copies
 from tile_opt.plan.plan import Across, Cover, Edge, Instruction, Level, Plan, Reduction, Staging
-from tile_opt.plan.space.tensor.stores import store_seconds
+from tile_opt.plan.space.tensor.stores import given_bytes, given_results, given_seconds, store_seconds
 from tile_opt.plan.steps.groups.banks import BANK_BYTES, COPY_BYTES, bank_conflicts, padding
 from tile_opt.plan.steps.groups.copy import GroupCopy, local_type, order_of
 
@@ -216,8 +217,28 @@ class Tile:
     def local(self) -> int:
         """Bytes of local memory that a group may declare; a team's tiles may take nearly all that a core has."""
         if self.instruction.team > 1:
-            return team_local_bytes(self.target) or self.target.settings.max_mem
+            return (team_local_bytes(self.target) or self.target.settings.max_mem) - self._given_bytes
         return self.target.settings.static_local_bytes or self.target.settings.max_mem
+
+    @cached_property
+    def _given(self) -> tuple[Staging, ...]:
+        """Results that go through local memory: where lanes touch more sectors than they fill, and nothing else is stored."""
+        work, columns = contraction(self.view), self.loops["n"]
+        # Single sub-groups leave no local memory beside their steps.
+        if work is None or len(work.results) != 1 or self.instruction.team == 1:
+            return ()
+        ragged = {n for n, size in self.group.items() if self.view.ranges[n] % size}
+        stages = [s for s in self.view.stages if s is not self.match.main and given(self.view, s, ragged)]
+        direct = store_seconds(work, self.loops["m"], columns, self.target.machine)
+        gathers = stages and direct > given_seconds(work, self.target.machine)
+        return given_results(work, LEVELS.index(Bind.SUBGROUP)) if gathers else ()
+
+    @cached_property
+    def _given_bytes(self) -> int:
+        """Of local memory, for parts of results."""
+        dtypes = {s: self.view.type_of(s.operand).dtype for s in self._given}
+        tile = {**self.warp, self.loops["n"]: part_of(self.warp[self.loops["n"]], *dtypes.values())} if dtypes else {}
+        return prod(self.warps) * sum(given_bytes(s, d, tile) for s, d in dtypes.items())
 
     def with_more_beside(self) -> Iterator[Tile]:
         """The tile with a step less under way, where a core may then have another one of its many groups."""
@@ -242,8 +263,9 @@ class Tile:
         tile = Traffic(own | self.group, {}, "", 1, depth, self.deep)
         traffic = GroupCost(work, machine, self.local).traffic(tile)
         cache = traffic["cache"] * (AHEAD if self.instruction.team > 1 else 1)
-        stored = store_seconds(work, self.loops["m"], self.loops["n"], machine) / (2 if self.resident > 1 else 1)
-        stored = max(traffic["results"], stored)
+        direct = store_seconds(work, self.loops["m"], self.loops["n"], machine)
+        stored = given_seconds(work, machine) if self._given else direct
+        stored = max(traffic["results"], stored / (2 if self.resident > 1 else 1))
         seconds = beside((matrix, cache, traffic["memory"])) + stored + machine.launch.kernel
         return seconds * (THROUGH if self.through else 1.0)
 
@@ -399,7 +421,7 @@ class Tile:
             Staging(buffer, 2, "LOCAL", self._order(buffer, used), Scope.GROUP, versions=self.versions)
             for buffer in dict.fromkeys(u.buffer for u in used)
         )
-        stagings += tuple(Staging(s.operand, 2, "REG") for s in stagings if self.through)
+        stagings += tuple(Staging(s.operand, 2, "REG") for s in stagings if self.through) + self._given
         reductions = tuple(Reduction(i.name, Across.SERIAL) for i in self.match.main.loops)
         sizes = self.group | {k: self.deep}
         edges = tuple((loop, Edge.PAD) for loop, size in sizes.items() if self.view.ranges[loop] % size)
@@ -432,7 +454,8 @@ class Tile:
         collective = "MatrixLoad" in self.target.nodes and self.instruction.a.dtype.bytes == 2
         if self.instruction.team > 1:
             swizzle = panel_swizzle(self.instruction)
-            yield from (replace(s, swizzle=swizzle) if s.unit == "LOCAL" else s for s in plan.stagings)
+            copies = (s for s in plan.stagings if s not in self._given)
+            yield from (*(replace(s, swizzle=swizzle) if s.unit == "LOCAL" else s for s in copies), *self._given)
             return
         boxes = TensorTile(self.view, self.match, plan).boxes
         for staging in plan.stagings:

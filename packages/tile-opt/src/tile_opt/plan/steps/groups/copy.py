@@ -47,6 +47,7 @@ from tile_opt.plan.steps.groups.staging import (
 )
 from tile_opt.plan.tree import GROUP_MEMORY, REGISTER
 
+ZERO = Affine()
 Ranges = Mapping[str, tuple[int, int]]
 """Inclusive interval of every loop around a copy."""
 
@@ -135,14 +136,15 @@ class GroupCopy:
         """Registers into local memory, for `step`."""
         return self._stage("put", self._held(Direction.IN), self._target(step), ())
 
-    def give(self) -> Stage:
+    def give(self, step: Affine = ZERO, items: tuple[Index, ...] = ()) -> Stage:
         """Local memory into the buffer: results that items have left there, neighbours side by side."""
-        source = Use("src", self.local.into, as_forms(self.plan.subscripts), Direction.IN)
+        source = replace(self._target(step), name="src", dir=Direction.IN)
         target = Use("dst", self.use.buffer, as_forms(global_subscripts(self.box, self.plan)), Direction.OUT)
         where = as_forms((*self.plan.constraints, *self.limits))
         # Unrolled, the registers of many loads at once would cost places for groups.
         loops = tuple(replace(i, bind=Bind.NONE) if i.bind is Bind.UNROLL else i for i in self.plan.loops)
-        return Stage(f"give_{self.use.name}", loops, where, (source, target), (Load("$x", "src"), Store("dst", "$x")))
+        body = (Load("$x", "src"), Store("dst", "$x"))
+        return Stage(f"give_{self.use.name}", (*items, *loops), where, (source, target), body)
 
     def panels(self, line: int) -> bool:
         """Rows in local memory are whole panels of `line` elements, and all other dimensions follow one another."""
