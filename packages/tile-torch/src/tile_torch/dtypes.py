@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
 from typing import cast
 
@@ -48,9 +48,17 @@ def to_array(tensor: torch.Tensor) -> Array:
     return plain.numpy()
 
 
-def ordered_array(tensor: torch.Tensor, order: Sequence[int] | None) -> Array:
+def ordered_array(tensor: torch.Tensor, order: tuple[int, ...] | None) -> Array:
     """The elements with axes in `order`, in which they are contiguous; None: a contiguous copy where it takes one."""
-    return to_array(tensor.contiguous() if order is None else tensor.permute(tuple(order)))
+    if order is None:
+        return to_array(tensor.contiguous())
+    return to_array(tensor.permute(order) if _moves(order) else tensor)
+
+
+@cache
+def _moves(order: tuple[int, ...]) -> bool:
+    """Whether an order is another than that of the axes: a view that moves none takes longer than all else of a small tensor."""
+    return order != tuple(range(len(order)))
 
 
 def to_tensor(array: Array) -> torch.Tensor:
