@@ -135,3 +135,27 @@ def test_what_a_loop_carries_stays_where_it_is(device: str) -> None:
     kernels = filled.lower(k, xs, ps).kernels
     assert steps_of_rounds(kernels) and not any(inner.copies for inner in steps_of_rounds(kernels))
     assert kernels.inherits  # donated, it would not even be copied once
+
+
+@pytest.mark.parametrize("bound", [False, True])
+def test_what_is_kept_of_weights_is_there_once(bound: bool) -> None:
+    """Of constants, or bound tensors: the program that writes in place has what the other one has made of them."""
+    weights = np.random.default_rng(3).integers(-9, 9, (512, 512)).astype(np.float32)
+    rows, places = weights[:4], np.arange(4, dtype=np.int32)
+    x, p = tile.placeholder("float32", (4, 512), "X"), tile.placeholder("int32", (4,), "P")
+    cache = tile.asarray(np.zeros((8, 512), np.float32), device="llvm")
+    held = tile.asarray(weights, device="llvm") if bound else tile.constant(weights)
+    y = tile.Function("function (X[B, D], W[E, D]) -> (Y) { Y[i, e : B, E] = +(X[i, d] * W[e, d]); }")(x, held)
+    evaluator = tile.Evaluator("llvm")
+
+    def grown(step: Any) -> int:
+        before = evaluator.memory
+        evaluator(step, rows, places)
+        after = evaluator.memory
+        assert before is not None and after is not None
+        return after.used - before.used
+
+    plain = tile.compose([x, p], [y])
+    updating = tile.compose([x, p], [], updates=[(cache, tile.Function(INTO)(cache, y, p))])
+    assert weights.nbytes <= (once := grown(plain)) and grown(updating) < 1.5 * once
+    np.testing.assert_array_equal(cache.numpy()[:4], rows @ weights.T)

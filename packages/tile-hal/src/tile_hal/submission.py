@@ -142,9 +142,13 @@ class Prepared:
     Constants are uploaded when it is made. Temporaries are allocated per overlapping run and reused.
     """
 
-    def __init__(self, device: Device, library: Library, kernel_list: KernelList) -> None:
-        """TileError when a kernel cannot be prepared (build errors surface here)."""
+    def __init__(self, device: Device, library: Library, kernel_list: KernelList, like: Prepared | None = None) -> None:
+        """TileError when a kernel cannot be prepared (build errors surface here).
+
+        The constants of `like`, whose list has the same buffers and more steps, are shared, and what follows from them.
+        """
         self.device = device
+        self._like = like
         self.kernel_list = kernel_list
         self._keeps = device.capabilities.keeps_buffers
         executor = device.executor
@@ -271,9 +275,18 @@ class Prepared:
         self._losses = self._memory.losses
         self._workspaces = Workspaces(self._memory, self.kernel_list, self._keeps)
         needed = {b for launch in self._steps for b in launch.step.buffers}
+        if self._like is not None:
+            self._constants = {n: b for n, b in self._like.constants().items() if n in needed}
+            return
         data = _constant_data(self.kernel_list)
         self._constants = {number: _placed(self._memory, *data[number]) for number in data if number in needed}
         self._run_once(needed, data)
+
+    def constants(self) -> Mapping[int, Buffer]:
+        """The memory of constants, and of what follows from them alone, by the numbers of the buffers."""
+        if self._memory.losses != self._losses:
+            self._provide()
+        return self._constants
 
     def _run_once(self, needed: Collection[int], data: Mapping[int, _Data]) -> None:
         """Do what depends on constants alone, and keep its results.

@@ -75,9 +75,9 @@ def _wrapper(results: Sequence[_Result], device: Device) -> Callable[[Sequence[A
     return lambda arrays: [result(device, *type_, array) for type_, array in zip(types, arrays, strict=True)]
 
 
-def _packed(device: Device, library: Library, kernels: KernelList, numbers: Mapping[str, int]) -> Packed:
-    inputs = [b for b in kernels.buffers if b.kind is BufferKind.INPUT]
-    return Packed(device, library, kernels, [numbers[b.name] for b in inputs])
+def _read(kernels: KernelList, numbers: Mapping[str, int]) -> tuple[int, ...]:
+    """The places of a list's inputs among a call's values."""
+    return tuple(numbers[b.name] for b in kernels.buffers if b.kind is BufferKind.INPUT)
 
 
 Pairs = tuple[tuple[int, int], ...]
@@ -127,6 +127,7 @@ class Executable:
         "_inheriting",
         "_nothing_given",
         "_packed",
+        "_packs",
         "_prepared",
         "_quick",
         "_result_types",
@@ -139,8 +140,10 @@ class Executable:
         "used",
     )
 
-    def __init__(self, device: Device, runnable: Runnable, library: Library, typed: Typed) -> None:
-        """`typed` is what was compiled: recordings say what runs by it."""
+    def __init__(
+        self, device: Device, runnable: Runnable, library: Library, typed: Typed, like: Executable | None = None
+    ) -> None:
+        """`typed` is what was compiled: recordings say what runs by it. What is kept of constants and bound tensors is that of `like`."""
         self.device = device
         self.typed = typed
         self.used = 0
@@ -152,8 +155,11 @@ class Executable:
         numbers = {p.name: n for n, p in enumerate(runnable.inputs)}
         parts = parted(runnable.kernels)
         kernels = runnable.kernels if parts is None else parts[1]
-        self._packed = None if parts is None else _packed(device, library, parts[0], numbers)
-        self._prepared = Prepared(device, library, kernels)
+        shared = (None, None) if like is None else (like._packed, like._prepared)
+        self._packed = None if parts is None else shared[0] or Packed(device, library, parts[0])
+        self._packs = () if parts is None else _read(parts[0], numbers)
+        """The numbers of the bound inputs that are packed."""
+        self._prepared = Prepared(device, library, kernels, shared[1])
         listed = {b.id: b for b in kernels.buffers}
         order = [listed[i] for i in self._prepared.order]
         place = {(b.kind, b.name): k for k, b in enumerate(order)}
@@ -218,7 +224,7 @@ class Executable:
         places = dict(pairs[pair] for pair in taken)
         inputs = tuple(p for k, p in enumerate(runnable.inputs) if k not in places.values())
         kernels = inherited(runnable.kernels, taken)
-        made = Executable(self.device, replace(runnable, inputs=inputs, kernels=kernels), library, self.typed)
+        made = Executable(self.device, replace(runnable, inputs=inputs, kernels=kernels), library, self.typed, self)
         return Inheriting(made.expect_more(), places)
 
     # --- direct calls: on arrays and tensors in host memory, with nothing in between ----------------------
@@ -250,7 +256,7 @@ class Executable:
             if direct is None or results is not None:
                 return results
         if self._packed is not None:
-            values = (*values, *self._packed.current(values))
+            values = (*values, *self._packed.current([values[n] for n in self._packs]))
         results = self._make() if out is None else self._filled(out)
         if not direct.run(*values, *results):
             if not self._in_place(direct, values, results, out is not None):
@@ -396,7 +402,7 @@ class Executable:
 
     def _run_claimed(self, tensors: Sequence[Tensor], results: Sequence[Tensor]) -> None:
         if self._packed is not None:
-            tensors = (*tensors, *self._packed.current(tensors))
+            tensors = (*tensors, *self._packed.current([tensors[n] for n in self._packs]))
         if self._quick:
             if hazards.unread:
                 hazards.about_to_write(results)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence, Set
 from dataclasses import replace
-from typing import Any
 
 from tile_hal.events import FailedEvent
 from tile_hal.interfaces import Device, Library
@@ -19,26 +18,25 @@ from tile_runtime.tensor import Tensor
 class Packed:
     """Tensors that follow from bound ones."""
 
-    def __init__(self, device: Device, library: Library, kernels: KernelList, reads: Sequence[int]) -> None:
-        """`kernels` is the first of `parted`; `reads` has the place of each of its inputs among a call's values."""
+    def __init__(self, device: Device, library: Library, kernels: KernelList) -> None:
+        """`kernels` is the first of `parted`."""
         results = [b for b in kernels.buffers if b.kind is BufferKind.OUTPUT]
         self.tensors = [Tensor(device, b.shape, b.dtype) for b in results]
         """One for each result, in the order of the buffers."""
         self.names = tuple(b.name for b in results)
         self._prepared = Prepared(device, library, kernels)
-        self._reads = tuple(reads)
         self._seen: list[int] | None = None
         """How often each input had been written to when the results were made."""
         self._making = threading.Lock()
 
-    def current(self, values: Sequence[Any]) -> list[Tensor]:
-        """The results for the bound tensors among a call's values."""
-        if [values[n].writes for n in self._reads] != self._seen:
+    def current(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        """The results for these bound tensors, the list's inputs."""
+        if [t.writes for t in inputs] != self._seen:
             with self._making:
-                self._make([values[n] for n in self._reads])
+                self._make(inputs)
         return self.tensors
 
-    def _make(self, inputs: list[Tensor]) -> None:
+    def _make(self, inputs: Sequence[Tensor]) -> None:
         seen = [t.writes for t in inputs]
         if seen == self._seen:
             return
