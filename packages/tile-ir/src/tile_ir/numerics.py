@@ -253,8 +253,13 @@ def flushed(value: Array) -> Array:
     return np.where(np.abs(value) < np.finfo(np.float32).tiny, np.copysign(np.float32(0), value), value)
 
 
-_HALF_WAY_MASK = (1 << 28) - 1
-"""Bits of a float64 that are all zero where rounding it to a normal float32 meets a tie."""
+_BEYOND = (1 << 29) - 1
+"""Bits of a float64 that a normal float32 lacks."""
+_TIE = 1 << 28
+"""What they are half-way between two of these."""
+_MAGNITUDE = (1 << 63) - 1
+_NORMAL = int(np.float64(np.finfo(np.float32).tiny).view(np.int64))
+"""The least float64 that is a normal float32, as bits."""
 
 
 def fma32(a: Array, b: Array, c: Array, dtype: np.dtype[Any] | type = np.float32) -> Array:
@@ -265,8 +270,7 @@ def fma32(a: Array, b: Array, c: Array, dtype: np.dtype[Any] | type = np.float32
     product = a.astype(np.float64) * b.astype(np.float64)
     addend = c.astype(np.float64)
     total = np.asarray(product + addend)
-    ties = ((total.view(np.int64) & _HALF_WAY_MASK) == 0) | (np.abs(total) < np.finfo(np.float32).tiny)
-    if dtype == np.float32 and not ties.any():
+    if dtype == np.float32 and not _doubtful(total.view(np.int64)).any():
         return total.astype(np.float32)
     back = total - product
     error = (product - (total - back)) + (addend - back)
@@ -274,6 +278,15 @@ def fma32(a: Array, b: Array, c: Array, dtype: np.dtype[Any] | type = np.float32
     nudge = np.isfinite(total) & (error != 0) & even
     odd = np.where(nudge, np.nextafter(total, np.where(error > 0, np.inf, -np.inf)), total)
     return np.asarray(odd).astype(dtype)
+
+
+def _doubtful(bits: Array) -> Array:
+    """Where rounding a float64, itself rounded, to float32 may differ from rounding once: at ties and below normal numbers.
+
+    Zeros are exact: no product of two float32 is lost in float64, and no sum that cancels is rounded.
+    """
+    magnitude = bits & _MAGNITUDE
+    return ((bits & _BEYOND) == _TIE) | ((magnitude != 0) & (magnitude < _NORMAL))
 
 
 _BY_SIGNATURE: dict[Signature, Callable[[str, list[Array], DType], Array]] = {
