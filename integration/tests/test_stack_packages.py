@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from forked import Forge
 from stack import PACKAGES, ROOT
 
 HOST = re.compile(r"https?://(?:\w+\.)*(?:" + "|".join(["py" + "pi", "python" + "hosted", "npm" + "js"]) + r")\b")
@@ -45,12 +46,19 @@ def runs_its_examples(package: Path) -> bool:
     return any('"README.md"' in text and "```python" in text for text in tests)
 
 
+@pytest.fixture(scope="module")
+def forge() -> Iterator[Forge]:
+    started = Forge()
+    yield started
+    started.close()
+
+
 @pytest.mark.parametrize(
     "readme",
     [folder / "README.md" for folder in (ROOT, *PACKAGES) if folder == ROOT or not runs_its_examples(folder)],
     ids=lambda p: p.parent.name,
 )
-def test_readme_examples_run(readme: Path, tmp_path: Path) -> None:
+def test_readme_examples_run(readme: Path, tmp_path: Path, forge: Forge) -> None:
     """All Python examples of a README, one after the other."""
     text = readme.read_text("utf-8")
     if FOREIGN.search(text):
@@ -59,14 +67,14 @@ def test_readme_examples_run(readme: Path, tmp_path: Path) -> None:
     assert examples, f"{readme.parent.name}/README.md has no Python example"
     script = tmp_path / "readme.py"
     script.write_text("\n\n".join(examples), "utf-8")
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, cwd=tmp_path, check=False)
-    assert done.returncode == 0, done.stderr
+    failure = forge.run(script)
+    assert failure is None, failure
 
 
 @pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda p: p.name)
-def test_examples_of_the_documentation_run(page: Path, tmp_path: Path) -> None:
+def test_examples_of_the_documentation_run(page: Path, tmp_path: Path, forge: Forge) -> None:
     if EXAMPLE.search(page.read_text("utf-8")):
-        test_readme_examples_run(page, tmp_path)
+        test_readme_examples_run(page, tmp_path, forge)
 
 
 def tracked() -> list[Path]:
