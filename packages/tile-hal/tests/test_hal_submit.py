@@ -398,6 +398,19 @@ def test_a_constant_that_only_such_steps_read_is_let_go():
     assert prepared.order == (0, 1)
 
 
+def test_of_a_list_that_is_seldom_run_no_temporaries_stay():
+    device, made = PyDevice(), []
+    prepared = Prepared(device, PyLibrary([double, add]), MANY)
+    bindings = {0: buffer_of(device, [3] * 4)} | {n: buffer_of(device, [7] * 4) for n in prepared.order if n}
+    allocate = device.memory.allocate
+    device.memory.allocate = lambda size: made.append(weakref.ref(buffer := allocate(size))) or buffer
+    for _ in range(2):
+        prepared.run_once([bindings[n] for n in prepared.order])
+        np.testing.assert_array_equal(bindings[1].as_array(np.float32), [14.5] * 4)
+    gc.collect()
+    assert len(made) == 4 and not any(ref() for ref in made)
+
+
 def test_such_constants_are_in_memory_one_after_the_other():
     device, made, most = PyDevice(), [], 0
     allocate = device.memory.allocate

@@ -10,6 +10,7 @@ import tile_runtime as tile
 from tile_ir.kernels import KernelList, Step
 
 N, D = 40, 8
+PRODUCT = "function (X[B, D], W[E, D]) -> (Y) { Y[i, e : B, E] = +(X[i, d] * W[e, d]); }"
 INTO = "function (K[N, D], X[B, D], P[B]) -> (R) { R[P[i], d : N, D] = =(X[i, d]) default K; }"
 PLACED = "function (K[N, D], X[B, D]) -> (R) { R[i + 5, d : N, D] = =(X[i, d]) default K; }"
 READ_AFTER = """function (K[N, D], X[B, D], P[B]) -> (R, S) {
@@ -145,7 +146,7 @@ def test_what_is_kept_of_weights_is_there_once(bound: bool) -> None:
     x, p = tile.placeholder("float32", (4, 512), "X"), tile.placeholder("int32", (4,), "P")
     cache = tile.asarray(np.zeros((8, 512), np.float32), device="llvm")
     held = tile.asarray(weights, device="llvm") if bound else tile.constant(weights)
-    y = tile.Function("function (X[B, D], W[E, D]) -> (Y) { Y[i, e : B, E] = +(X[i, d] * W[e, d]); }")(x, held)
+    y = tile.Function(PRODUCT)(x, held)
     evaluator = tile.Evaluator("llvm")
 
     def grown(step: Any) -> int:
@@ -159,3 +160,19 @@ def test_what_is_kept_of_weights_is_there_once(bound: bool) -> None:
     updating = tile.compose([x, p], [], updates=[(cache, tile.Function(INTO)(cache, y, p))])
     assert weights.nbytes <= (once := grown(plain)) and grown(updating) < 1.5 * once
     np.testing.assert_array_equal(cache.numpy()[:4], rows @ weights.T)
+
+
+def test_of_packed_weights_what_the_program_reads_stays() -> None:
+    """A copy that is turned first, and packed then, is there for the packing alone."""
+    weights = np.random.default_rng(3).integers(-9, 9, (512, 512)).astype(np.float32)
+    x, held = tile.placeholder("float32", (4, 512), "X"), tile.asarray(weights, device="llvm")
+    product = tile.compose([x], [tile.Function(PRODUCT)(x, held)])
+    evaluator = tile.Evaluator("llvm")
+    before = evaluator.memory
+    for factor in (1, 2):  # what was written to is packed again
+        with held.mmap_discard() as there:
+            there[...] = weights * factor
+        np.testing.assert_array_equal(evaluator(product, weights[:4]), weights[:4] @ weights.T * factor)
+    after = evaluator.memory
+    assert before is not None and after is not None
+    assert after.used - before.used < 1.5 * weights.nbytes

@@ -134,6 +134,19 @@ def test_donated_tensors_receive_the_results() -> None:
         np.testing.assert_array_equal(after["a"].numpy(), [2 + k, 3 + k])
 
 
+def test_a_tensor_that_is_donated_and_given_twice_is_only_read() -> None:
+    @tile.jit(donate="state", device="interp")
+    def step(state: Any, x: Any) -> Any:
+        return tuple(s + k + x for k, s in enumerate(state))
+
+    first, second = (tile.asarray(np.float32([k, k]), device="interp") for k in (1, 2))
+    for _ in range(2):
+        after = step((first, second, first), first)
+        assert after[1] is second and after[0] is not first and after[2] is not first
+        np.testing.assert_array_equal([a.numpy()[0] for a in (*after, first)], [2, second.numpy()[0], 4, 1])
+    np.testing.assert_array_equal(second.numpy(), [6, 6])
+
+
 def test_tensors_closed_over_are_read_at_each_call_and_arrays_are_constants() -> None:
     tensor, array = tile.asarray(np.float32([1, 2])), np.float32([10, 20])
     added = tile.jit(lambda x: x + tensor + array)

@@ -196,6 +196,14 @@ class Prepared:
         self.device.executor.flush()
         return _keep(event, params)
 
+    def run_once(self, bindings: Sequence[Buffer], dependencies: Sequence[Event] = ()) -> None:
+        """The same for a list that is seldom run: done on return, and each temporary is there for the steps that use it alone."""
+        if self._memory.losses != self._losses:
+            self._provide()
+        buffers, sizes = {**self._constants, **dict(zip(self.order, bindings, strict=True))}, self._bytes()
+        steps = [launch.step for launch in self._steps]
+        self._in_turn(steps, buffers, {*buffers}, lambda b: self._memory.allocate(sizes[b]), dependencies)
+
     def run_timed(self, bindings: Sequence[Buffer], dependencies: Sequence[Event] = ()) -> list[StepTime]:
         """The same as `run`, one step after the other, each of which is waited for; how long each of them took."""
         if len(bindings) != len(self._sizes):
@@ -296,20 +304,43 @@ class Prepared:
         once = [step for step in self.kernel_list.steps if step.once]
         if not once:
             return
-        memory, sizes = self._memory, {b.id: b.bytes for b in self.kernel_list.buffers}
-        buffers = dict(self._constants)
-        last = {b: number for number, step in enumerate(once) for b in step.buffers}
-        for number, step in enumerate(once):
-            for b in step.buffers:
-                if b not in buffers:
-                    buffers[b] = _placed(memory, *data[b]) if b in data else memory.allocate(sizes[b])
-            self._launch(step, buffers, (), False).wait()
-            for b in step.buffers:
-                if last[b] == number and b not in needed:
-                    buffers.pop(b, None)
+        memory, sizes, buffers = self._memory, self._bytes(), dict(self._constants)
+        self._in_turn(
+            once, buffers, needed, lambda b: _placed(memory, *data[b]) if b in data else memory.allocate(sizes[b])
+        )
         self._constants = {number: b for number, b in buffers.items() if number in needed}
-        if not self._keeps:  # memory that others' queued commands may still use is the device's to give back
-            memory.trim()
+        self.trim()
+
+    def trim(self) -> None:
+        """Give back memory that only such steps had."""
+        if not self._keeps:  # what others' queued commands may still use is the device's to give back
+            self._memory.trim()
+
+    def _bytes(self) -> dict[int, int]:
+        return {b.id: b.bytes for b in self.kernel_list.buffers}
+
+    def _in_turn(
+        self,
+        steps: Sequence[Step],
+        buffers: dict[int, Buffer],
+        kept: Collection[int],
+        obtain: Callable[[int], Buffer],
+        waits: Sequence[Event] = (),
+    ) -> None:
+        """Run steps one after the other. What is not `kept` is among the `buffers` from the first step that takes it to the last."""
+        last = {b: number for number, step in enumerate(steps) for b in step.buffers}
+        event: Event = COMPLETED
+        for number, step in enumerate(steps):
+            buffers.update((b, obtain(b)) for b in step.buffers if b not in buffers)
+            event = self._launch(step, buffers, waits, False)
+            event = event if self._keeps else _keep(event, [buffers[b] for b in step.buffers])
+            gone = [b for b in step.buffers if last[b] == number and b not in kept]
+            if gone or not self._keeps:
+                event.wait()
+            for b in gone:
+                buffers.pop(b, None)
+            waits = (event,)
+        event.wait()
 
     def _run_steps(self, bindings: Sequence[Buffer], dependencies: Sequence[Event], profile: bool) -> Event:
         workspace = self._workspaces.acquire()

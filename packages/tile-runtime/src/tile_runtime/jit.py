@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
@@ -48,8 +48,9 @@ def jit(
     Called on symbols it is `function` itself, so that it composes with everything.
 
     Arguments named in `static` are any hashable values, by which programs are told apart. Those named in `donate`
-    must not be used afterwards: their Tensors' memory receives results of the same shape and dtype. The tensors of those
-    named in `dynamic` have one first dimension, which may be of any size without compiling again (see `Function`).
+    must not be used afterwards: their Tensors' memory receives results of the same shape and dtype, but for Tensors that
+    are there several times. The tensors of those named in `dynamic` have one first dimension, which may be of any size
+    without compiling again (see `Function`).
     Without `device` it runs where the Tensors are. TileTypeError for leaves that are no tensors, and for decisions that
     depend on elements.
 
@@ -271,7 +272,8 @@ class Jitted:
         out = None
         if donation is not None and any(isinstance(v, Tensor) for v in leaves):
             given = [None if k is None else leaves[k] for k in donation.places]
-            out = [v if isinstance(v, Tensor) else None for v in given]
+            times = Counter(map(id, leaves))
+            out = [v if isinstance(v, Tensor) and times[id(v)] == 1 else None for v in given]
         names = donation.names if donation is not None and out is not None else ()
         found = evaluator.call(function, leaves, {}, out, names)
         return cast("tuple[Any, ...]", found) if len(function.outputs) > 1 else (found,)

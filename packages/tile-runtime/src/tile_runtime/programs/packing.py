@@ -1,12 +1,12 @@
-"""What a program makes of bound tensors alone, such as packed weights: kept, and made again once one of them was written to."""
+"""What a program makes of bound tensors alone, such as packed weights: kept where later steps read it, and made again once one of them was written to."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
 
-from tile_hal.events import FailedEvent
+from tile_hal.events import COMPLETED, FailedEvent
 from tile_hal.interfaces import Device, Library
 from tile_hal.submission import Prepared
 from tile_ir.kernels import BufferInfo, BufferKind, KernelList, Step
@@ -42,12 +42,13 @@ class Packed:
             return
         ticket, waits = hazards.claim(inputs, self.tensors)
         try:
-            event = self._prepared.run([*(t.buffer for t in inputs), *(t.buffer for t in self.tensors)], waits)
+            self._prepared.run_once([*(t.buffer for t in inputs), *(t.buffer for t in self.tensors)], waits)
         except BaseException as problem:
             ticket.started(FailedEvent(problem))
             raise
-        ticket.started(event)
-        event.wait()
+        ticket.started(COMPLETED)
+        if self._seen is None:
+            self._prepared.trim()
         self._seen = seen
 
 
@@ -56,14 +57,18 @@ def parted(kernels: KernelList) -> tuple[KernelList, KernelList] | None:
     early = [n for n, step in enumerate(kernels.steps) if step.bound]
     if not early:
         return None
-    made = {b for n in early for b in kernels.steps[n].buffers} & {
-        b.id for b in kernels.buffers if b.kind is BufferKind.TEMP
-    }
     late = [n for n, step in enumerate(kernels.steps) if not step.bound]
-    touched = {b for step in kernels.steps for b in step.buffers}
-    empty = {b.id for b in kernels.buffers if b.kind is BufferKind.OUTPUT} - touched
+    temporary = {b.id for b in kernels.buffers if b.kind is BufferKind.TEMP}
+    made = temporary & _touched(kernels, early) & _touched(kernels, late)
+    empty = {b.id for b in kernels.buffers if b.kind is BufferKind.OUTPUT} - _touched(
+        kernels, range(len(kernels.steps))
+    )
     rest = _part(kernels, late, dict.fromkeys(made, BufferKind.INPUT), empty)
     return _part(kernels, early, dict.fromkeys(made, BufferKind.OUTPUT)), replace(rest, arenas=kernels.arenas[:1])
+
+
+def _touched(kernels: KernelList, numbers: Iterable[int]) -> set[int]:
+    return {b for n in numbers for b in kernels.steps[n].buffers}
 
 
 def _part(
