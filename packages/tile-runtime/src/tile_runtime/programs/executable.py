@@ -152,30 +152,9 @@ class Executable:
         self._inheriting: dict[Pairs, Inheriting | None] = {}
         self.taken: dict[object, Inheriting] = {}
         """What calls did that donated arguments of certain names, by these names; by None what those did that update."""
-        numbers = {p.name: n for n, p in enumerate(runnable.inputs)}
-        parts = parted(runnable.kernels)
-        kernels = runnable.kernels if parts is None else parts[1]
-        shared = (None, None) if like is None else (like._packed, like._prepared)
-        self._packed = None if parts is None else shared[0] or Packed(device, library, parts[0])
-        self._packs = () if parts is None else _read(parts[0], numbers)
-        """The numbers of the bound inputs that are packed."""
-        self._prepared = Prepared(device, library, kernels, shared[1])
-        listed = {b.id: b for b in kernels.buffers}
-        order = [listed[i] for i in self._prepared.order]
-        place = {(b.kind, b.name): k for k, b in enumerate(order)}
-        names = [*numbers, *(self._packed.names if self._packed is not None else ())]
-        inputs = [place.get((BufferKind.INPUT, name)) for name in names]
-        self._inputs = [(k, n) for n, k in enumerate(inputs) if k is not None]
-        """(position among the bindings, number) of every input that kernels read; what is packed comes behind the program's."""
-        self._results = [
-            _Result(k, order[k], numpy_dtype(f"output {public!r}", order[k].dtype), math.prod(order[k].shape))
-            for public, k in ((public, place[BufferKind.OUTPUT, name]) for public, name in runnable.outputs)
-        ]
-        self._nothing_given = (None,) * len(self._results)
-        made = [DirectArray(t.shape, t.dtype) for t in (self._packed.tensors if self._packed is not None else ())]
-        self._arguments = [*(DirectArray(p.type.shape, p.type.dtype) for p in runnable.inputs), *made]
-        self._types = [(p.type.shape, p.type.dtype) for p in runnable.inputs]
-        self._result_types = [(r.info.shape, r.info.dtype) for r in self._results]
+        kernels, shared = self._pack(runnable, library, like)
+        self._prepared = Prepared(device, library, kernels, shared)
+        self._bind(runnable, kernels)
         self._direct: Direct | None = None
         self._make = _maker(self._results, device.memory)
         self._as_tensors = _wrapper(self._results, device)
@@ -187,6 +166,36 @@ class Executable:
         self._expects_more = False
         if any(step.loop is not None for step in kernels.steps):
             self.expect_more()  # its rounds are as many calls
+
+    def _pack(
+        self, runnable: Runnable, library: Library, like: Executable | None
+    ) -> tuple[KernelList, Prepared | None]:
+        """The list of every call, and the one that has its constants; what bound tensors alone decide is kept apart."""
+        parts = parted(runnable.kernels)
+        packed, prepared = (None, None) if like is None else (like._packed, like._prepared)
+        self._packed = None if parts is None else packed or Packed(self.device, library, parts[0])
+        numbers = {p.name: n for n, p in enumerate(runnable.inputs)}
+        self._packs = () if parts is None else _read(parts[0], numbers)
+        """The numbers of the bound inputs that are packed."""
+        return runnable.kernels if parts is None else parts[1], prepared
+
+    def _bind(self, runnable: Runnable, kernels: KernelList) -> None:
+        """Say where arguments and results are among the bindings; what is packed comes behind the program's inputs."""
+        listed = {b.id: b for b in kernels.buffers}
+        order = [listed[i] for i in self._prepared.order]
+        place = {(b.kind, b.name): k for k, b in enumerate(order)}
+        packed, tensors = (self._packed.names, self._packed.tensors) if self._packed is not None else ((), ())
+        inputs = [place.get((BufferKind.INPUT, name)) for name in (*(p.name for p in runnable.inputs), *packed)]
+        self._inputs = [(k, n) for n, k in enumerate(inputs) if k is not None]
+        """(position among the bindings, number) of every input that kernels read."""
+        self._results = [
+            _Result(k, order[k], numpy_dtype(f"output {public!r}", order[k].dtype), math.prod(order[k].shape))
+            for public, k in ((public, place[BufferKind.OUTPUT, name]) for public, name in runnable.outputs)
+        ]
+        self._nothing_given = (None,) * len(self._results)
+        self._types = [(p.type.shape, p.type.dtype) for p in runnable.inputs]
+        self._result_types = [(r.info.shape, r.info.dtype) for r in self._results]
+        self._arguments = [DirectArray(*type_) for type_ in (*self._types, *((t.shape, t.dtype) for t in tensors))]
 
     @property
     def outputs(self) -> tuple[BufferInfo, ...]:

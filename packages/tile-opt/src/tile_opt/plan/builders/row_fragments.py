@@ -25,7 +25,7 @@ the next ones arrive while these are used.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -42,17 +42,15 @@ from tile_ir.matrix import (
 )
 from tile_ir.semtree.nodes import PRODUCTS
 from tile_ir.stripe.affine import Affine, DivMod, DivModOp
-from tile_ir.stripe.nodes import Bind, Const, Direction, Index, Refinement, Scope, Store, Sync, TensorType, Wait
+from tile_ir.stripe.nodes import Bind, Const, Direction, Index, Refinement, Scope, Store, Sync, Wait
 
-from tile_opt.kernel.instructions import Match, matches
+from tile_opt.kernel.instructions import Match
 from tile_opt.kernel.masks import seen
-from tile_opt.kernel.rows_in_steps import RowsInSteps
 from tile_opt.kernel.unrounded import weights_of
 from tile_opt.kernel.view import KernelView, Stage
-from tile_opt.kernel.work import merged_use
 from tile_opt.plan.builders.cells import Cells
+from tile_opt.plan.builders.product_views import match_on, product_views
 from tile_opt.plan.builders.row_parts import Piece, RowParts, Sharers
-from tile_opt.plan.builders.row_products import named_apart, with_cell, with_names
 from tile_opt.plan.builders.tensor_tiles import TensorTile, in_tile, panel_swizzle
 from tile_opt.plan.plan import Cover, Level, Plan
 from tile_opt.plan.steps.groups.copy import GroupCopy
@@ -87,63 +85,6 @@ def shares_of(operand: Operand) -> Operand:
         step *= 1 if digit.lane else digit.size
     columns = tuple(replace(d, step=1) for d in operand.columns if d.lane)
     return replace(operand, rows=tuple(rows), columns=columns)
-
-
-def product_views(kinds: RowsInSteps) -> tuple[KernelView, ...]:
-    """Each product as a kernel of its own, into one cell; those that give rows by the same loop; of the last, weights are in memory."""
-    made: list[Stage] = []
-    for k in kinds.products:
-        made.append(named_apart(kinds.view.stages[k], *made))
-    *firsts, values = made
-    scores = (
-        _alone(kinds.view, with_cell(_walking(s, kinds.pieces[k], kinds.row)), kinds.row)
-        for k, s in zip(kinds.firsts, firsts, strict=True)
-    )
-    values = with_cell(with_names(values, dict(_again(kinds, firsts, values))))
-    return *scores, _alone(_with_weights(kinds), _on_weights(kinds, values), kinds.column)
-
-
-def _walking(stage: Stage, old: str, new: str) -> Stage:
-    """The stage with another name for a loop of its own."""
-    loops = tuple(replace(i, name=new) if i.name == old else i for i in stage.loops)
-    return replace(stage.substitute({old: Affine.var(new)}), loops=loops)
-
-
-def _again(kinds: RowsInSteps, firsts: Sequence[Stage], values: Stage) -> Iterator[tuple[str, str]]:
-    """What the last product reads of the keys, by its name there, and by that where they are keys."""
-    keys = {
-        u.buffer: u.name
-        for k, s in zip(kinds.firsts, firsts, strict=True)
-        for u in s.uses
-        if u.reads and not u.writes and any(kinds.pieces[k] in f.names for f in u.forms)
-    }
-    yield from ((u.name, keys[u.buffer]) for u in values.uses if u.reads and not u.writes and u.buffer in keys)
-
-
-def _alone(view: KernelView, main: Stage, column: str) -> KernelView:
-    """The kernel with nothing but a product, whose loop along its results is shared."""
-    out = merged_use(main)
-    assert out is not None
-    alloc = next(a for a in view.allocs if a.into == out.buffer)
-    cell = replace(alloc, type=TensorType.row_major(alloc.type.dtype, (1,) * len(alloc.type.sizes)))
-    shared = next(i for i in main.loops if i.name == column)
-    main = replace(main, loops=tuple(i for i in main.loops if i is not shared))
-    return replace(view, loops=(*view.loops, shared), stages=(main,), allocs=(cell,))
-
-
-def _with_weights(kinds: RowsInSteps) -> KernelView:
-    """The kernel as if weights were given."""
-    view, name = kinds.view, weights_of(kinds)
-    extents = (*(i.range for i in view.loops), view.ranges[kinds.row])
-    type = TensorType.row_major(view.type_of(name).dtype, extents)
-    given = Refinement(Direction.IN, name, name, (Affine(),) * len(extents), type)
-    return replace(view, refs=(*view.refs, given), allocs=tuple(a for a in view.allocs if a.into != name))
-
-
-def _on_weights(kinds: RowsInSteps, stage: Stage) -> Stage:
-    depth = kinds.pieces[kinds.values]
-    forms = (*(Affine.var(i.name) for i in kinds.view.loops), Affine.var(depth))
-    return replace(stage, uses=tuple(replace(u, forms=forms) if u.buffer in kinds.wide else u for u in stage.uses))
 
 
 @dataclass(frozen=True)
@@ -493,9 +434,3 @@ class RowFragments(RowParts):
         inner = Nest(f"{self.view.name}_warps", tuple(warps.values()), body, allocs=own)
         local = (c.local for c in self._copies)
         return Nest(self.view.name, self.values.grid, (inner,), allocs=(*local, *shared))
-
-
-def match_on(view: KernelView, instruction: MatrixInstruction, row: str, column: str) -> Match | None:
-    """The view's product by the instruction with rows and columns along these loops, and nothing left out of it."""
-    found = (m for m in matches(view, instruction) if not m.main.constraints and len(m.main.loops) == 1)
-    return next((m for m in found if [dict(m.loops)[role] for role in "mn"] == [row, column]), None)
