@@ -91,3 +91,27 @@ def test_crowded_sets_make_tiles_follow_each_other_along_the_result(side: int, i
     made = compiled(source, processor("zen4"), A=(side, side))
     (decision,) = made.decisions.values()
     assert [level.covers[-1].loop for level in decision.plan.levels if level.bind is Bind.NONE][-1] == innermost
+
+
+@pytest.mark.parametrize(
+    ("shape", "innermost"), [((100003, 48), "i"), ((1003, 48), "j"), ((2003, 3001), "j"), ((300001, 16), "i")]
+)
+def test_results_in_memory_are_written_a_few_rows_at_a_time(shape: tuple[int, int], innermost: str) -> None:
+    """Where a block of the operand lies on few pages, whose lines wait in the second cache."""
+    source = "function (A[N, M]) -> (O) { O[j, i : M, N] = =(A[i, j]); }"
+    made = compiled(source, processor("zen4"), A=shape)
+    (decision,) = made.decisions.values()
+    assert [level.covers[-1].loop for level in decision.plan.levels if level.bind is Bind.NONE][-1] == innermost
+
+
+def test_a_factor_for_each_row_leaves_rows_whole() -> None:
+    """Lines of what is read across rows are no group's alone; one number a row is no line."""
+    made = compiled(
+        "function (A[M, N], S[M]) -> (O) { O[i, j : M, N] = =(A[i, j] * S[i]); }",
+        processor("zen4"),
+        A=(240, 16384),
+        S=(240,),
+    )
+    (decision,) = made.decisions.values()
+    grid = next(level for level in decision.plan.levels if level.bind is Bind.GRID)
+    assert [cover.loop for cover in grid.covers] == ["i"]

@@ -89,7 +89,8 @@ def _column_groups(
     facts: Facts, outer: list[str], unroll: str | None, vector: str, sizes: dict[str, int]
 ) -> dict[str, int]:
     wanted = wanted_groups(facts)
-    rows = {n: facts.lanes for n in outer if any(facts.stride(u, n) == 1 for u in facts.reads)}
+    across = [u for u in facts.reads if facts.stride(u, vector)]
+    rows = {n: facts.lanes for n in outer if any(facts.stride(u, n) == 1 for u in across)}
     grid = cut(facts, outer, rows, wanted)
     left = -(-wanted // count(facts, grid))
     if unroll and left > 1:

@@ -161,7 +161,7 @@ def _transpose_plan(facts: Facts, vector: str, turned: tuple[str, tuple[Use, ...
     levels = group_levels(groups, ())
     around = [(n, 1) for n in outer if groups.get(n) != 1]
     rows = square.get(other, facts.extents[other])
-    walk = _walk(facts, vector, other, (lanes, rows), around, beside)
+    walk = _walk(facts, turned, vector, (lanes, rows), around, beside)
     levels += [Level(Bind.NONE, (Cover(n, s),)) for n, s in walk]
     stagings = tuple(Staging(u.buffer, len(levels) - 1, "REG", (vector, other)) for u in reads)
     levels += [Level(Bind.UNROLL, (Cover(other, 1),)), Level(Bind.VECTOR, (Cover(vector, 1),), lanes=lanes)]
@@ -178,8 +178,8 @@ def _beside(facts: Facts, other: str, reads: tuple[Use, ...], outer: Sequence[st
 
 def _walk(
     facts: Facts,
+    turned: tuple[str, tuple[Use, ...]],
     vector: str,
-    other: str,
     sides: tuple[int, int],
     around: list[tuple[str, int]],
     beside: Collection[str],
@@ -188,7 +188,7 @@ def _walk(
 
     `sides` are rows of the result in a tile, and in a block of tiles.
     """
-    lanes, rows = sides
+    (other, reads), (lanes, rows) = turned, sides
     if around and facts.extents[vector] < lanes:
         # What is next to a short run of the result is another loop's: all of them within a step along the operand.
         return [(other, lanes), *around, (vector, lanes)]
@@ -196,11 +196,22 @@ def _walk(
     around = [step for step in around if step[0] not in beside]
     if _is_aligned(facts, vector):
         return [*around, (vector, STRIP), *inner, (other, lanes), (vector, lanes)]
-    if not inner and _rows_stay(facts, other, lanes) and not _rows_stay(facts, other, rows):
+    far = _is_far(facts, vector, reads) or not _rows_stay(facts, other, rows)
+    if not inner and far and _rows_stay(facts, other, lanes):
         # Along the result's lines: each is written to its end while it is near, which it is not when the next tile comes.
         return [*around, (other, lanes), (vector, lanes)]
     # Along the operand's lines: each is read to its end while it is near, wherever lines begin.
     return [*around, (vector, lanes), *inner, (other, lanes)]
+
+
+def _is_far(facts: Facts, vector: str, reads: Sequence[Use]) -> bool:
+    """The result goes to memory, a few rows at a time best, and what is read waits for the next rows in near caches."""
+    written = max(nbytes(facts.view.type_of(u.buffer)) for u in facts.main.uses if u.writes)
+    near, line, tlbs = facts.cache(2), facts.cache(1).line, facts.machine.pages.tlbs
+    pages = tlbs[0].entries if tlbs else 0
+    steps = [_step(facts, u, vector) for u in reads]
+    stays = (footprint_sets(BLOCK, step, line, near, facts.pages()) <= 0.5 for step in steps)
+    return written > facts.settings.l3_bytes // 4 and BLOCK * max(steps) <= pages * facts.pages() and all(stays)
 
 
 def _rows_stay(facts: Facts, loop: str, rows: int) -> bool:
