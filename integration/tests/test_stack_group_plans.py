@@ -1,11 +1,11 @@
 """Plans and scheduled Stripe of contractions for graphics processors, as text: what changed when one of them changes.
 
-``TILE_GOLDEN=1`` writes the files anew.
+``pytest --update-golden`` rewrites the expected files; look at the difference before you commit it.
 """
 
 from __future__ import annotations
 
-import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,6 +27,7 @@ from tile_opt.plan.text import print_plans
 from tile_opt.translate import to_stripe
 
 GOLDEN = Path(__file__).parent / "golden_group_plans"
+Golden = Callable[[str, str], None]
 FRONT = ("inline", "fuse", "merge", "accumulate")
 MATMUL = "function (A[M, L], B[L, N]) -> (C) { C[i, j : M, N] = +(A[i, k] * B[k, j]); }"
 CONV = """function (D[N, X, Y, CI], K[I, J, CI, CO]) -> (R) {
@@ -71,15 +72,21 @@ def front(source: str, shapes: dict[str, tuple[int, ...]], dtype: DType, target:
     return optimize(to_stripe(program), target, passes=[p for p in target.passes if p.name in FRONT])
 
 
-def golden(name: str, text: str) -> None:
-    path = GOLDEN / name
-    if os.environ.get("TILE_GOLDEN"):
-        path.write_text(text, encoding="utf-8")
-    assert text == path.read_text(encoding="utf-8")
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Golden:
+    """Asks whether a text is that of an expected file."""
+    update = request.config.getoption("--update-golden")
+
+    def ask(name: str, text: str) -> None:
+        if update:
+            (GOLDEN / name).write_text(text, encoding="utf-8")
+        assert text == (GOLDEN / name).read_text(encoding="utf-8")
+
+    return ask
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_plans(family: str) -> None:
+def test_plans(family: str, golden: Golden) -> None:
     target = family_target(family).resolved(cores=FAMILIES[family])
     plans: dict[str, Plan] = {}
     for name, (source, shapes, dtype) in CLASSES.items():
@@ -95,7 +102,7 @@ def with_matrix_instructions() -> Target:
     return replace(target, matrix=tuple(MATRIX_INSTRUCTIONS), nodes=nodes, options=Options(reduced_precision=True))
 
 
-def test_plans_of_matrix_instructions() -> None:
+def test_plans_of_matrix_instructions(golden: Golden) -> None:
     target = with_matrix_instructions()
     plans: dict[str, Plan] = {}
     for name, (source, shapes, dtype) in MATRIX_CLASSES.items():
@@ -104,7 +111,7 @@ def test_plans_of_matrix_instructions() -> None:
     golden("gpu-nvidia-matrix.plan", print_plans(plans))
 
 
-def test_scheduled_stripe_of_matrix_instructions() -> None:
+def test_scheduled_stripe_of_matrix_instructions(golden: Golden) -> None:
     target = with_matrix_instructions()
     made = TensorTile().schedule(front(*MATRIX_CLASSES["small"], target), target)
     golden("gpu-nvidia-matrix.stripe", print_program(made.program))
@@ -112,7 +119,7 @@ def test_scheduled_stripe_of_matrix_instructions() -> None:
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("name", SMALL)
-def test_scheduled_stripe(name: str, family: str) -> None:
+def test_scheduled_stripe(name: str, family: str, golden: Golden) -> None:
     target = family_target(family).resolved(cores=FAMILIES[family])
     made = GroupTile().schedule(front(*SMALL[name], target), target)
     golden(f"{family}-{name}.stripe", print_program(made.program))

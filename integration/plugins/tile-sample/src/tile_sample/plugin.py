@@ -14,7 +14,7 @@ CC = os.environ.get("CC") or "cc"
 
 class SampleDriver(Driver):
     name = "sample"
-    api = (1, 6)
+    api = (1, 7)
 
     def device_sets(self) -> Sequence[DeviceSet]:
         from tile_hal.host import HostDeviceSet
