@@ -397,8 +397,8 @@ def demo(session: nox.Session) -> None:
 @nox.session(default=False)
 @repeatable
 def bench(session: nox.Session) -> None:
-    """Ratios against NumPy, PyTorch, ONNX Runtime and Numba on drawn shapes, interleaved; for a quiet machine."""
-    _install_everything(session, *BENCH_PEERS)
+    """Ratios against NumPy, PyTorch, ONNX Runtime, Numba and OpenCV on drawn shapes, interleaved; for a quiet machine."""
+    _install_everything(session, *BENCH_PEERS, "opencv-python-headless>=4.10")
     session.run("python", "integration/bench/run.py", *session.posargs)
 
 

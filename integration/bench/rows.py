@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rounds import Contestant, Round, Timing
@@ -20,6 +20,8 @@ class Contest:
     """Makes data, checks that answers agree, and returns the contestants; True asks for small data."""
     work: float = 0.0
     """Operations of one run at full size, for GFLOP/s."""
+    optional: Sequence[str] = ()
+    """Peers that `prepare` leaves out where they are not installed."""
 
     unit = "x"
 
@@ -31,6 +33,7 @@ class Contest:
         best = min(peers, key=lambda n: peers[n])
         measured = peers[best] / timing.median(OURS)
         note = f"{1e3 * timing.median(OURS):.3g} ms, {best} {1e3 * peers[best]:.3g} ms"
+        note += "".join(f"; {name} is not installed" for name in self.optional if name not in peers)
         return Result(self.name, f">= {self.required:g}x", measured, "x", measured >= self.required, note)
 
 

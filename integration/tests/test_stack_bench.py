@@ -64,6 +64,8 @@ def test_verdicts_of_fixed_rows() -> None:
     contest = Contest("x", 0.85, lambda _: {})
     assert contest.result(timing).passed and contest.result(timing).measured == 0.9
     assert not Contest("x", 0.95, lambda _: {}).result(timing).passed
+    found = Contest("x", 0.85, lambda _: {}, optional=("a", "absent")).result(timing)
+    assert "absent is not installed" in found.note and "a is" not in found.note
     apart = Timing([Round({"tile": 0.1, "numpy": 0.05}, 1.0)], 0, 1.0)
     assert Limit("x", 60, "ms", lambda _: {}).result(apart).passed
     assert not Limit("x", 40, "ms", lambda _: {}).result(apart).passed
