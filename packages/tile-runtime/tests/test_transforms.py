@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tile_runtime as tile
 from tile_runtime import numpy as tnp
+from tile_runtime.trees import flatten, flatten_arguments
 
 RNG = np.random.default_rng(0)
 MATMUL = tile.Function("function (A[M, L], B[L, N]) -> (C) { C[i, j : M, N] = +(A[i, k] * B[k, j]); }")
@@ -110,6 +111,33 @@ def test_a_function_is_traced_once_for_each_form_shapes_and_dtypes() -> None:
     assert isinstance(found, Pair) and isinstance(found.first, tile.Tensor) and found.second[0] is None
     assert float(twice(Box(1.5)).inside.item()) == 3
     assert len(traces) == 3
+
+
+def test_calls_in_turn_find_the_program_of_their_own_arguments() -> None:
+    """That of the call before is tried first: other shapes, dtypes, forms and counts are not taken for it."""
+    f = tile.jit(lambda *args, **named: (args, named, sum(leaf * 2 for leaf in args if not isinstance(leaf, tuple))))
+    one, two, whole = np.ones((2, 3), np.float32), np.ones((3, 2), np.float32), np.ones((2, 3), np.int32)
+    for args, named in 2 * [
+        ((one,), {}),
+        ((two,), {}),
+        ((whole,), {}),
+        ((one, one), {}),
+        ((one, (one,)), {}),
+        ((one,), {"b": one}),
+    ]:
+        for _ in range(2):
+            again, also, total = f(*args, **named)
+            assert flatten((again, also))[1] == flatten((args, named))[1]
+            assert total.dtype == args[0].dtype
+            np.testing.assert_array_equal(total, args[0] * (2 * sum(a is args[0] for a in args)))
+
+
+def test_the_form_of_arguments_that_are_leaves_is_one_object() -> None:
+    """So that a warm call neither makes nor compares it."""
+    made = [flatten_arguments((np.ones(n), np.ones(2)), {}) for n in (1, 2)]
+    assert made[0][1] is made[1][1]
+    assert made[0][1] == flatten(((np.ones(1), np.ones(2)), {}))[1]
+    assert flatten_arguments((np.ones(1), [np.ones(2)]), {})[1] == flatten(((np.ones(1), [np.ones(2)]), {}))[1]
 
 
 def test_static_arguments_and_decisions_by_shape() -> None:

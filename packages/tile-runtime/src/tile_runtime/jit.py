@@ -20,7 +20,7 @@ from tile_runtime.evaluator import default_evaluator
 from tile_runtime.symbols import Symbol, making
 from tile_runtime.tensor import Tensor
 from tile_runtime.tracing import Traced, leaf_type, place, places_for, traced
-from tile_runtime.trees import Structure, flatten, paths, unflatten
+from tile_runtime.trees import Structure, flatten, flatten_arguments, paths, unflatten
 
 if TYPE_CHECKING:
     from tile_ir.program.nodes import Program, TensorType
@@ -111,6 +111,8 @@ class Jitted:
         self._device = device
         self._signature = _signature(function)
         self._programs: OrderedDict[Hashable, _Entry] = OrderedDict()
+        self._latest: tuple[tuple[Any, ...], _Entry] | None = None
+        """The program of the last call, with its key: found without a hash, which takes as long as all else in a call."""
         self._families: dict[Hashable, object] = {}
         """A key for all programs that differ in the size of the dynamic dimension alone."""
         self._lock = forking.rlock()
@@ -167,7 +169,7 @@ class Jitted:
 
     def _taken_apart(self, args: Sequence[Any], named: Mapping[str, Any]) -> _Call:
         if not self._named:
-            return _Call(*flatten((tuple(args), dict(named))), ())
+            return _Call(*flatten_arguments(tuple(args), dict(named)), ())
         assert self._signature is not None
         given = self._signature.bind(*args, **named).arguments
         fixed = tuple((name, given[name]) for name in self._static if name in given)
@@ -208,6 +210,9 @@ class Jitted:
             call.static,
             *[(v.dtype.numpy if isinstance(v, Tensor) else v.dtype, v.shape) for v in leaves],
         )
+        latest = self._latest
+        if latest is not None and latest[0][0] is call.form and not call.static and latest[0] == key:
+            return latest[1]
         with self._lock:
             try:
                 found = self._programs.get(key)
@@ -218,6 +223,7 @@ class Jitted:
                 while len(self._programs) > PROGRAMS:
                     self._programs.popitem(last=False)
             self._programs.move_to_end(key)
+            self._latest = key, found
             return found
 
     def _traced(self, call: _Call) -> _Entry:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, cast, overload
 
 from tile_ir.diagnostics import Diagnostic, TileTypeError
+from tile_ir.frozen import frozen
 
 from tile_runtime.checks import described, wrong_kind
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Structure:
     """How leaves are put together; equal for values of the same form."""
 
@@ -104,6 +104,20 @@ def flatten(value: Any) -> tuple[list[Any], Structure]:
     """The leaves of a value, in order, and how they were put together; None has no leaves."""
     leaves: list[Any] = []
     return leaves, _structure(value, leaves)
+
+
+def flatten_arguments(args: tuple[Any, ...], named: dict[str, Any]) -> tuple[list[Any], Structure]:
+    """The same of ``(args, named)``, of each call of a function: mostly leaves alone, whose structure is made once."""
+    if not named and _leaves.issuperset(map(type, args)):
+        return [*args], _of_leaves(len(args))
+    leaves, structure = flatten((args, named))
+    made = _of_leaves(len(args))
+    return leaves, made if structure == made else structure
+
+
+@cache
+def _of_leaves(count: int) -> Structure:
+    return Structure(tuple, (), (Structure(tuple, (), (LEAF,) * count), Structure(dict)))
 
 
 def _structure(value: Any, leaves: list[Any]) -> Structure:
