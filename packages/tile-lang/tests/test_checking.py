@@ -9,6 +9,7 @@ from tile_ir.dtype import DType
 from tile_ir.program.nodes import TensorType
 from tile_lang.checking import Checker, check
 from tile_lang.examples import TUTORIAL, Example
+from tile_lang.limits import Limits
 from tile_lang.mutations import mutants
 from tile_lang.parser import parse
 from tile_lang.pieces import Reader
@@ -114,3 +115,55 @@ def test_only_what_depends_on_a_change_is_bound_again(monkeypatch: pytest.Monkey
         found = reader.read(Source(text.replace("A + 1", f"A + {number}"))).function
         assert found is not None
         assert checker.check(found, {}).diagnostics == () and set(seen) == expected
+
+
+CALLS = """function one(X[N]) -> (Y, I) { Y = X + 1; I = index(X, 0); }
+function two(X[N]) -> (Y) { W, I = one(X); Y = W * I; }
+function three(X[N], K) -> (Z) { Z = two(X) + two(X) * K; }
+function (A[N], B[M], U) -> (D) { C = three(A, 2); E = three(B, 0.5); D = as_int(E, 32); F = U + two(B); }"""
+EDITS = (
+    ("X + 1", "X > 1"), ("X > 1", "X + Q"), ("X + Q", "X + 1"), ("(X) * K", "(X) * U"), ("(X) * U", "(X, X) * K"), ("(X, X) * K", "(X) * K"),
+    ("-> (Y, I) {", "-> (I, Y) {"), ("two(X) +", "three(X, K) +"), ("three(X, K) +", "two(X) +"), ("function one", "function uno"),
+    ("= one(", "= uno("), ("X + 1;", "reshape(X, N, 1);"), ("X[N]) -> (I", "X[N, M]) -> (I"), ("X[N, M]) -> (I", "X) -> (I"),
+)  # fmt: skip
+
+
+def test_calls_that_are_remembered_say_what_they_said() -> None:
+    reader, checker, text = Reader(), Checker(), CALLS
+    for old, new in (("N", "N"), *EDITS):
+        assert old in text
+        text = text.replace(old, new)
+        function = reader.read(Source(text)).function
+        assert function is not None
+        found, fresh = checker.check(function, {}), Checker().check(function, {})
+        assert found.diagnostics == fresh.diagnostics, text
+        for name, known in fresh.known.items():
+            told = {value: known.describe(value) for value in known.scopes[0].values}
+            assert told == {value: found.known[name].describe(value) for value in told}, text
+
+
+def test_only_calls_of_what_has_changed_are_bound_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    import tile_lang.local as local
+
+    bound: list[str] = []
+    bind = local.bind_statement
+    monkeypatch.setattr(local, "bind_statement", lambda scope, node: (bound.append(scope.calls[-1]), bind(scope, node)))
+    reader, checker = Reader(), Checker()
+    for new, expected in (("+", "one three two"), ("-", "three"), ("-", "")):
+        bound.clear()
+        function = reader.read(Source(CALLS.replace("+ two(X)", f"{new} two(X)"))).function
+        assert function is not None
+        assert checker.check(function, {}).diagnostics == () and " ".join(sorted({*bound})) == expected
+
+
+def test_what_is_remembered_counts_as_calls() -> None:
+    text = "function a(X[N]) -> (Y) { Y = X + 1; }\nfunction b(X[N]) -> (Y) { Y = a(X) + a(X); }\nfunction (A[N]) -> (C) { C = b(A) + b(A); }"
+    function, vector = parse(text), {"A": TensorType(DType.FLOAT32, (3,))}
+    for limits, expected in (
+        (Limits(max_calls=6, max_depth=2), []),
+        (Limits(max_calls=5), ["TILE-E050"]),
+        (Limits(max_depth=1), ["TILE-E050"]),
+    ):
+        checker = Checker(limits)
+        for _ in range(3):
+            assert [d.code for d in checker.check(function, vector).diagnostics] == expected

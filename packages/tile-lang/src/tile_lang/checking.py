@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from random import Random
 from typing import cast
 
@@ -24,8 +24,8 @@ from tile_lang.bind import bind_input, bind_output, declared
 from tile_lang.builtins import called, sizes_from
 from tile_lang.expressions import bind_integer
 from tile_lang.limits import DEFAULT_LIMITS, Limits
-from tile_lang.local import binders
 from tile_lang.printer import print_node
+from tile_lang.recalled import Bound, Recall, counted
 from tile_lang.scope import Scope
 from tile_lang.stated import stated_types
 from tile_lang.statements import attempt, bind_dims, bind_statement, output
@@ -169,16 +169,16 @@ class _Binder:
         default_factory=dict[int, "tuple[ast.Statement, frozenset[str]]"]
     )
     """The names in each statement, which is kept, so that no other one gets its identity."""
-    _given: dict[tuple[object, ...], tuple[Value, ...]] = field(
-        default_factory=dict[tuple[object, ...], "tuple[Value, ...]"]
+    _former: dict[int, tuple[ast.Statement, frozenset[str]]] = field(
+        default_factory=dict[int, "tuple[ast.Statement, frozenset[str]]"]
     )
-    _used: dict[tuple[object, ...], tuple[Value, ...]] = field(
-        default_factory=dict[tuple[object, ...], "tuple[Value, ...]"]
-    )
+    _given: dict[tuple[object, ...], Bound] = field(default_factory=dict[tuple[object, ...], Bound])
+    _used: dict[tuple[object, ...], Bound] = field(default_factory=dict[tuple[object, ...], Bound])
+    _calls: Recall = field(default_factory=Recall)
 
     def bind(self, function: ast.Function, types: Mapping[str, TensorType]) -> Scope:
         """The names of the function, and what is wrong with it."""
-        scope = Scope(self.limits, local=binders(function.functions))
+        scope = Scope(self.limits, local=self._calls.binders(function.functions, self._named))
         assumed = self._types(function, types)
         for node in function.inputs:
             if node.name.id in assumed:
@@ -199,8 +199,8 @@ class _Binder:
     def forget(self) -> None:
         """Drop what the last look did not use."""
         self._given, self._used = self._used, {}
-        kept = {key[0] for key in self._given}
-        self._names = {k: v for k, v in self._names.items() if k in kept}
+        self._former, self._names = self._names, {}
+        self._calls.forget()
 
     def _types(self, function: ast.Function, types: Mapping[str, TensorType]) -> dict[str, TensorType]:
         """The types of inputs: those that are given, and for others with brackets what is assumed."""
@@ -213,37 +213,47 @@ class _Binder:
         data = _subscripts(function)
         for node in inputs:
             dtype = DType.INT32 if node.name.id in data else self.dtype
-            shape = tuple(sizes[d.id] if d.id in sizes else self._size(d.id) for d in node.dims or ())
+            shape = tuple(sizes[d.id] if d.id in sizes else _size(self.salt, d.id) for d in node.dims or ())
             found.setdefault(node.name.id, TensorType(dtype, shape))
         return found
 
-    def _size(self, name: str) -> int:
-        """A size that others hardly add up to, and that can be halved, and cut in three, four or five."""
-        return 240 * Random(f"{self.salt} {name}").randrange(11, 999)
+    def _named(self, node: ast.Statement) -> frozenset[str]:
+        found = self._names.get(id(node)) or self._former.get(id(node)) or (node, frozenset(_names(node)))
+        self._names[id(node)] = found
+        return found[1]
 
     def _statement(self, scope: Scope, node: ast.Statement) -> None:
-        if id(node) not in self._names:
-            self._names[id(node)] = (node, frozenset(_names(node)))
-        names = self._names[id(node)][1]
-        if any(name in scope.local for name in names):  # it depends on their statements as well
-            bind_statement(scope, node)
-            return
-        key = (id(node), *((scope.values.get(n), scope.sizes.get(n)) for n in names))
-        values = self._given.get(key) or self._used.get(key)
-        if values is not None:
-            self._used[key] = values
-            _define(scope, node, values)
+        names = self._named(node)
+        marks = [self._calls.mark(name) for name in names if name in scope.local]
+        key = (id(node), *marks, *((scope.values.get(n), scope.sizes.get(n)) for n in names))
+        known = self._given.get(key) or self._used.get(key)
+        if known is not None and scope.has_room(known.calls, known.depth):
+            self._used[key] = known
+            scope.count_calls(known.calls, known.depth)
+            _define(scope, node, known.values)
             return
         before, again = len(scope.diagnostics), [t for t in ast.targets(node) if t.id in scope.values]
-        bind_statement(scope, node)
-        if len(scope.diagnostics) == before and (
-            again or any(scope.values[t.id] == Failed() for t in ast.targets(node))
-        ):
+        bound = counted(scope, lambda: _bound(scope, node))
+        failed = again or Failed() in bound.values
+        if failed and marks:  # perhaps by a mistake that an earlier call has reported
+            return
+        if len(scope.diagnostics) == before and failed:
             _unknown(scope, node)
             for target in again:
                 attempt(scope, lambda target=target: scope.define(target.id, Failed(), target.span))
         if len(scope.diagnostics) == before:
-            self._used[key] = tuple(scope.values[t.id] for t in ast.targets(node))
+            self._used[key] = bound
+
+
+def _bound(scope: Scope, node: ast.Statement) -> tuple[Value, ...]:
+    bind_statement(scope, node)
+    return tuple(scope.values[t.id] for t in ast.targets(node))
+
+
+@lru_cache(maxsize=1000)
+def _size(salt: int, name: str) -> int:
+    """A size that others hardly add up to, and that can be halved, and cut in three, four or five."""
+    return 240 * Random(f"{salt} {name}").randrange(11, 999)
 
 
 def _define(scope: Scope, node: ast.Statement, values: Sequence[Value]) -> None:

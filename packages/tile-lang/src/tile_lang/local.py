@@ -61,7 +61,8 @@ def _check_call(function: ast.Function, call: _Call) -> None:
         fail("TILE-E141", f"functions cannot call themselves: {ring}", call.span, hint)
     limits = call.scope.limits
     limits.check("max_depth", len(chain) + 1, call.span)
-    limits.check("max_calls", call.scope.called(), call.span)  # beyond, all fail at once: nothing doubles for long
+    call.scope.count_calls()
+    limits.check("max_calls", call.scope.tally.calls, call.span)  # beyond, all fail at once: nothing doubles for long
 
 
 def _located(found: Diagnostic, call: _Call) -> Diagnostic:

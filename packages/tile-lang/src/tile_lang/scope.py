@@ -45,6 +45,14 @@ LocalFunction = Callable[["Scope", Sequence[Value], Span], Value]
 
 
 @dataclass(slots=True)
+class Tally:
+    """Calls of a text's functions in one binding: how many there were, and how many at most inside one another."""
+
+    calls: int = 0
+    deepest: int = 0
+
+
+@dataclass(slots=True)
 class Scope:
     """State of one binding."""
 
@@ -64,9 +72,9 @@ class Scope:
     """What the caller of such a function knows by name, and it does not."""
     reported: set[tuple[str, str, Span | None]] = field(default_factory=set[tuple[str, str, "Span | None"]])
     """Mistakes of such functions: each call of one repeats them."""
+    tally: Tally = field(default_factory=Tally)
     _casts: dict[tuple[str, DType], Tensor] = field(default_factory=dict[tuple[str, DType], Tensor])
     _numbers: Iterator[int] = field(default_factory=count)
-    _called: Iterator[int] = field(default_factory=lambda: count(1))
     _compared: int = 0
     _checked: TensorType | None = None
 
@@ -139,14 +147,19 @@ class Scope:
             calls=(*self.calls, function),
             outer=self.values,
             reported=self.reported,
+            tally=self.tally,
             _casts=self._casts,
             _numbers=self._numbers,
-            _called=self._called,
         )
 
-    def called(self) -> int:
-        """How many calls there were, with this one."""
-        return next(self._called)
+    def count_calls(self, calls: int = 1, depth: int = 1) -> None:
+        """Note calls that are made here, `depth` of them inside one another."""
+        self.tally.calls += calls
+        self.tally.deepest = max(self.tally.deepest, len(self.calls) + depth)
+
+    def has_room(self, calls: int, depth: int) -> bool:
+        """Whether no limit is in the way of so many more."""
+        return self.tally.calls + calls <= self.limits.max_calls and len(self.calls) + depth <= self.limits.max_depth
 
     def unreported(self, found: Iterable[Diagnostic]) -> list[Diagnostic]:
         """Those mistakes of a function called here that no earlier call has reported; inside another one, all."""
