@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -104,6 +105,17 @@ def test_bounds_that_leave_a_version_out_are_found() -> None:
 def test_nothing_is_released_under_the_examples_address() -> None:
     done = run("release", "tile-dask", "0.1.0")
     assert done.returncode == 2 and "publishing.toml" in done.stderr
+
+
+INSTALLED = re.compile(r"pip install (?!-e )[^|\n]*?(?<![\w./-])((?:tile|hal)-[a-z]+)(?![\w/-])")
+
+
+def test_nobody_is_told_to_install_a_name_that_is_somebody_elses() -> None:
+    """docs/publishing.md promises it, and is the one page that shows what not to do."""
+    files = {*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("packages/*/*.md")}
+    files |= {f for f in ROOT.glob("packages/*/src/**/*") if f.is_file() and f.suffix not in {".pyc", ".so"}}
+    found = {(f.name, name) for f in files for name in INSTALLED.findall(f.read_text("utf-8"))}
+    assert found == {("publishing.md", "tile-runtime")}
 
 
 def test_the_workflow_covers_systems_and_versions() -> None:

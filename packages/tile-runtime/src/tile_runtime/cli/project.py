@@ -40,4 +40,6 @@ def new(
         path = folder / place
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
-    print(f"{folder} is written. Next:\n  cd {folder} && python -m pytest\n  tile explain src/{name}/{name}.tile")
+    print(
+        f"{folder} is written. Next:\n  cd {folder} && pip install '.[test]' && python -m pytest\n  tile explain src/{name}/{name}.tile"
+    )

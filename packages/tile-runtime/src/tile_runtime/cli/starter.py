@@ -26,6 +26,7 @@ _README = """\
 A function in [Tile](src/@name@/@name@.tile), called from Python.
 
 ```sh
+pip install '.[test]'                           # once: what the tests need
 python -m pytest                                # it does what NumPy does
 tile check src/@name@/@name@.tile               # mistakes; `tile fmt` for the layout
 tile bench src/@name@/@name@.tile               # for the shapes that its first line states, or with -s 'X=[480,640]'
