@@ -173,6 +173,17 @@ def test_failing_probe_is_one_warning_and_the_reason_of_the_later_error():
         registry.device("hw")
 
 
+@pytest.mark.filterwarnings("ignore::tile_hal.TilePluginWarning")
+@pytest.mark.parametrize("given", ["x" * 100_000, "x:" * 50_000, "ok:" + "1" * 100_000])
+def test_long_names_are_not_repeated_in_full(given: str) -> None:
+    registry = Registry(lambda: [point("ok", FakeDriver("ok"))])
+    with pytest.raises(
+        TileDeviceError, match=f"there is no device '{given[:70]}.*…'; the devices here are ok:0"
+    ) as error:
+        registry.device(given)
+    assert len(str(error.value)) < 500
+
+
 @pytest.mark.parametrize(
     ("given", "hint"),
     [("INTERP", "did you mean 'interp'"), ("nope", "`tile devices`"), (" null ", "did you mean 'null'")],

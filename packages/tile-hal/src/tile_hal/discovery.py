@@ -18,7 +18,7 @@ from types import ModuleType
 from typing import Any, Protocol, cast
 
 from tile_ir import forking
-from tile_ir.diagnostics import TileDeviceError, warn_user
+from tile_ir.diagnostics import TileDeviceError, quoted, warn_user
 from tile_ir.settings import Settings
 
 from tile_hal.errors import Code, device_error
@@ -256,7 +256,7 @@ class Registry:
         if plugin is not None:
             reason = plugin.report.message or plugin.problem or f"driver {name!r} has no such device"
         known = [d.id for d in self.devices()]
-        message = f"there is no device {id!r}; the devices here are {', '.join(known) or 'none'}"
+        message = f"there is no device {quoted(id)}; the devices here are {', '.join(known) or 'none'}"
         return device_error(Code.UNKNOWN_DEVICE, f"{message} ({reason})" if reason else message, _hint(id, name, known))
 
     def doctor(self) -> tuple[DoctorReport, ...]:
@@ -315,7 +315,7 @@ def _unknown_names(chosen: Sequence[str], plugins: Sequence[Plugin]) -> list[str
     known = {name for plugin in plugins for name in _names(plugin.report)}
     listed = ", ".join(sorted(known)) or "none"
     return [
-        f"TILE_PLUGINS names {name.removeprefix('-')!r}, but no plugin or distribution with plugins is called so; there are {listed}"
+        f"TILE_PLUGINS names {quoted(name.removeprefix('-'))}, but no plugin or distribution with plugins is called so; there are {listed}"
         for name in chosen
         if plain(name.removeprefix("-")) not in known
     ]
@@ -374,7 +374,7 @@ def _hint(id: str, name: str, known: Sequence[str]) -> str:
     if close:
         return f"did you mean {close[0]!r}?"
     listed = "`tile devices` lists them, `tile doctor` says what is missing"
-    return listed if name in drivers else f"{listed}; {name!r} devices come from a backend package of their own"
+    return listed if name in drivers else f"{listed}; {quoted(name)} devices come from a backend package of their own"
 
 
 # --- the process's own registry ------------------------------------------------------------------

@@ -143,6 +143,14 @@ def shown(text: str) -> str:
     return "".join(c if c.isprintable() else " " if c == "\t" else "\ufffd" for c in text)
 
 
+_QUOTED = 80
+
+
+def quoted(text: str) -> str:
+    """What a user gave, in quotes; where it is long, its beginning."""
+    return repr(text if len(text) <= _QUOTED else text[: _QUOTED - 1] + "…")
+
+
 class TileError(Exception):
     """Root of every error a user can cause; carries its diagnostics."""
 
