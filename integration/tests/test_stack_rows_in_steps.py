@@ -128,8 +128,8 @@ def reference_gradients(name: str, inputs: dict[str, Array]) -> list[Array]:
     ("units", "name", "arrival"),
     [
         ("sub-groups", "all scores", "piece by piece"),
-        ("sub-groups", "causal", "piece by piece"),
-        ("sub-groups", "a window", "ahead"),
+        pytest.param("sub-groups", "causal", "piece by piece", marks=pytest.mark.slow),
+        pytest.param("sub-groups", "a window", "ahead", marks=pytest.mark.slow),
         ("sub-groups", "bounded", "ahead"),
         ("teams", "causal", "piece by piece"),
         ("teams", "a window", "ahead"),

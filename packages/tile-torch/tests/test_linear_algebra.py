@@ -29,6 +29,7 @@ def likelihood(mean: Tensor, factor: Tensor) -> Tensor:
     return normal.log_prob(torch.ones(5, mean.shape[-1]))
 
 
+torch.manual_seed(0)  # the operands that follow: of drawn matrices, some are close to singular
 CASES: dict[str, tuple[Function, tuple[Tensor, ...]]] = {
     "a lower triangle": (lambda a, b: torch.linalg.solve_triangular(a.tril() + 3 * torch.eye(4), b, upper=False), (regular(2, 4, 4), torch.randn(4, 3))),
     "an upper one from the right": (lambda a, b: torch.linalg.solve_triangular(a / 5, b, upper=True, left=False, unitriangular=True), (regular(4, 4), torch.randn(2, 3, 4))),
