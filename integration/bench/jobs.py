@@ -70,7 +70,8 @@ def unsharp(small: bool) -> Mapping[str, Contestant]:
     def in_opencv(cv2: Any) -> Contestant:
         def run() -> Array:
             blurred = cv2.sepFilter2D(A, -1, KERNEL, KERNEL, borderType=cv2.BORDER_REPLICATE)
-            return np.clip(cv2.addWeighted(A, 1 + float(AMOUNT), blurred, -float(AMOUNT), 0), 0, 1)
+            cv2.addWeighted(A, 1 + float(AMOUNT), blurred, -float(AMOUNT), 0, dst=blurred)
+            return np.clip(blurred, 0, 1, out=blurred)
 
         return run
 
