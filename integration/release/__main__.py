@@ -29,6 +29,8 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     chosen = family() if options.package == "all" else [options.package]
     try:
+        for package in chosen:  # all of them before the first is touched
+            _check(package, options)
         with tempfile.TemporaryDirectory() as scratch:
             built = [f for package in chosen for f in _released(package, options, Path(scratch))]
     except Refused as reason:
@@ -41,8 +43,8 @@ def main(arguments: list[str]) -> int:
     return status
 
 
-def _released(package: str, options: argparse.Namespace, scratch: Path) -> list[Path]:
-    """The wheel and the sdist of a package."""
+def _check(package: str, options: argparse.Namespace) -> None:
+    """Refused: what cannot be released."""
     folder, settings = ROOT / "packages" / package, publishing()
     if not folder.is_dir():
         raise Refused(f"there is no package {package}; packages are {', '.join(family())}")
@@ -51,7 +53,12 @@ def _released(package: str, options: argparse.Namespace, scratch: Path) -> list[
     check(folder, options.version)
     if left := [*excluded(ROOT / "packages", package, options.version)]:
         raise Refused(f"the bounds of {', '.join(left)} leave {package} {options.version} out")
-    copy = staged(package, settings, scratch)
+
+
+def _released(package: str, options: argparse.Namespace, scratch: Path) -> list[Path]:
+    """The wheel and the sdist of a package."""
+    folder = ROOT / "packages" / package
+    copy = staged(package, publishing(), scratch)
     state(copy, options.version)
     if not options.dry_run:
         state(folder, options.version)

@@ -107,6 +107,19 @@ def test_nothing_is_released_under_the_examples_address() -> None:
     assert done.returncode == 2 and "publishing.toml" in done.stderr
 
 
+def test_all_packages_are_checked_before_one_is_touched(monkeypatch: pytest.MonkeyPatch) -> None:
+    import release.__main__ as command
+
+    def refused(package: str, *_: object) -> None:
+        if package == last:
+            raise Refused(f"not {package}")
+
+    last = staging.family()[-1]
+    monkeypatch.setattr(command, "_check", refused)
+    monkeypatch.setattr(command, "_released", lambda package, *_: pytest.fail(f"{package} was released"))
+    assert command.main(["all", "0.1.9"]) == 2
+
+
 INSTALLED = re.compile(r"pip install (?!-e )[^|\n]*?(?<![\w./-])((?:tile|hal)-[a-z]+)(?![\w/-])")
 
 
