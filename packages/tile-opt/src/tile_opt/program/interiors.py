@@ -23,8 +23,9 @@ TAPS, MIXED = 64, 4
 read costs little."""
 SHARE = 0.75
 """Of a value that an interior has to be."""
-DEEPEST = 4
-"""Frames around what was computed of frames: each makes strips wider, and all steps on the way are computed once more for each strip."""
+DEEPEST = 2
+"""Frames around what was computed of frames, such as those of two passes: each makes strips wider, and all steps on the way are compiled
+and computed once more for each strip, which costs more than a copy from the third on."""
 
 
 @dataclass(slots=True)
