@@ -14,6 +14,12 @@ settings.register_profile("explore", deadline=None, print_blob=True)
 # The same examples in every run, on every machine: a failure comes from the change at hand and stays until it is mended.
 # `--hypothesis-profile=explore` draws others each time, as the nightly session does.
 settings.load_profile("fixed")
+SHARE = 2
+"""By default a property is tried on one in so many of the examples that it asks for; `--run-slow` tries it on all."""
+FEW = 5
+"""Examples that are not too many for every run."""
+SETTINGS = "_hypothesis_internal_use_settings"
+"""Where Hypothesis keeps what a test's own settings say, which come before those of a profile."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -29,6 +35,8 @@ def pytest_configure() -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.getoption("--run-slow"):
         return
+    for test in dict.fromkeys(getattr(item, "function", None) for item in items):
+        draw_fewer(test)
     cases: Counter[object] = Counter()
     left: list[pytest.Item] = []
     kept: list[pytest.Item] = []
@@ -37,6 +45,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left:
         config.hook.pytest_deselected(items=left)
         items[:] = kept
+
+
+def draw_fewer(test: object) -> None:
+    """A property is tried on a share of its examples."""
+    own = getattr(test, SETTINGS, None)
+    if isinstance(own, settings) and own.max_examples > FEW:
+        setattr(test, SETTINGS, settings(own, max_examples=max(FEW, own.max_examples // SHARE)))
 
 
 def pytest_collection_finish() -> None:
