@@ -56,9 +56,9 @@ def test_every_worker_computes_on_its_own_device(client: Any, number: int | None
     found = {w["name"]: address for address, w in client.scheduler_info()["workers"].items()}
     workers = list(found.values()) if number is None else [found[number]]
     a, b = numbers(40, 40), numbers(40, 40, seed=1)
-    x = da.from_array(a, (10, 20))
+    x = da.from_array(a, (20, 40))
     y = tile_dask.apply(BLUR, x, steps=3, device=_own())
-    c = tile_dask.apply(MATMUL, x, da.from_array(b, (4, 10)), device=_own())
+    c = tile_dask.apply(MATMUL, x, da.from_array(b, (20, 40)), device=_own())
     found_y, found_c = client.compute([y, c], workers=workers, sync=True)
     np.testing.assert_array_equal(found_y, BLUR(BLUR(BLUR(a))))
     np.testing.assert_array_equal(found_c, a @ b)
