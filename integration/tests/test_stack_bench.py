@@ -16,7 +16,7 @@ import tile_runtime as tile
 from stack import ROOT
 
 BENCH = ROOT / "integration" / "bench"
-TINY = 12
+TINY = 8
 """Largest size of the draws that are computed here."""
 
 
