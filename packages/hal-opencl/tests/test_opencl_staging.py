@@ -66,19 +66,3 @@ def test_what_fails_is_a_devices_error_once_nothing_is_on_its_way(
     with pytest.raises(TileDeviceError):
         staging.write(buffer.raw, np.zeros(4000, np.uint8))
     assert sorted(over) == [0, 1000, 2000, 3000]
-
-
-def test_large_tensors_are_staged_where_the_device_has_its_own_memory(
-    device: Device, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import tile_runtime as tile
-    from hal_opencl import context, memory
-
-    monkeypatch.setattr(context.DeviceContext, "shares_host_memory", False)
-    monkeypatch.setattr(memory, "STAGED", 1 << 12)
-    data = np.random.default_rng(0).normal(size=(67, 81)).astype(np.float32)
-    tensor = tile.asarray(data, device)
-    np.testing.assert_array_equal(tensor.numpy(), data)
-    double = tile.Function("function (X) -> (Y) { Y = X + X; }")
-    np.testing.assert_array_equal(double(data, device=device), data * 2)
-    np.testing.assert_array_equal(double(tensor).numpy(), data * 2)

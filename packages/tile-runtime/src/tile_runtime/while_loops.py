@@ -128,9 +128,13 @@ class _While:
     def _called(self, function: Callable[..., Any], leaves: list[Any]) -> Any:
         if not isinstance(function, Signature):
             return function(unflatten(self.form, leaves))
-        found = function(*leaves)
-        several = list(cast("tuple[Any, ...]", found)) if isinstance(found, tuple) else [found]
-        return unflatten(self.form, several) if function is self.step else found
+        found: Any = cast("Callable[..., Any]", function)(*leaves)
+        return unflatten(self.form, _each(found)) if function is self.step else found
+
+
+def _each(found: Any) -> list[Any]:
+    """The results of a function of Tile text."""
+    return list(cast("tuple[Any, ...]", found)) if isinstance(found, tuple) else [found]
 
 
 def _wrong(message: str, hint: str) -> TileTypeError:

@@ -228,7 +228,7 @@ class Worker:
         self._process.returncode = 0  # not this process's to wait for
         calls, self._pending = list(self._pending.values()), {}
         for call in calls:
-            call._lock = threading.Lock()  # pyright: ignore[reportPrivateUsage]
+            call._lock = threading.RLock()  # pyright: ignore[reportPrivateUsage]
             call.lose(device_error(Code.EXECUTION, "the process forked while this work was pending"))
 
 
