@@ -8,7 +8,7 @@ last index moves, but not last, is made in the order of A and turned in the end.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from math import prod
 from typing import ClassVar
 
@@ -18,7 +18,7 @@ from tile_ir.program.nodes import Contraction, Op, Poly, Program, TensorLoad, Te
 
 from tile_opt.program.base import Rewrite
 from tile_opt.program.factorise import index_sizes
-from tile_opt.program.permutations import Order, permuted
+from tile_opt.program.permutations import Order, PermutedCopies, permuted
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class AlongLargest(Rewrite):
 
     def apply(self, program: Program) -> Program:
         types = program.types()
-        work = _Turned(self, types, set(types))
+        work = _Turned(self, types, PermutedCopies(types, "_along", set(types)))
         ops = tuple(made for op in program.ops for made in work.op(op))
         return replace(program, ops=ops) if len(ops) > len(program.ops) else program
 
@@ -47,21 +47,20 @@ class _Turned:
 
     options: AlongLargest
     types: Mapping[str, TensorType]
-    taken: set[str]
-    made: dict[tuple[str, Order], str] = field(default_factory=dict[tuple[str, Order], str])
+    copies: PermutedCopies
 
     def op(self, op: Op) -> list[Op]:
         if not isinstance(op, Contraction) or (names := self._largest(op)) is None:
             return [op]
         copies: list[Op] = []
-        loads = tuple(self._load(op, load, names, copies) for load in op.loads)
+        loads = tuple(self.copies.read(load, _order(load.formulas, names), op, copies) for load in op.loads)
         result = _order(op.output, names)
         if result is None:
             return [*copies, replace(op, loads=loads)]
         shape = tuple(op.type.shape[d] for d in result)
         first = replace(
             op,
-            name=claim(f"{op.name}_along", self.taken),
+            name=claim(f"{op.name}_along", self.copies.taken),
             type=TensorType(op.type.dtype, shape),
             output=tuple(op.output[d] for d in result),
             loads=loads,
@@ -103,15 +102,6 @@ class _Turned:
 
     def _last(self, load: TensorLoad) -> int:
         return (self.types[str(load.tensor)].shape or (1,))[-1]
-
-    def _load(self, op: Contraction, load: TensorLoad, names: Sequence[str], copies: list[Op]) -> TensorLoad:
-        order, source = _order(load.formulas, names), str(load.tensor)
-        if order is None:
-            return load
-        if (source, order) not in self.made:
-            name = self.made[source, order] = claim(f"{source}_along", self.taken)
-            copies.append(permuted(name, source, self.types[source], order, op))
-        return replace(load, tensor=self.made[source, order], formulas=tuple(load.formulas[d] for d in order))
 
 
 def _names(forms: Sequence[Poly]) -> tuple[str, ...]:

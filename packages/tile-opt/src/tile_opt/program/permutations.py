@@ -6,9 +6,10 @@ Front ends transpose what their users transposed already: the gradient of ``x @ 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
+from tile_ir.names import claim
 from tile_ir.ops import Aggregation
 from tile_ir.program.nodes import Constraint, Contraction, Op, Poly, Program, TensorLoad, TensorType
 from tile_ir.program.rename import renamed
@@ -92,3 +93,25 @@ def permuted(name: str, source: str, type: TensorType, order: Order, reader: Con
         text=f"{name}: {source} with its dimensions in the order {', '.join(map(str, order))}",
         origin=reader.origin,
     )
+
+
+@dataclass(slots=True)
+class PermutedCopies:
+    """Copies of values of a program with their dimensions in other orders, each made once, in front of its first reader."""
+
+    types: Mapping[str, TensorType]
+    suffix: str
+    """What the name of a copy has behind that of what is copied."""
+    taken: set[str]
+    """Names of the program."""
+    made: dict[tuple[str, Order], str] = field(default_factory=dict[tuple[str, Order], str])
+
+    def read(self, load: TensorLoad, order: Order | None, reader: Contraction, copies: list[Op]) -> TensorLoad:
+        """`load` from the copy in that order, which joins `copies` where there was none; without an order as it is."""
+        if order is None:
+            return load
+        source = str(load.tensor)
+        if (source, order) not in self.made:
+            name = self.made[source, order] = claim(f"{source}{self.suffix}", self.taken)
+            copies.append(permuted(name, source, self.types[source], order, reader))
+        return replace(load, tensor=self.made[source, order], formulas=tuple(load.formulas[d] for d in order))

@@ -10,13 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from tile_ir.names import claim
 from tile_ir.ops import Aggregation
 from tile_ir.program.nodes import Contraction, Op, Poly, Program, TensorLoad, TensorType
 
 from tile_opt.program.base import Rewrite
 from tile_opt.program.fixed import fixed_values
-from tile_opt.program.permutations import Order, permuted
+from tile_opt.program.permutations import Order, PermutedCopies
 
 
 @dataclass(frozen=True)
@@ -41,8 +40,7 @@ class _Copies:
     def __init__(self, least: int, fixed: Mapping[str, TensorType], taken: set[str]) -> None:
         self.known = fixed.keys()
         self.fixed = {name: t for name, t in fixed.items() if t.nbytes >= least}
-        self.taken = taken
-        self.made: dict[tuple[str, Order], str] = {}
+        self.copies = PermutedCopies(fixed, "_packed", taken)
 
     def op(self, op: Op) -> list[Op]:
         if (
@@ -58,13 +56,7 @@ class _Copies:
 
     def _load(self, op: Contraction, load: TensorLoad, copies: list[Op]) -> TensorLoad:
         order = _order(op, load) if isinstance(load.tensor, str) and load.tensor in self.fixed else None
-        if order is None:
-            return load
-        source = str(load.tensor)
-        if (source, order) not in self.made:
-            name = self.made[source, order] = claim(f"{source}_packed", self.taken)
-            copies.append(permuted(name, source, self.fixed[source], order, op))
-        return replace(load, tensor=self.made[source, order], formulas=tuple(load.formulas[d] for d in order))
+        return self.copies.read(load, order, op, copies)
 
 
 def _order(op: Contraction, load: TensorLoad) -> Order | None:

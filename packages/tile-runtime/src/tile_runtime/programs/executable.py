@@ -274,17 +274,17 @@ class Executable:
                 results = self._as_tensors(results)
         return results[0] if self._single else tuple(results)
 
+    def several(self, out: Any) -> Sequence[Any]:
+        """What was given for the results; nothing, which does not fit, when the number is wrong."""
+        given = list(cast("Sequence[Any]", out)) if isinstance(out, (tuple, list)) else [out]
+        return given if len(given) == len(self._results) else ()
+
     def _filled(self, out: Any) -> Sequence[Any]:
         """The same, with Tensors for those that are not given."""
         given = self.several(out)
         if all(o is not None for o in given):
             return given
         return [self._tensor(r) if o is None else o for r, o in zip(self._results, given, strict=True)]
-
-    def several(self, out: Any) -> Sequence[Any]:
-        """What was given for the results; nothing, which does not fit, when the number is wrong."""
-        given = list(cast("Sequence[Any]", out)) if isinstance(out, (tuple, list)) else [out]
-        return given if len(given) == len(self._results) else ()
 
     def _in_place(self, direct: Direct, values: Sequence[Any], results: Sequence[Any], given: bool) -> bool:
         """A direct call in the memory of Tensors and arrays; False where there are no Tensors, or one is in use."""
