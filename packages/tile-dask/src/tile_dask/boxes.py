@@ -11,8 +11,6 @@ from tile_hal.host import HostMemory
 
 Array = np.ndarray[Any, Any]
 Slices = tuple[slice, ...]
-LARGE = 1 << 18
-"""Bytes from which on the memory of a box is used again."""
 _MEMORY = HostMemory()
 
 
@@ -37,16 +35,10 @@ def assembled(read: Read, given: Iterator[Any]) -> Array:
     """A box, from the chunks that are given next: a part of one, or a copy of parts of several."""
     if len(read.pieces) == 1:
         return _part(next(given), read.pieces[0].part)
-    whole = _room(read)
+    whole = _MEMORY.array(read.shape, read.dtype, prod(read.shape) * read.dtype.itemsize)
     for into, part in read.pieces:
         whole[into] = _part(next(given), part)
     return whole
-
-
-def _room(read: Read) -> Array:
-    """An array for a box. A large one is in memory that a box before gave up: the system need not clear its pages again."""
-    nbytes = prod(read.shape) * read.dtype.itemsize
-    return _MEMORY.array(read.shape, read.dtype, nbytes) if nbytes >= LARGE else np.empty(read.shape, read.dtype)
 
 
 def _part(chunk: Any, part: Slices | None) -> Array:

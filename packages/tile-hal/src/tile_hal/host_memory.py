@@ -134,8 +134,10 @@ class HostMemory(Memory):
         _recycler().clear()
 
     def array(self, shape: tuple[int, ...], dtype: npt.DTypeLike, nbytes: int) -> npt.NDArray[Any]:
-        """An array of `nbytes` bytes of any content, in memory that others gave up where there is some."""
+        """An array of `nbytes` bytes of any content; a large one in memory that others gave up where there is some: its pages are there."""
         try:
+            if nbytes < LARGE:
+                return np.empty(shape, dtype)
             return _recycler().array(shape, dtype, nbytes)
         except (MemoryError, ValueError, OverflowError) as problem:
             raise device_error(Code.MEMORY, f"host memory is out: {nbytes} bytes were asked for") from problem

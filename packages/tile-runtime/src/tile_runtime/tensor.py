@@ -13,7 +13,6 @@ import numpy.typing as npt
 from tile_hal.events import FailedEvent
 from tile_hal.host import HostBuffer, HostEvent, HostMemory
 from tile_hal.interfaces import Buffer, Device, Event
-from tile_hal.recycling import LARGE
 from tile_ir.diagnostics import Diagnostic, TileDeviceError, TileError, TileTypeError
 from tile_ir.dtype import DType, from_numpy
 
@@ -348,8 +347,7 @@ def shown(tensor: Tensor) -> str:
 
 def host_array(dtype: DType, shape: tuple[int, ...]) -> Array:
     """An array of any content; a large one is in memory that others gave up, so that the system need not clear pages."""
-    nbytes = math.prod(shape) * dtype.bytes
-    return HostMemory().array(shape, dtype.numpy, nbytes) if nbytes >= LARGE else np.empty(shape, dtype.numpy)
+    return HostMemory().array(shape, dtype.numpy, math.prod(shape) * dtype.bytes)
 
 
 def host_view(memory: memoryview, dtype: DType, shape: tuple[int, ...]) -> Array:
