@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 import tile_lang
 from explain_support import NODES
@@ -10,13 +12,17 @@ from hypothesis import strategies as st
 from test_widen import agree
 from tile_ir.diagnostics import Source
 from tile_ir.dtype import DType
+from tile_ir.emit.walker import walk_statements
+from tile_ir.frozen import replace
 from tile_ir.program.nodes import TensorType
+from tile_ir.semtree.nodes import Let, Load
 from tile_ir.stripe.nodes import Program
 from tile_ir.target import HardwareSettings, PassConfig, Target
+from tile_opt.lowering import lower
 from tile_opt.pipeline import schedule
 from tile_opt.translate import to_stripe
 
-PASSES = tuple(map(PassConfig, ("inline", "fuse", "merge", "stream", "schedule_kernels")))
+PASSES = tuple(map(PassConfig, ("inline", "in_place", "fuse", "merge", "stream", "schedule_kernels")))
 SMALL, WIDER = (
     Target("small", HardwareSettings(registers=32, vector_bytes=n, cores=2), nodes=NODES, passes=PASSES)
     for n in (16, 32)
@@ -26,14 +32,33 @@ TEXTS = {
     "repeated twice": "function (A[R, N]) -> (O) {{ O[r, j, n, i : R, 2, N, {0}] = =(A[r, n]); }}",
     "columns": "function (A[R, N, M], B[M]) -> (O) {{ O = A * B; }}",
     "scaled": "function (A[R, N], B[M]) -> (O) {{ P[r, n, i : R, N, {0}] = =(A[r, n]); O = 2 * P; }}",
+    "weighted": "function (A[R, N, M], W[N]) -> (O) {{ O[r, i : R, M] = +(W[n] * A[r, n, i]); }}",
+    "from a row": "function (A[R, N, M], B[M]) -> (O) {{ D = A - B; O[r, i : R, M] = >(D[r, n, i]); }}",
 }
+PARTS = """function (A[N], B[N, M], C[N]) -> (O) {{
+    O0[n, i : N, {0}] = =(B[n, i]);
+    O1[n, {1} : N, {0}] = =(A[n]) default O0;
+    O[n, {2} : N, {0}] = =(C[n]) default O1;
+}}"""
 
 
 def bound(text: str, rows: int, columns: int, short: int) -> Program:
-    shape = (rows, columns, short) if text == "columns" else (rows, columns)
-    types = {"A": TensorType(DType.FLOAT32, shape), "B": TensorType(DType.FLOAT32, (short,))}
-    syntax = tile_lang.parse(Source(TEXTS[text].format(short), "text.tile"))
-    return to_stripe(tile_lang.bind(syntax, {p.name.id: types[p.name.id] for p in syntax.inputs}))
+    shape = (rows, columns, short) if "M]" in TEXTS[text].split(", B")[0] else (rows, columns)
+    shapes = {"A": shape, "B": (short,), "W": (columns,)}
+    return of(TEXTS[text].format(short), shapes)
+
+
+def of(text: str, shapes: dict[str, tuple[int, ...]]) -> Program:
+    syntax = tile_lang.parse(Source(text, "text.tile"))
+    return to_stripe(
+        tile_lang.bind(syntax, {p.name.id: TensorType(DType.FLOAT32, shapes[p.name.id]) for p in syntax.inputs})
+    )
+
+
+def parts(rows: int, first: int) -> Program:
+    """Rows of `first` columns and two more, which three operands write."""
+    text = PARTS.format(first + 2, first, first + 1)
+    return of(text, {"A": (rows,), "B": (rows, first), "C": (rows,)})
 
 
 @settings(max_examples=15, deadline=None)
@@ -46,6 +71,40 @@ def bound(text: str, rows: int, columns: int, short: int) -> Program:
 )
 def test_results_stay_the_same(text: str, rows: int, columns: int, short: int, target: Target) -> None:
     agree(bound(text, rows, columns, short), target)
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.integers(1, 40), st.integers(1, 4), st.sampled_from([SMALL, WIDER]))
+def test_rows_that_several_operands_write_stay_the_same(rows: int, first: int, target: Target) -> None:
+    agree(parts(rows, first), target)
+
+
+@pytest.mark.parametrize("first", [1, 2, 3])
+def test_parts_of_short_rows_are_written_together(first: int) -> None:
+    (decision,) = schedule(parts(1000, first), WIDER).decisions.values()
+    assert decision.plan.reason == "parts of rows interleaved"
+
+
+def test_parts_of_long_rows_have_kernels_of_their_own() -> None:
+    assert len(schedule(parts(1000, 100), WIDER).decisions) == 3
+
+
+@pytest.mark.parametrize(("text", "short", "chosen"), [
+    ("weighted", 2, True), ("weighted", 3, True), ("weighted", 4, True), ("weighted", 5, False), ("from a row", 3, True),
+])  # fmt: skip
+def test_sums_of_few_columns_have_lanes_along_the_sum(text: str, short: int, chosen: bool) -> None:
+    (decision,) = schedule(bound(text, 1, 500, short), WIDER).decisions.values()
+    assert (decision.plan.reason == "columns apart") is chosen
+
+
+def test_columns_come_apart_out_of_the_same_loads() -> None:
+    """Each vector is loaded once, and holds something of all columns."""
+    target = replace(WIDER, settings=replace(WIDER.settings, cores=1))
+    (kernel,) = lower(schedule(bound("weighted", 1, 64, 3), target).program, target).kernels
+    assert kernel.function is not None
+    wide = [s for s in walk_statements(kernel.function.body) if isinstance(s, Let) and isinstance(s.value, Load)]
+    sides = Counter(s.value.type.lanes for s in wide if isinstance(s.value, Load))
+    assert sides[8] == 8, "three of A and one of W, twice"
 
 
 @pytest.mark.parametrize(("short", "chosen"), [(2, True), (3, True), (4, False)])

@@ -68,6 +68,15 @@ def test_two_registers_in_turn_are_whole_vectors() -> None:
     assert stores(checked([one(2 * n + k, k, n) for k in range(2) for n in range(LANES)])) == 2
 
 
+def test_short_registers_in_turn_are_whole_vectors() -> None:
+    """Vectors of half as many lanes as the device has, of more than two registers."""
+    halves = [f"let h{k} = shuffle(x{k}, x{k}, 0, 1);" for k in range(REGISTERS)]
+    made = function(
+        [*halves, *(f"B[{REGISTERS * n + k}i64] = extract(h{k}, {n});" for k in range(REGISTERS) for n in range(2))]
+    )
+    assert stores(made) == 2 * REGISTERS
+
+
 def test_pairs_join_where_that_saves_more_than_a_shuffle() -> None:
     pairs = [f"B[{2 * n}i64] = shuffle(x0, x1, {n}, {n + LANES});" for n in range(LANES)]
     assert stores(checked(pairs)) == LANES

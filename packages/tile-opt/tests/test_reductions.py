@@ -6,10 +6,12 @@ from math import prod
 
 import numpy as np
 import pytest
+import tile_lang
 from contraction_samples import contraction, p
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from program_samples import random_inputs
+from tile_ir.diagnostics import Source
 from tile_ir.dtype import DType
 from tile_ir.ops import Aggregation
 from tile_ir.program.nodes import Param, Program, TensorType
@@ -131,3 +133,14 @@ def test_columns_that_are_many_or_do_not_lie_as_results_do_stay() -> None:
     for shape, over in (((4096, 100), {0}), ((4096, 3), {1}), ((3000, 1), {0}), ((12, 3), {0}), ((900, 70, 3), {1})):
         program = reduction(Aggregation.SUM, shape, frozenset(over))
         assert FewColumns().apply(program) is program
+
+
+def test_columns_beside_something_smaller_stay() -> None:
+    """Distances from a mean: few rows side by side would be two loops, not one."""
+    text = "function (A[N, M], B[M]) -> (O) {{ D = {0}; O[m : M] = +(D[n, m]); }}"
+    types = {"A": TensorType(DType.FLOAT32, (5000, 3)), "B": TensorType(DType.FLOAT32, (3,))}
+    uneven, even = (
+        tile_lang.bind(tile_lang.parse(Source(text.format(d), "text.tile")), types) for d in ("A - B", "A * A")
+    )
+    assert FewColumns().apply(uneven) is uneven
+    assert FewColumns().apply(even) is not even

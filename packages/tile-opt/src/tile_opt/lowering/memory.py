@@ -119,12 +119,18 @@ class Memory:
 
     def _spread(self, root: Root, position: Position, lanes: Lanes, stride: int, hint: str) -> Expr:
         """Every so-many-th element, by shuffles of the vectors that hold all elements between the first and the last."""
-        count, span = lanes.count, abs(stride) * (lanes.count - 1)
-        start = without(position.affine, lanes.symbol) + Affine.var(lanes.symbol) + min(0, stride * (count - 1))
-        places = [n * stride if stride > 0 else span + n * stride for n in range(count)]
+        count, step, span = lanes.count, abs(stride), abs(stride) * (lanes.count - 1)
+        start = without(position.affine, lanes.symbol) + min(0, stride * (count - 1))
+        skipped = start.const % step
+        if self._is_inside(root, replace(position, affine=start - skipped), step * count):
+            start, last = start - skipped, step * count - 1  # the same loads for all of the neighbours in between
+        else:
+            skipped, last = 0, span
+        start = start + Affine.var(lanes.symbol)
+        places = [skipped + (n * stride if stride > 0 else span + n * stride) for n in range(count)]
         value: Expr | None = None
-        for first in range(0, span + 1, count):
-            at = min(first, span + 1 - count)
+        for first in range(0, last + 1, count):
+            at = min(first, last + 1 - count)
             part = self.load(root, replace(position, affine=start + at), lanes, hint)
             mine = tuple(p - at if first <= p < first + count else None for p in places)
             lane = tuple(p if p is not None else 0 for p in mine)
@@ -133,6 +139,11 @@ class Memory:
             value = self.builder.let(hint, Shuffle(part if value is None else value, part, lane, part.type))
         assert value is not None
         return value
+
+    def _is_inside(self, root: Root, position: Position, count: int) -> bool:
+        """So many elements from a position on all hold something, wherever the loops around stand."""
+        low, high = self.builder.interval(position.affine, position.quasi)
+        return position.dynamic is None and low >= 0 and high + count <= root.solid
 
     def _element(self, root: Root, position: Position, lanes: Lanes, type: Type) -> Expr:
         assert root.ptr is not None

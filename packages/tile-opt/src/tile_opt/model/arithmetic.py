@@ -243,7 +243,9 @@ class _Counter:
         )  # fmt: skip
 
     def _filled(self, access: Access) -> bool:
-        """Neighbouring lanes lie some steps apart, and unrolled code stores all that is between them: whole vectors."""
+        """Neighbouring lanes lie some steps apart, and straight-line code stores all that is between them: whole vectors."""
+        if access in self.tree.filled:
+            return True
         stride = access.stride(self.vector.name) if self.vector is not None else None
         steps, rest = divmod(stride or 0, access.dtype.bytes)
         between = (i for i in self.tree.static if i.bind is Bind.UNROLL and i.extent == steps)

@@ -126,6 +126,8 @@ class Tree:
     inner: list[Tree] = field(default_factory=list["Tree"])
     registers: int = 0
     """Bytes of its arrays in registers."""
+    filled: set[Access] = field(default_factory=set["Access"])
+    """Stores of lanes some steps apart beside which neighbouring blocks store all that is in between."""
 
     def walk(self) -> Iterator[Tree]:
         """This block and all within it, in order."""
@@ -215,7 +217,32 @@ def _tree(block: Block, outside: Nest, path: tuple[Loop, ...], parents: Mapping[
         r.type.nbytes * r.versions for r in block.refs if r.dir is Direction.ALLOC and r.loc.unit == "REG"
     )
     tree.inner = [_tree(s, nest, whole, views, points) for s in block.body if isinstance(s, Block)]
+    _fill(tree.inner)
     return tree
+
+
+def _fill(blocks: list[Tree]) -> None:
+    """Note the stores of neighbouring blocks that together leave no gaps between their lanes."""
+    found: dict[tuple[Buffer, int], list[tuple[Tree, Access]]] = {}
+    for tree in blocks if len(blocks) > 1 else ():
+        for access in tree.accesses.values() if tree.vector else ():
+            step = access.stride(tree.vector.name) if tree.vector else None
+            if access.writes and step and step > access.dtype.bytes and not access.scattered:
+                found.setdefault((access.buffer, step), []).append((tree, access))
+    for (_, step), stores in found.items():
+        cells = {at % step for tree, access in stores for at in _cells(tree, access)}
+        if len(cells) * stores[0][1].dtype.bytes == step:
+            for tree, access in stores:
+                tree.filled.add(access)
+
+
+def _cells(tree: Tree, access: Access) -> set[int]:
+    """Bytes from the buffer's start at which the first lane of each unrolled iteration is."""
+    found = {access.offset}
+    for loop in tree.static:
+        step = access.stride(loop.name) if loop is not tree.vector else 0
+        found = {at + (step or 0) * k for at in found for k in range(loop.extent if step else 1)}
+    return found
 
 
 def _points(nest: Nest, loops: tuple[Loop, ...]) -> int:

@@ -14,7 +14,7 @@ from typing import ClassVar
 
 from tile_ir.names import claim
 from tile_ir.ops import Aggregation
-from tile_ir.program.nodes import Contraction, Program, TensorType
+from tile_ir.program.nodes import Contraction, Elementwise, Program, TensorType
 
 from tile_opt.analysis import FlatDomain, Sets
 from tile_opt.program.base import Rewrite
@@ -29,7 +29,8 @@ class FewColumns(Rewrite):
     """Partial results side by side for contractions whose cells are runs of memory of at most half of `run` elements.
 
     At least `steps` iterations are left to aggregate over, and contractions of more than `most` such runs have enough
-    to do without.
+    to do without. So do those of what is computed beside something smaller, such as the distances from a mean: that does
+    not lie as the rows do, which would then be no loop of their own length.
     """
 
     name: ClassVar[str] = "few_columns"
@@ -38,7 +39,14 @@ class FewColumns(Rewrite):
     most: int = 64
 
     def apply(self, program: Program) -> Program:
-        return in_two(program, self._split)
+        uneven = _beside_smaller(program)
+
+        def split(
+            op: Contraction, types: Mapping[str, TensorType], sets: Sets, taken: set[str]
+        ) -> tuple[Contraction, Contraction] | None:
+            return None if any(load.tensor in uneven for load in op.loads) else self._split(op, types, sets, taken)
+
+        return in_two(program, split)
 
     def _split(
         self, op: Contraction, types: Mapping[str, TensorType], sets: Sets, taken: set[str]
@@ -72,6 +80,17 @@ class FewColumns(Rewrite):
             run *= count
         left = prod(r for n, r in extents.items() if n not in columns and n not in found)
         return found if left * prod(c.gone for c in found.values()) >= self.steps else {}
+
+
+def _beside_smaller(program: Program) -> set[str]:
+    """What is computed element by element, one of its operands being repeated."""
+    types, found = program.types(), set[str]()
+    for op in program.ops:
+        if isinstance(op, Elementwise):
+            operands = [a for a in op.args if isinstance(a, str)]
+            if any(a in found or 1 < types[a].size < op.type.size for a in operands):
+                found.add(op.name)
+    return found
 
 
 def _columns(op: Contraction, domain: FlatDomain) -> Steps:

@@ -33,7 +33,7 @@ from tile_ir.semtree.nodes import (
     While,
 )  # fmt: skip
 
-SOURCES = 4
+SOURCES = 8
 """Registers at most that a vector comes together from: each but the first takes a shuffle."""
 
 Lane = tuple[Var, int]
@@ -184,7 +184,7 @@ class _Straight:
             return
         found = [lane for lane in lanes if lane is not None]
         sources = list({v.name: v for v, _ in found}.values())
-        alike = {v.type.lanes for v in sources} <= ({width} if len(sources) > 2 else {sources[0].type.lanes})
+        alike = all(v.type.lanes == sources[0].type.lanes <= width for v in sources)
         if not alike or 2 * len(sources) > len(stores) or len(sources) > SOURCES:
             return
         for offset in run:
@@ -231,5 +231,12 @@ def _gathered(lanes: Sequence[Lane], sources: Sequence[Var], width: int) -> Expr
     value: Expr = Shuffle(sources[0], sources[min(1, len(sources) - 1)], picks, type)
     for source in sources[2:]:
         picks = tuple(width + n if v.name == source.name else k for k, (v, n) in enumerate(lanes))
-        value = Shuffle(value, source, picks, type)
+        value = Shuffle(value, _widened(source, width), picks, type)
     return value
+
+
+def _widened(source: Var, width: int) -> Expr:
+    """A register with so many lanes; what the added ones hold does not matter."""
+    own = source.type.lanes
+    picks = (*range(own), *[0] * (width - own))
+    return source if own == width else Shuffle(source, source, picks, source.type.vector(width))

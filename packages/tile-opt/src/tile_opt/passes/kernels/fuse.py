@@ -49,6 +49,8 @@ LONG = 1 << 14
 """Iterations of a row from which on single elements are quicker: the groups that hold rows walk them in many steps."""
 IDLE = 2
 """Share of the items that a device holds which have nothing to do from where fewer iterations cost time."""
+ROW = 256
+"""Bytes of a row whose parts are written together: kernels after one another would write each line of memory several times."""
 SLIGHT = 16
 """A part with less than this share of the work may run in fewer parallel iterations than the other."""
 
@@ -204,7 +206,7 @@ class _Groups:
             self.facts[id(fused)] = _Facts(fused, self._facts(early).sizes, cost)
             choice = Choice(Chosen.FUSED, results((early,)), results((late,)), reason=ONE_PASS)
         else:
-            fused = self._fitted(fused)
+            fused = fused if early.writes() & late.writes() else self._fitted(fused)  # parts of rows stay apart
             choice = self._weighed(early, late, fused, members)
         self.choices[choice.key] = choice
         return fused if choice.chosen is Chosen.FUSED else None
@@ -278,14 +280,21 @@ class _Groups:
     def _latest_producer(self, view: KernelView) -> int | None:
         """The last item that touches what the view does; nothing after it may.
 
-        Those that do no more than write other parts of the same buffer have nothing for each other.
+        Those that do no more than write other parts of the same buffer have nothing for each other, but where they take
+        turns within each of its short rows.
         """
         written, read = self._memory(view.writes()), self._memory(view.reads())
         last = {self.writer.get(b, -1) for b in read | written} | {self.reader.get(b, -1) for b in written}
         home = max(last, default=-1)
         both = self.writes[home] & written if home >= 0 else set[str]()
         apart = bool(both) and both <= self.divided and not self.writes[home] & read
+        apart = apart and not all(self._is_row_by_row(buffer) for buffer in both)
         return None if home < 0 or apart else home
+
+    def _is_row_by_row(self, buffer: str) -> bool:
+        """It has rows, and each is short."""
+        type = self.refs[buffer].type
+        return self.machine.occupancy is None and len(type.sizes) > 1 and type.sizes[-1] * type.dtype.bytes <= ROW
 
     def _shared(self, view: KernelView) -> tuple[SharedLoop, ...]:
         known = self.shared.get(id(view))

@@ -45,7 +45,7 @@ def across(stage: Stage, bindings: Mapping[str, Binding], around: Around) -> Map
     vectors = [i for i in bound if bindings[i.name].bind is Bind.VECTOR]
     free = [i for i in bound if i.order is not Order.ORDERED and i.range > 1]
     unrolled = [i for i in free if bindings[i.name].bind is Bind.UNROLL]
-    if len(vectors) != 1 or not unrolled or interleaved(stage, bindings, around):
+    if len(vectors) != 1 or not unrolled or interleaved(stage, bindings, around) or apart(stage, bindings, around):
         return bindings
     (vector,) = vectors
     best = min(unrolled, key=lambda i: scattered(stage, i.name, around))
@@ -60,16 +60,34 @@ def interleaved(stage: Stage, bindings: Mapping[str, Binding], around: Around) -
 
     Where memory is written they may be read with the same gaps, too: registers take rows as they are.
     """
-    bound = [(i, bindings[i.name].bind) for i in stage.loops if i.name in bindings]
-    vector = next((i.name for i, how in bound if how is Bind.VECTOR), None)
-    fills = [i for i, how in bound if how is Bind.UNROLL and i.range > 1]
-    if vector is None or len(fills) != 1:
+    found = _two_loops(stage, bindings)
+    if found is None:
         return False
-    (short,) = fills
+    vector, short = found
     strides = [(u, around.stride(u, vector), around.stride(u, short.name)) for u in stage.uses]
     kept = any(u.writes and around.in_registers(u.buffer) for u in stage.uses)
     near = (0, 1) if kept else (0, 1, short.range)
     return all((lane, step) == (short.range, 1) if u.writes else lane in near for u, lane, step in strides)
+
+
+def apart(stage: Stage, bindings: Mapping[str, Binding], around: Around) -> bool:
+    """An unrolled loop reads what is in the gaps between lanes, and registers take each of its steps as vectors."""
+    found = _two_loops(stage, bindings)
+    if found is None:
+        return False
+    vector, short = found
+    wide = [u for u in stage.uses if not u.writes and around.stride(u, vector) not in (0, 1)]
+    fills = all((around.stride(u, vector), around.stride(u, short.name)) == (short.range, 1) for u in wide)
+    kept = all(around.in_registers(u.buffer) and around.stride(u, vector) == 1 for u in stage.uses if u.writes)
+    return bool(wide) and fills and kept
+
+
+def _two_loops(stage: Stage, bindings: Mapping[str, Binding]) -> tuple[str, Index] | None:
+    """The loop along lanes, and the one that is unrolled."""
+    bound = [(i, bindings[i.name].bind) for i in stage.loops if i.name in bindings]
+    vector = next((i.name for i, how in bound if how is Bind.VECTOR), None)
+    unrolled = [i for i, how in bound if how is Bind.UNROLL and i.range > 1]
+    return (vector, unrolled[0]) if vector is not None and len(unrolled) == 1 else None
 
 
 def scattered(stage: Stage, loop: str, around: Around) -> int:

@@ -9,6 +9,7 @@ from tile_ir.target import Target
 from tile_opt.kernel.view import KernelView
 from tile_opt.plan.plan import Plan
 from tile_opt.plan.space.cpu import operands as cpu_operands
+from tile_opt.plan.space.cpu.apart import apart_plan
 from tile_opt.plan.space.cpu.facts import Facts
 from tile_opt.plan.space.cpu.interleaved import interleaved_plan
 from tile_opt.plan.space.cpu.short_rows import short_rows_plan
@@ -37,6 +38,9 @@ def plans(view: KernelView, target: Target, group_ops: int = 1 << 16) -> Iterato
     short = short_rows_plan(facts) if not facts.heavy else None
     if short is not None:
         yield short
+    apart = apart_plan(facts) if not facts.heavy else None
+    if apart is not None:
+        yield apart
     interleaved = interleaved_plan(facts)
     if interleaved is not None:
         yield interleaved
