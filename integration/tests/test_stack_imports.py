@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from graphlib import CycleError, TopologicalSorter
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -53,6 +54,35 @@ def imported(path: Path) -> Iterator[tuple[int, str]]:
                 yield node.lineno, name.split(".")[0]
             case _:
                 pass
+
+
+def modules(package: Path) -> dict[str, Path]:
+    """Its modules by their full names."""
+    found = {p.relative_to(package / "src").with_suffix(""): p for p in package.glob("src/**/*.py")}
+    return {".".join(p.parts).removesuffix(".__init__"): path for p, path in found.items()}
+
+
+def used(name: str, path: Path, known: Collection[str]) -> Iterator[str]:
+    """The modules of its package that a module imports, wherever that stands, but for the packages around it: they are there before it."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        match node:
+            case ast.Import(names=names):
+                found = [a.name for a in names]
+            case ast.ImportFrom(module=str(home), level=0, names=names):
+                found = [f"{home}.{a.name}" if f"{home}.{a.name}" in known else home for a in names]
+            case _:
+                continue
+        yield from (m for m in found if m in known and m != name and not name.startswith(f"{m}."))
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda p: p.name)
+def test_no_modules_import_each_other(package: Path) -> None:
+    known = modules(package)
+    order = TopologicalSorter({name: set(used(name, path, known)) for name, path in known.items()})
+    try:
+        order.prepare()
+    except CycleError as circle:
+        pytest.fail(" <- ".join(circle.args[1]))
 
 
 def test_every_package_is_in_the_table() -> None:

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import tile_ir.forking  # noqa: F401  # pyright: ignore[reportUnusedImport] - from now on a fork waits for imports: the others are made when first needed
 
+from tile_runtime.above import functions as _functions
+
 if TYPE_CHECKING:
     from tile_ir.diagnostics import (
         TileDeviceError,
@@ -55,6 +57,8 @@ if TYPE_CHECKING:
     from tile_runtime.while_loops import while_loop
 
 __version__ = "0.1.0"
+
+_functions.is_at("tile_runtime.numpy")
 
 _HOME = {
     "build": "ahead",

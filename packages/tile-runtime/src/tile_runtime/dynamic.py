@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -12,9 +12,7 @@ from tile_hal.joined import JoinedLibrary
 from tile_ir.diagnostics import Diagnostic, TileTypeError
 from tile_ir.kernels import BufferKind, KernelList
 from tile_ir.program.nodes import Program, TensorType
-from tile_ir.recent import Recent
 
-from tile_runtime.function import PROGRAMS, BaseFunction
 from tile_runtime.lowered import Lowered
 from tile_runtime.programs.parts import LoweredInParts, Section
 from tile_runtime.programs.runnable import Runnable
@@ -43,27 +41,6 @@ def inputs_with(dimension: str, syntax: Syntax) -> tuple[str, ...]:
     if not found:
         raise _wrong(f"no input has a dimension {dimension!r}, which is to be dynamic")
     return tuple(found)
-
-
-class Resizable(BaseFunction):
-    """What a Python function makes of placeholders, made again for each size of a first dimension."""
-
-    def __init__(
-        self,
-        first: BaseFunction,
-        again: Callable[[Sequence[TensorType]], Program],
-        dynamic: tuple[str, ...],
-        key: Hashable,
-    ) -> None:
-        """`again` gives the program for types of the inputs, `first` what it is called; `dynamic` names inputs."""
-        self.name, self.inputs, self.outputs = first.name, first.inputs, first.outputs
-        self.dynamic, self.key = dynamic, key
-        self._again = again
-        self._programs: Recent[tuple[TensorType, ...], Program] = Recent(PROGRAMS)
-
-    def bind(self, types: Types) -> Program:
-        key = tuple(types[n] for n in self.inputs)
-        return self._programs.get(key, lambda: self._again(key))
 
 
 def by_rows(function: Signature, types: Types, whole: Lowered, lower: Callable[[Types], Lowered]) -> Lowered:

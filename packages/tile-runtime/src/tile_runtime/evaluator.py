@@ -23,12 +23,11 @@ from tile_runtime.devices import checked_fallback, isolated
 from tile_runtime.devices import device as find_device
 from tile_runtime.exchange import handed_over, library
 from tile_runtime.outputs import donated, given_outputs
-from tile_runtime.pending import Pending
 from tile_runtime.plans import read_plans
 from tile_runtime.programs.executable import Executable
 from tile_runtime.programs.program_cache import ProgramCache
 from tile_runtime.programs.program_cache import Signature as CacheKey
-from tile_runtime.signature import Signature
+from tile_runtime.signature import Family, Signature
 from tile_runtime.symbols import Symbol, apply
 from tile_runtime.tensor import Tensor, asarray, deliver, same_device
 
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
     from tile_ir.program.nodes import TensorType
 
     from tile_runtime.ahead.building import Built
-    from tile_runtime.jit import Jitted
     from tile_runtime.lowered import Lowered
     from tile_runtime.plans import Given
 
@@ -318,7 +316,7 @@ class Evaluator:
 
     def build(
         self,
-        function: Signature | Jitted,
+        function: Signature | Family,
         *args: Any,
         output: str | Path,
         header: str | Path | None = None,
@@ -426,7 +424,7 @@ def default_evaluator(device: Device | str | None, values: Sequence[Any]) -> Eva
     """The shared evaluator of the device asked for, of the first tensor passed, of $TILE_DEVICE, or of the best device."""
     if device is None:
         for value in values:
-            if type(value) is Tensor or type(value) is Pending:
+            if isinstance(value, Tensor):
                 return _shared(value.device)
     return _shared(find_device(device))
 

@@ -241,7 +241,7 @@ class Jitted:
 
     def _sized(self, call: _Call, made: Traced, names: Sequence[str]) -> BaseFunction:
         """What serves all sizes of the dynamic dimension; `made` itself where it uses Tensors of its own."""
-        from tile_runtime.dynamic import Resizable
+        from tile_runtime.resizable import Resizable
 
         dynamic = [_belongs(n, self._dynamic) for n in names]
         if made.bound or not any(dynamic):

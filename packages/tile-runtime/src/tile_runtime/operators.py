@@ -1,4 +1,4 @@
-"""What Tensors and Symbols have in common with arrays: operators, indexing and methods, by the functions of `tile_runtime.numpy`."""
+"""What Tensors and Symbols have in common with arrays: operators, indexing and methods, by functions that lie above them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tile_runtime import protocol
+from tile_runtime.above import functions
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -30,17 +31,10 @@ INSTEAD: Mapping[str, str] = {
 """What arrays of other libraries have, and what to write."""
 
 
-def _library() -> ModuleType:
-    """The functions behind the operators, which importing this package does not need."""
-    from tile_runtime import numpy
-
-    return numpy
-
-
 def _binary(name: str, left: Any, right: Any) -> Any:
     """The function of this name; NotImplemented for what is no operand, so that Python asks the other one."""
     if isinstance(left, _OPERANDS) and isinstance(right, _OPERANDS):
-        return getattr(_library(), name)(left, right)
+        return getattr(functions.module, name)(left, right)
     return NotImplemented
 
 
@@ -54,6 +48,8 @@ class Operators:
 
     __slots__ = ()
     __hash__ = object.__hash__
+    symbolic = False
+    """Whether it stands for what is yet to be computed, so that nobody can look at elements."""
     shape: tuple[int, ...]
     dtype: DType
 
@@ -65,7 +61,7 @@ class Operators:
         return protocol.function(func, args, kwargs, Operators)
 
     def __array_namespace__(self, *, api_version: str | None = None) -> ModuleType:
-        return _library()
+        return functions.module
 
     if not TYPE_CHECKING:  # what is not there is still found by those who check types
 
@@ -84,12 +80,12 @@ class Operators:
     @property
     def T(self) -> Self:
         """The axes in reverse order."""
-        return _library().permute_dims(self, tuple(range(self.ndim))[::-1])
+        return functions.module.permute_dims(self, tuple(range(self.ndim))[::-1])
 
     @property
     def mT(self) -> Self:
         """The last two axes exchanged."""
-        return _library().matrix_transpose(self)
+        return functions.module.matrix_transpose(self)
 
     def __len__(self) -> int:
         if not self.shape:
@@ -103,12 +99,12 @@ class Operators:
     def reshape(self, *shape: int | Sequence[int]) -> Self:
         """The same elements in C order; one extent may be -1. ValueError where the numbers do not fit."""
         sizes = shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
-        return _library().reshape(self, sizes)
+        return functions.module.reshape(self, sizes)
 
     def transpose(self, *axes: int | Sequence[int]) -> Self:
         """The axes in this order, or reversed."""
         order = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes
-        return _library().permute_dims(self, order) if axes else self.T
+        return functions.module.permute_dims(self, order) if axes else self.T
 
     def flatten(self) -> Self:
         """All elements along one axis."""
@@ -118,91 +114,91 @@ class Operators:
 
     def squeeze(self, axis: Axes = None) -> Self:
         """Without axes of one element."""
-        return _library().squeeze(self, axis)
+        return functions.module.squeeze(self, axis)
 
     def swapaxes(self, axis1: int, axis2: int) -> Self:
         """Two axes exchanged."""
-        return _library().swapaxes(self, axis1, axis2)
+        return functions.module.swapaxes(self, axis1, axis2)
 
     def astype(self, dtype: npt.DTypeLike | DType) -> Self:
         """Converted as Tile's casts do it: floats to integers towards zero, saturated."""
-        return _library().astype(self, dtype)
+        return functions.module.astype(self, dtype)
 
     # --- aggregations ---------------------------------------------------------------------------------
 
     def sum(self, axis: Axes = None, keepdims: bool = False, *, dtype: npt.DTypeLike | DType | None = None) -> Self:
         """The sum over `axis`, or of all; in `dtype` where that is given."""
-        return _library().sum(self, axis=axis, dtype=dtype, keepdims=keepdims)
+        return functions.module.sum(self, axis=axis, dtype=dtype, keepdims=keepdims)
 
     def prod(self, axis: Axes = None, keepdims: bool = False, *, dtype: npt.DTypeLike | DType | None = None) -> Self:
         """The product over `axis`, or of all; in `dtype` where that is given."""
-        return _library().prod(self, axis=axis, dtype=dtype, keepdims=keepdims)
+        return functions.module.prod(self, axis=axis, dtype=dtype, keepdims=keepdims)
 
     def max(self, axis: Axes = None, keepdims: bool = False) -> Self:
         """The largest along `axis`, or of all."""
-        return _library().max(self, axis=axis, keepdims=keepdims)
+        return functions.module.max(self, axis=axis, keepdims=keepdims)
 
     def min(self, axis: Axes = None, keepdims: bool = False) -> Self:
         """The smallest along `axis`, or of all."""
-        return _library().min(self, axis=axis, keepdims=keepdims)
+        return functions.module.min(self, axis=axis, keepdims=keepdims)
 
     def mean(self, axis: Axes = None, keepdims: bool = False) -> Self:
         """The mean over `axis`, or of all; of integers in float32."""
-        return _library().mean(self, axis=axis, keepdims=keepdims)
+        return functions.module.mean(self, axis=axis, keepdims=keepdims)
 
     def var(self, axis: Axes = None, correction: float = 0.0, keepdims: bool = False, *, ddof: float = 0.0) -> Self:
         """The variance over `axis`, or of all; `ddof` is NumPy's name of `correction`."""
-        return _library().var(self, axis=axis, correction=correction, keepdims=keepdims, ddof=ddof)
+        return functions.module.var(self, axis=axis, correction=correction, keepdims=keepdims, ddof=ddof)
 
     def std(self, axis: Axes = None, correction: float = 0.0, keepdims: bool = False, *, ddof: float = 0.0) -> Self:
         """The standard deviation over `axis`, or of all; `ddof` is NumPy's name of `correction`."""
-        return _library().std(self, axis=axis, correction=correction, keepdims=keepdims, ddof=ddof)
+        return functions.module.std(self, axis=axis, correction=correction, keepdims=keepdims, ddof=ddof)
 
     def any(self, axis: Axes = None, keepdims: bool = False) -> Self:
         """Whether one is not zero."""
-        return _library().any(self, axis=axis, keepdims=keepdims)
+        return functions.module.any(self, axis=axis, keepdims=keepdims)
 
     def all(self, axis: Axes = None, keepdims: bool = False) -> Self:
         """Whether none is zero."""
-        return _library().all(self, axis=axis, keepdims=keepdims)
+        return functions.module.all(self, axis=axis, keepdims=keepdims)
 
     def argmax(self, axis: int | None = None) -> Self:
         """The place of the first of the largest along `axis`, or in C order of all (int32)."""
-        return _library().argmax(self, axis=axis)
+        return functions.module.argmax(self, axis=axis)
 
     def argmin(self, axis: int | None = None) -> Self:
         """The place of the first of the smallest along `axis`, or in C order of all (int32)."""
-        return _library().argmin(self, axis=axis)
+        return functions.module.argmin(self, axis=axis)
 
     def argsort(self, axis: int = -1) -> Self:
         """The places (int32) that put the elements along `axis` in order; equal elements keep theirs."""
-        return _library().argsort(self, axis=axis)
+        return functions.module.argsort(self, axis=axis)
 
     def cumsum(self, axis: int = 0) -> Self:
         """Running sums along `axis`."""
-        return _library().cumulative_sum(self, axis=axis)
+        return functions.module.cumulative_sum(self, axis=axis)
 
     def cumprod(self, axis: int = 0) -> Self:
         """Running products along `axis`."""
-        return _library().cumulative_prod(self, axis=axis)
+        return functions.module.cumulative_prod(self, axis=axis)
 
     # --- elements -------------------------------------------------------------------------------------
 
     def clip(self, min: Any = None, max: Any = None) -> Self:
         """At least `min` and at most `max`, as far as they are given."""
-        return _library().clip(self, min, max)
+        return functions.module.clip(self, min, max)
 
     def round(self, decimals: int = 0) -> Self:
         """The nearest number of so many decimals; halves go to the even neighbour."""
-        return _library().round(self, decimals)
+        return functions.module.round(self, decimals)
 
     def take(self, indices: Any, axis: int | None = None) -> Self:
         """Parts by number along `axis`, or elements in C order; negative numbers count from the end."""
-        return _library().take(self, indices, axis=axis)
+        return functions.module.take(self, indices, axis=axis)
 
     def dot(self, other: Any) -> Self:
         """A product of vectors or matrices."""
-        return _library().dot(self, other)
+        return functions.module.dot(self, other)
 
     def __format__(self, form: str) -> str:
         """One element in a format of numbers; ValueError of several."""
@@ -211,7 +207,7 @@ class Operators:
     # --- indexing and operators -----------------------------------------------------------------------
 
     def __getitem__(self, key: Any) -> Self:
-        return _library().indexed(self, key)
+        return functions.module.indexed(self, key)
 
     def __setitem__(self, key: Any, value: Any) -> None:
         raise TypeError(
@@ -219,16 +215,16 @@ class Operators:
         )
 
     def __neg__(self) -> Self:
-        return _library().negative(self)
+        return functions.module.negative(self)
 
     def __pos__(self) -> Self:
         return self
 
     def __abs__(self) -> Self:
-        return _library().abs(self)
+        return functions.module.abs(self)
 
     def __invert__(self) -> Self:
-        return _library().bitwise_invert(self)
+        return functions.module.bitwise_invert(self)
 
     def __matmul__(self, other: Any) -> Self:
         return _binary("matmul", self, other)

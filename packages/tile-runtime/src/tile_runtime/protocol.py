@@ -1,6 +1,6 @@
 """NumPy's functions of Tensors and Symbols.
 
-Of Symbols, as inside of `tile.jit`, they are those of `tile_runtime.numpy`. Of Tensors the operators are; whoever calls another of
+Of Symbols, as inside of `tile.jit`, they are Tile's own. Of Tensors the operators are; whoever calls another of
 NumPy's functions by its name looks at the numbers, and gets NumPy's arrays.
 """
 
@@ -13,6 +13,8 @@ from math import prod
 from typing import Any, cast
 
 import numpy as np
+
+from tile_runtime.above import functions
 
 Function = Callable[..., Any]
 
@@ -59,10 +61,8 @@ _OPERATORS = frozenset(
 
 @cache
 def _ours(function: Any) -> Function | None:
-    """The function of `tile_runtime.numpy` that a function or ufunc of NumPy's is; None where there is none."""
-    from tile_runtime import numpy as library
-
-    name, home = function.__name__, np
+    """The function of Tile's that a function or ufunc of NumPy's is; None where there is none."""
+    library, name, home = functions.module, function.__name__, np
     if (getattr(function, "__module__", None) or "").endswith("linalg"):
         library, home = library.linalg, np.linalg
     theirs = getattr(home, name, None) is function
@@ -71,7 +71,7 @@ def _ours(function: Any) -> Function | None:
 
 def ufunc(operands: tuple[Any, ...], function: np.ufunc, method: str, named: dict[str, Any], kind: type) -> Any:
     """A ufunc of `operands`, of which those of class `kind` are Tensors and Symbols."""
-    ours = _ours(function) if function.__name__ in _OPERATORS or _symbolic(operands) else None
+    ours = _ours(function) if function.__name__ in _OPERATORS or _symbolic(operands, kind) else None
     if ours is not None and method == "__call__" and not named:
         return ours(*operands)
     return getattr(function, method)(*_hosted(operands, kind), **_hosted(named, kind))
@@ -81,20 +81,18 @@ def function(function: Function, given: tuple[Any, ...], named: dict[str, Any], 
     """A function of NumPy's; one with parameters that Tile's has not is NumPy's too, which refuses Symbols."""
     if function in _SIZES and not named and len(given) == 1:
         return _SIZES[function](*given)
-    ours = _ours(function) if _symbolic((*given, *named.values())) else None
+    ours = _ours(function) if _symbolic((*given, *named.values()), kind) else None
     wanted = {name: value for name, value in named.items() if value is not None}
     if ours is not None and _fits(ours, given, wanted):
         return ours(*given, **wanted)
     return function(*_hosted(given, kind), **_hosted(named, kind))
 
 
-def _symbolic(value: Any) -> bool:
+def _symbolic(value: Any, kind: type) -> bool:
     """Whether it is a Symbol, or has one inside of tuples and lists."""
-    from tile_runtime.symbols import Symbol
-
     if isinstance(value, (tuple, list)):
-        return any(_symbolic(v) for v in cast("list[Any]", value))
-    return isinstance(value, Symbol)
+        return any(_symbolic(v, kind) for v in cast("list[Any]", value))
+    return isinstance(value, kind) and value.symbolic  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def _fits(function: Function, given: tuple[Any, ...], named: dict[str, Any]) -> bool:

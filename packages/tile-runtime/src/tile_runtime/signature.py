@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from tile_ir.diagnostics import Span
@@ -61,3 +61,12 @@ class Signature:
 
     def __repr__(self) -> str:
         return f"<tile {type(self).__name__} {self.name}({', '.join(self.inputs)}) -> ({', '.join(self.outputs)})>"
+
+
+@runtime_checkable
+class Family(Protocol):
+    """Functions by one name, one for each form of arguments: what a Python function of arrays is."""
+
+    def stated(self, args: Sequence[Any], named: Mapping[str, Any]) -> tuple[Signature, Sequence[Any]]:
+        """The function for arguments like these, and the arrays that it takes for them."""
+        ...

@@ -37,6 +37,8 @@ class Application:
 class Symbol(Operators):
     """A value in a composition: a placeholder, an output of an application, or a constant."""
 
+    symbolic = True
+
     def __init__(
         self,
         shape: tuple[int, ...],

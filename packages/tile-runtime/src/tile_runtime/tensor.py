@@ -21,6 +21,7 @@ from tile_runtime.arrays import Array, dtype_of, numpy_dtype, raw_view, readable
 from tile_runtime.devices import device as find_device
 from tile_runtime.exchange import CPU, exported
 from tile_runtime.operators import Operators
+from tile_runtime.showing import table, text
 
 
 class Tensor(Operators):
@@ -93,13 +94,11 @@ class Tensor(Operators):
         return len(self.shape)
 
     def __repr__(self) -> str:
-        return shown(self)
+        return text(self)
 
     def _repr_html_(self) -> str:
         """What a notebook shows: a table of its numbers where it is one, their corners where they are many."""
-        from tile_runtime.notebook import tensor_html
-
-        return tensor_html(self)
+        return table(self)
 
     def settle(self) -> None:
         """Compute it, where only its expression is known (`pending`)."""
@@ -327,22 +326,6 @@ def deliver(source: Tensor, target: Tensor) -> None:
             target.writes += 1
             return
     copy(source, target)
-
-
-SHOWN = 1 << 16
-"""A tensor of more elements shows none of them."""
-
-
-def shown(tensor: Tensor) -> str:
-    """A tensor for people: its numbers, unless they are many or work on them has failed, its dtype and its device."""
-    kind = f"shape={tensor.shape}, dtype={tensor.dtype}, device={tensor.device.id!r})"
-    if tensor.size > SHOWN:
-        return f"Tensor({kind}"
-    try:
-        numbers = np.array2string(tensor.numpy(), separator=", ", prefix="Tensor(", threshold=100)
-    except TileError as problem:
-        return f"Tensor({kind} of work that failed: {problem.diagnostics[0].message}"
-    return f"Tensor({numbers}, {kind}"
 
 
 def host_array(dtype: DType, shape: tuple[int, ...]) -> Array:

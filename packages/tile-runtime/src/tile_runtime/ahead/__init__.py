@@ -11,12 +11,11 @@ if TYPE_CHECKING:
     from tile_hal.interfaces import Device
 
     from tile_runtime.ahead.building import Built
-    from tile_runtime.jit import Jitted
-    from tile_runtime.signature import Signature
+    from tile_runtime.signature import Family, Signature
 
 
 def build(
-    function: Signature | Jitted,
+    function: Signature | Family,
     *args: Any,
     output: str | Path,
     header: str | Path | None = None,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tile_hal.ahead import Entry, Exporter, Parameter
 from tile_hal.folding import folded
@@ -13,20 +14,30 @@ from tile_hal.interfaces import Device
 from tile_ir.diagnostics import Diagnostic, TileDeviceError, TileTypeError
 from tile_ir.kernels import BufferKind, KernelList, Step
 from tile_ir.program.nodes import ConstantTensor, Program
+from tile_ir.target import Options
 
 from tile_runtime.ahead.header import header, identifier, is_identifier
 from tile_runtime.ahead.linking import ARCHIVE, SHARED, archive, compiler, shared_library
 from tile_runtime.arguments import collect, input_type
 from tile_runtime.arrays import contents, kept
 from tile_runtime.checks import check_function, checked_count
-from tile_runtime.jit import Jitted
 from tile_runtime.names import checked_name
 from tile_runtime.programs.runnable import Runnable
 from tile_runtime.requirements import check_dtypes
-from tile_runtime.signature import Signature
+from tile_runtime.signature import Family, Signature
 
 if TYPE_CHECKING:
-    from tile_runtime.evaluator import Evaluator
+    from tile_opt.plan.plan import Plan
+
+
+class Making(Protocol):
+    """What somebody compiles for, and how: an evaluator."""
+
+    device: Device
+    plans: Mapping[str, Plan]
+
+    @property
+    def options(self) -> Options: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +55,8 @@ class Built:
 
 
 def build(
-    evaluator: Evaluator,
-    function: Signature | Jitted,
+    making: Making,
+    function: Signature | Family,
     args: Sequence[Any],
     named: Mapping[str, Any],
     output: str | Path,
@@ -56,19 +67,19 @@ def build(
     threads: int = 1,
 ) -> Built:
     """See `tile_runtime.build`."""
-    if isinstance(function, Jitted):
+    if isinstance(function, Family):
         function, args = function.stated(args, named)
         named = {}
     check_function(function)
     path, c_name = _path("output", output), _c_name(name, function)
-    exporter = _exporter(evaluator.device)
-    chosen = _target(exporter, evaluator.device, target)
+    exporter = _exporter(making.device)
+    chosen = _target(exporter, making.device, target)
     if exporter.links:
         _check_suffix(path)
     program, spans = _program(function, collect(function, args, named)), function.spans
-    check_dtypes(program, evaluator.device, spans)
-    runnable = _compiled(evaluator, program, exporter, chosen, checked_count("threads", threads))
-    kernels = folded(evaluator.device, runnable.kernels)
+    check_dtypes(program, making.device, spans)
+    runnable = _compiled(making, program, exporter, chosen, checked_count("threads", threads))
+    kernels = folded(making.device, runnable.kernels)
     entry = Entry(c_name, tuple(_parameters(function, runnable, kernels)), threads)
     exported = exporter.export(kernels, entry, chosen)
     files = [*_write(path, exported.objects)] if exported.objects else [*_texts(path, exported.texts)]
@@ -143,13 +154,13 @@ def _program(function: Signature, values: Mapping[str, Any]) -> Program:
     return replace(program, inputs=inputs, ops=(*constants, *program.ops))
 
 
-def _compiled(evaluator: Evaluator, program: Program, exporter: Exporter, name: str, threads: int) -> Runnable:
+def _compiled(making: Making, program: Program, exporter: Exporter, name: str, threads: int) -> Runnable:
     import tile_opt
     from tile_ir.deadline import within_time
 
-    target = replace(exporter.target(name, threads), options=evaluator.options)
+    target = replace(exporter.target(name, threads), options=making.options)
     with within_time():
-        return Runnable.of(tile_opt.compile(program, target, plans=evaluator.plans))
+        return Runnable.of(tile_opt.compile(program, target, plans=making.plans))
 
 
 def _parameters(function: Signature, runnable: Runnable, kernels: KernelList) -> Iterator[Parameter]:
@@ -211,7 +222,5 @@ def _texts(path: Path, texts: Mapping[str, str]) -> Iterator[Path]:
 
 
 def _made_by(function: Signature, target: str) -> str:
-    from tile_runtime import __version__
-
     inputs, outputs = ", ".join(function.arguments), ", ".join(function.results)
-    return f"{function.name} ({inputs}) -> ({outputs}), built for {target} by Tile {__version__}."
+    return f"{function.name} ({inputs}) -> ({outputs}), built for {target} by Tile {version('tile-runtime')}."
