@@ -144,3 +144,11 @@ def test_columns_beside_something_smaller_stay() -> None:
     )
     assert FewColumns().apply(uneven) is uneven
     assert FewColumns().apply(even) is not even
+
+
+@pytest.mark.parametrize(("rows", "cores", "kept"), [(64, 2, True), (64, 8, True), (63, 8, False), (64, 0, False)])
+def test_rows_that_are_enough_for_the_cores_are_left_whole(rows: int, cores: int, kept: bool) -> None:
+    program = reduction(Aggregation.SUM, (rows, 40_000), frozenset({1}))
+    assert (SplitReduction(cores=cores).apply(program) is program) is kept
+    columns = reduction(Aggregation.SUM, (40_000, rows), frozenset({0}))
+    assert SplitReduction(cores=cores).apply(columns) is not columns

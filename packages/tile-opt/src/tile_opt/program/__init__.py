@@ -1,6 +1,7 @@
 """Program to Program clean-ups before scheduling; each is a frozen dataclass whose fields are its options."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from tile_ir.deadline import check
 from tile_ir.program.nodes import Program
@@ -21,6 +22,7 @@ from tile_opt.program.heads import HeadsApart as HeadsApart
 from tile_opt.program.integer_scatters import IntegerScatters as IntegerScatters
 from tile_opt.program.lift_reshapes import LiftReshapes as LiftReshapes
 from tile_opt.program.literals import Literals as Literals
+from tile_opt.program.long_places import LongPlaces as LongPlaces
 from tile_opt.program.normalise_last import NormaliseLast as NormaliseLast
 from tile_opt.program.online import Online as Online
 from tile_opt.program.permutations import ComposePermutations as ComposePermutations
@@ -81,11 +83,12 @@ def rewrites_for(target: Target) -> tuple[Rewrite, ...]:
             *fold,
             DotProducts(target=target),
             PlacedParts(),
+            LongPlaces(),
             *CLEAN,
             BorderPieces(),
             Cascade(kept=_row_kept(target)),
             DropDead(),
-            *FASTER,
+            *(replace(r, cores=units) if isinstance(r, SplitReduction) else r for r in FASTER),
         )
     steps = any(entry.name == "join_rows" for entry in target.passes)
     apart = Subsample(uses=APART_USES, least=APART, tile=TILE)

@@ -43,6 +43,8 @@ APART = 16
 """Products of operands of their own, side by side, that are enough for the processors."""
 RUN = 64
 """Neighbours in memory that a chunk has together: groups of fewer share what memory hands out at once."""
+ROWS_EACH = 8
+"""Rows for each core of a processor that even out what rows differ in."""
 PARTIAL = "$partial"
 """A chunk's result, where it is aggregated."""
 
@@ -84,6 +86,8 @@ class SplitReduction(Rewrite):
     units: int = 0
     """Compute units of a device whose work groups share each cell's points, or each stretch of cells, among
     their items: only what would leave units without a group is split, and into more chunks. 0: no such device."""
+    cores: int = 0
+    """Of a processor: where each has several rows that lie along memory, these are left whole. 0: no matter how many."""
     joined: bool = False
     """Of those that share, the last group may combine what all found, so that no kernel is added."""
 
@@ -109,6 +113,8 @@ class SplitReduction(Rewrite):
         points = prod(domain.ranges)
         if self.units:
             return self._for_groups(op, points // op.type.size, reduces_along_memory(op, domain, types))
+        if len(op.loads) < 2 and self._are_enough(op.type.size) and reduces_along_memory(op, domain, types):
+            return 0
         if op.type.size <= self.max_outputs:
             return min(self.max_chunks, points // self.chunk_points)
         is_long = points // op.type.size >= self.long
@@ -119,6 +125,10 @@ class SplitReduction(Rewrite):
         read = _elements_read(op, domain, types)
         worth = max(points // self.product_points, read // self.product_read)
         return min(self.max_chunks, worth, read // (PARTIAL_SHARE * op.type.size))
+
+    def _are_enough(self, rows: int) -> bool:
+        """Each core of the processor has several."""
+        return self.cores > 0 and rows >= ROWS_EACH * self.cores
 
     def _for_groups(self, op: Contraction, each: int, rows: bool) -> int:
         """Chunks that give each unit a few groups, where half of the units had none."""
