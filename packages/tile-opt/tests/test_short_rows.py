@@ -7,11 +7,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from explain_support import FRONT, NODES, SOFTMAX, compiled
+from lowering_support import execute
 from model_support import kernel, processor
+from tile_ir.emit.walker import walk_all
 from tile_ir.machine import VectorUnit
+from tile_ir.semtree.nodes import Extract
+from tile_ir.semtree.verify import OPTIONAL_NODES
 from tile_ir.stripe.interpret import run
 from tile_ir.stripe.walk import blocks_in
 from tile_ir.target import HardwareSettings, PassConfig, Target
+from tile_opt.lower_kernels import lower_kernels
 from tile_opt.model.estimate import estimate
 
 SUMS = "function (A[M, N], B[N]) -> (O) { P[m, n : M, N] = +(A[m, n] * B[n]); O[m : M] = +(P[m, n]); }"
@@ -71,6 +76,27 @@ def test_lanes_go_across_rows_that_are_short_and_many(name: str) -> None:
     }
     for shape in ((4099, 96), (48, 15)):
         assert REASON not in reasons(SOFTMAX, wide(name), A=shape)
+
+
+def test_rows_that_do_not_fill_a_vector_are_stored_as_masked_vectors() -> None:
+    """What lanes took apart comes together by shuffles, whichever lanes of the last vector of a row take part."""
+    target = replace(narrow(masks=True), nodes=OPTIONAL_NODES)
+    made = compiled(SOFTMAX, target, "sample", None, A=(16, 3))
+    kernels = lower_kernels(made.stripe, target, verify=True)
+    functions = [k.function for k in kernels.kernels if k.function is not None]
+    assert functions and not [e for f in functions for e in walk_all(f) if isinstance(e, Extract)]
+    a = np.random.default_rng(0).standard_normal((16, 3), np.float32)
+    (found,) = execute(kernels, {"A": a}).values()
+    np.testing.assert_allclose(found, np.exp(a) / np.exp(a).sum(axis=1, keepdims=True), rtol=1e-5)
+
+
+def test_what_is_read_again_at_once_stays_in_the_caches() -> None:
+    """The copy that a result of many short rows is turned in is no stream, the result is."""
+    passes = (*FRONT, PassConfig("stream"), PassConfig("schedule_kernels"))
+    target = replace(wide("zen4"), passes=passes)
+    scheduled = kernel(SOFTMAX, replace(target, settings=replace(target.settings, l3_bytes=1 << 14)), A=(4096, 16))
+    streams = {r.loc.unit for b in blocks_in(scheduled) for r in b.refs if r.hint == "streaming"}
+    assert streams == {"DRAM"}
 
 
 def test_windows_that_slide_along_the_lanes_are_read_where_they_lie() -> None:

@@ -14,6 +14,9 @@ from tile_opt.lowering.context import Condition, Point
 from tile_opt.lowering.forms import at_lane, sign
 from tile_opt.lowering.places import Lanes
 
+REGISTERS = "REG"
+"""The unit whose elements are read one by one, or as columns of a tile, whichever lanes take part."""
+
 
 def every(conditions: Sequence[Expr]) -> Expr:
     """The conjunction of conditions, at least one."""
@@ -44,7 +47,7 @@ def is_maskable(statement: stripe.Statement, block: stripe.Block, steps: Mapping
     """Whether lanes can be left out of a statement; `steps` are elements between lanes of the block's views."""
     match statement:
         case stripe.Load(src=view, at=()):
-            return steps.get(view) in (0, 1)
+            return steps.get(view) in (0, 1) or block.ref(view).loc.unit == REGISTERS
         case stripe.Store(dst=view, at=(), atomic=False):
             agg = block.ref(view).agg
             return steps.get(view) == 1 or (steps.get(view) == 0 and agg not in (None, Aggregation.ASSIGN))

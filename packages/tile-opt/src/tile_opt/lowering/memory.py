@@ -381,9 +381,12 @@ class Memory:
         return self._assemble([self._slot_or_zero(root, offset + stride * n) for n in range(lanes.count)], hint)
 
     def _column(self, root: Root, offset: int, stride: int, count: int) -> Expr:
-        """One lane of each of so many registers; all their columns are made at once, and kept."""
-        first, lane = divmod(offset, root.chunk)
-        numbers = tuple(first + stride // root.chunk * n for n in range(count))
+        """One lane of each of so many registers; all their columns are made at once, and kept.
+
+        A lane behind the last register is left out, whatever it has.
+        """
+        (first, lane), last = divmod(offset, root.chunk), len(root.variables) - 1
+        numbers = tuple(min(first + stride // root.chunk * n, last) for n in range(count))
         cached = self.builder.scope.columns.setdefault(id(root), {})
         if numbers not in cached:
             lanes = power_of_two(max(root.chunk, count))

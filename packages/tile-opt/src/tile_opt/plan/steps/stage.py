@@ -196,7 +196,8 @@ def _limits(nest: Nest, loops: tuple[Index, ...], around: Around) -> tuple[Affin
 def stage_output(nest: Nest, copy: Copy, around: Around) -> Nest:
     """`nest` writing a copy with a dimension per loop of `copy.order`, from which its cells are stored after it.
 
-    `nest` itself where it does not set each of them once, by these loops.
+    The copy is read at once, so only what stores its cells may pass the caches by. `nest` itself where it does not set each
+    of them once, by these loops.
     """
     found = [(s, u) for s in stages_of(nest) for u in s.uses if u.buffer == copy.operand]
     if len(found) != 1:
@@ -213,7 +214,7 @@ def stage_output(nest: Nest, copy: Copy, around: Around) -> Nest:
     uses = (Use("src", copy.name, cell, Direction.IN), replace(use, name="dst", agg=None))
     body = (Load("$x", "src"), Store("dst", "$x"))
     last = Stage(f"{copy.name}_store", loops, _limits(nest, loops, around), uses, body)
-    into = replace(use, buffer=copy.name, forms=cell)
+    into = replace(use, buffer=copy.name, forms=cell, hint="")
     made = map_stages(nest, lambda s: replace(s, uses=tuple(into if u is use else u for u in s.uses)))
     return Nest(nest.name, body=(replace(made, guard=()), last), guard=nest.guard, allocs=(alloc,))
 
@@ -252,4 +253,4 @@ def stage_sums(nest: Nest, buffer: str, name: str, around: Around, place: Locati
 
 
 def _moved(use: Use, buffer: str, name: str, cell: Sequence[Affine]) -> Use:
-    return replace(use, buffer=name, forms=tuple(cell)) if use.buffer == buffer and use.writes else use
+    return replace(use, buffer=name, forms=tuple(cell), hint="") if use.buffer == buffer and use.writes else use
