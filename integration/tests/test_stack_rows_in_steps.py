@@ -150,6 +150,9 @@ def test_gradients_keep_no_scores(units: str, name: str, arrival: str, monkeypat
     compiled = tile_opt.compile(program, matrix_target(devices()[0], names), verify=True)
     temporaries = [x.bytes for x in compiled.kernels.buffers if x.kind is BufferKind.TEMP]
     assert max(temporaries) < 2 * b * h * s * t, "nobody stores scores"
+    assert len(compiled.kernels.steps) == 3, (
+        "one forward, with sums of its rows; that of queries; and that of keys and values"
+    )
     nested = [walk_statements(k.function.body) for k in compiled.kernels.kernels if k.function is not None]
     branches = sum(isinstance(statement, If) for statements in nested for statement in statements)
     assert units != "teams" or branches < t, "rows that are not there have a branch each, not one for every score"

@@ -57,6 +57,7 @@ BODIES = {
     "rows of which nothing may be left": (f"{SCORES} X = B > 0.9 ? P : -inf; {EMPTY} {VALUES.format(y='Y')}", "O"),
     "with its statistics": (PLAIN, "O, M, Z"),
     "with the logarithm of its sums": (PLAIN + " L = M + log(Z);", "O, L"),
+    "with a sum of its results": (PLAIN + " F = O * Q; R[h, s, z : H, S, 1] = +(F[h, s, d]), z < 1;", "R, Z"),
 }
 FRONT = ("inline", "join_rows", "step_rows", "fuse", "merge", "accumulate", "group_tile", "gpu_tile")
 ON: Target = replace(GPU, passes=tuple(PassConfig(name) for name in FRONT))
@@ -306,6 +307,28 @@ def test_pieces_of_teams_are_whole_panels(monkeypatch: pytest.MonkeyPatch) -> No
     target = replace(TEAMS, matrix=("wgmma_m64n32k16_f16",))
     made = scheduled(program(*BODIES["scaled"], arrays(1, 64, 133, 64, DType.FLOAT16)), target)
     assert not {d.plan.instruction for d in made.decisions.values()} - {None}
+
+
+TWICE = f"{SCORES} E = exp(P * 0.2 - 1.0); F = E * P; {VALUES.format(y='E')} W[h, s, d : H, S, D] = +(F[h, s, t] * K[h, t, d]);"
+"""Two products of weights that are made of the same scores; keys are values of one of them."""
+
+
+@pytest.mark.parametrize(("body", "out"), [(TWICE, "O, W"), BODIES["with a sum of its results"]])
+def test_what_is_made_of_the_same_scores_is_one_kernel(body: str, out: str) -> None:
+    inputs = arrays(1, 17, 43, 16, DType.FLOAT16)
+    given = program(body, out, inputs)
+    made = scheduled(given, MATRIX)
+    assert kernels(made.program) == 1, "scores are computed once"
+    want, got = evaluate(given, dict(inputs)), execute(lower_kernels(made.program, MATRIX), inputs)
+    for n in out.split(", "):
+        np.testing.assert_allclose(got[n].astype(float), want[n].astype(float), 2e-2, 2e-2)
+
+
+def test_products_of_the_same_scores_stay_apart_where_that_is_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Registers for the results of one product, and no more."""
+    monkeypatch.setattr(tensor_space, "CELLS", 24)
+    made = scheduled(program(TWICE, "O, W", arrays(1, 17, 43, 16, DType.FLOAT16)), MATRIX)
+    assert kernels(made.program) == 2
 
 
 def test_divisors_beside_matrix_instructions_are_reciprocals() -> None:

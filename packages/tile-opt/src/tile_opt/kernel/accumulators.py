@@ -31,6 +31,15 @@ def accumulated(view: KernelView) -> KernelView:
     return rewritten
 
 
+def kept(view: KernelView) -> KernelView:
+    """`view` with a cell of its own for what it stores and reads again at the same iteration of its shared loops; stored at the end."""
+    for name in sorted(view.writes() & view.reads()):
+        stage, use = next((s, u) for s in view.stages for u in s.uses if u.buffer == name)
+        if use.dir is Direction.OUT:
+            view = _privatised(view, stage, use)
+    return view
+
+
 def stored_last(view: KernelView) -> KernelView:
     """`view`, all of whose loops are its stages' own, with aggregates that it starts in memory in a buffer of its own.
 

@@ -22,15 +22,16 @@ OPPOSITE = {"cmp_le": "cmp_gt", "cmp_gt": "cmp_le", "cmp_lt": "cmp_ge", "cmp_ge"
 def seen(kinds: RowsInSteps) -> tuple[Affine, ...]:
     """Forms over shared loops and the loop over scores, each >= 0 for every score that is not minus infinity."""
     if not kinds.largest:
-        return tuple(dict.fromkeys(form for value in _weights(kinds) for form in _weighs(value)))
+        first, *others = (dict.fromkeys(_weighs(value)) for value in _weights(kinds))
+        return tuple(form for form in first if all(form in other for other in others))
     # If several stages look for the largest element, they look at the same.
     scalars = next(Scalars(kinds, k) for k in kinds.pieces if merges_into(kinds.view.stages[k], kinds.largest))
     return tuple(dict.fromkeys(_seen(scalars.value(scalars.stored))))
 
 
 def _weights(kinds: RowsInSteps) -> Iterator[Value]:
-    """What the product of values takes, from the stage that makes it."""
-    taken = {u.buffer for u in kinds.view.stages[kinds.values].uses if u.buffer in kinds.wide}
+    """What the last products take, from the stages that make it."""
+    taken = {*map(kinds.weights, kinds.lasts)}
     for k in kinds.pieces:
         if any(u.writes and u.buffer in taken for u in kinds.view.stages[k].uses):
             scalars = Scalars(kinds, k)

@@ -2,8 +2,9 @@
 
     scores = product;  largest = max over the row;  weights = exp(scores - largest);  sums = sum of weights (* values)
 
-Weights may be made of several products, and below a largest element that is known: then the sum of values is all there is.
-That is how the gradients of attention compute scores again, instead of keeping them.
+Weights may be made of several products, and below a largest element that is known: then sums of values are all there is.
+That is how the gradients of attention compute scores again, instead of keeping them. Several products may weigh, each with
+weights of its own: the gradients of keys and values are made of the same scores.
 
 The largest element grows while a row is walked piece by piece, and ``exp(x - new) = exp(x - old) * exp(old - new)``: a sum
 over the pieces so far becomes one about the new largest element when it is multiplied once. So a piece is all that is kept
@@ -35,48 +36,47 @@ class RowsInSteps:
     """What the stages of a kernel are for, by their numbers."""
 
     view: KernelView
-    scores: int
-    """The product of which rows are pieces; of several, the first."""
-    values: int
-    """The product that weighs with them."""
+    firsts: tuple[int, ...]
+    """The products that give rows."""
+    lasts: tuple[int, ...]
+    """The products that weigh with what is made of these."""
     pieces: Mapping[int, str]
     """The stages that walk rows, and by which of their own loops."""
     columns: Mapping[int, str]
-    """The stages that go over the results of `values`, and by which loop."""
-    across: frozenset[str]
-    """The buffers that hold these results, and what is made of them."""
+    """The stages that go over results of the last products, and by which loop."""
+    across: Mapping[str, int]
+    """The buffers that hold these results, and what is made of them; of which product."""
     wide: Mapping[str, int]
     """The buffers that hold a row, and its dimension."""
-    results: str
-    """The buffer of what `values` sums up."""
+    results: tuple[str, ...]
+    """The buffers of what the last products sum up."""
     largest: str
     """The buffer of the largest element so far; empty where nothing is below it."""
     sums: tuple[str, ...]
     """What else stages merge into, piece by piece."""
     instead: float | None = None
     """Below what the sums are where the largest element is -inf, if not below that."""
-    others: tuple[int, ...] = ()
-    """More products like `scores`."""
-
-    @property
-    def firsts(self) -> tuple[int, ...]:
-        """The products that give rows."""
-        return self.scores, *self.others
+    totals: tuple[str, ...] = ()
+    """What stages behind the pieces sum up of the results of a row."""
 
     @property
     def products(self) -> tuple[int, ...]:
         """All of them, in order."""
-        return *self.firsts, self.values
+        return *self.firsts, *self.lasts
 
     @property
     def row(self) -> str:
         """The loop over scores of a row."""
-        return self.pieces[self.scores]
+        return self.pieces[self.firsts[0]]
 
-    @property
-    def column(self) -> str:
-        """The loop over values."""
-        return self.columns[self.values]
+    def last_of(self, number: int) -> int | None:
+        """The product whose results a stage goes over."""
+        uses = self.view.stages[number].uses if number in self.columns else ()
+        return next((self.across[u.buffer] for u in uses if u.buffer in self.across), None)
+
+    def weights(self, last: int) -> str:
+        """The buffer of the weights that one of the last products takes."""
+        return next(u.buffer for u in self.view.stages[last].uses if u.buffer in self.wide)
 
     def before(self, number: int) -> bool:
         """The stage starts what pieces merge into."""
@@ -86,10 +86,42 @@ class RowsInSteps:
 
 def rows_in_steps(view: KernelView) -> RowsInSteps | None:
     """What the stages are for; None for other kernels, and where rows are needed whole."""
-    products = [k for k, s in enumerate(view.stages) if is_heavy(view, s)]
-    if len(products) < LEAST or view.constraints or not _plain(view):
+    if sum(is_heavy(view, s) for s in view.stages) < LEAST or view.constraints or not _plain(view):
         return None
-    return _Finder(view, tuple(products[:-1]), products[-1]).found()
+    ordered = replace(view, stages=tuple(_in_order(view)))
+    kinds = [_kind(ordered, s) for s in ordered.stages]
+    firsts, lasts = (tuple(k for k, kind in enumerate(kinds) if kind == wanted) for wanted in (GIVES, WEIGHS))
+    return _Finder(ordered, firsts, lasts).found() if firsts and lasts else None
+
+
+GIVES, BETWEEN, WEIGHS, ENDS = range(4)
+"""What stages do with rows, in order: they give them, make others of them, or weigh with them; or they end all."""
+
+
+def _kind(view: KernelView, stage: Stage) -> int:
+    """Whether it is a product, of what is in memory, or of rows."""
+    if not is_heavy(view, stage):
+        return BETWEEN
+    return WEIGHS if any(view.is_local(u.buffer) for u in stage.uses if u.reads and not u.writes) else GIVES
+
+
+def _in_order(view: KernelView) -> Iterator[Stage]:
+    """The stages with products that give rows first, and those that weigh with what is made of these behind it.
+
+    What starts sums comes first of all, and what goes on with those of the last products last.
+    """
+    kinds = [_kind(view, s) for s in view.stages]
+    sums = {u.buffer for s, kind in zip(view.stages, kinds, strict=True) if kind != BETWEEN for u in s.uses if u.writes}
+    ends = {u.buffer for s, kind in zip(view.stages, kinds, strict=True) if kind == WEIGHS for u in s.uses if u.writes}
+    for k, stage in enumerate(view.stages):
+        reads, writes = {u.buffer for u in stage.uses if u.reads}, {u.buffer for u in stage.uses if u.writes}
+        if kinds[k] == BETWEEN and reads & ends:
+            kinds[k] = ENDS
+            ends |= writes
+        elif kinds[k] == BETWEEN and not reads and writes <= sums:
+            kinds[k] = GIVES
+    for kind in (GIVES, BETWEEN, WEIGHS, ENDS):
+        yield from (s for s, its in zip(view.stages, kinds, strict=True) if its == kind)
 
 
 def _plain(view: KernelView) -> bool:
@@ -106,35 +138,42 @@ def _plain(view: KernelView) -> bool:
 class _Finder:
     view: KernelView
     firsts: tuple[int, ...]
-    values: int
+    lasts: tuple[int, ...]
     wide: dict[str, int] = field(default_factory=dict[str, int])
     pieces: dict[int, str] = field(default_factory=dict[int, str])
 
     def found(self) -> RowsInSteps | None:
-        *rows, result = (self._cell(k) for k in (*self.firsts, self.values))
-        if None in rows or result is None:
+        rows, results = ([c for c in map(self._cell, ks) if c is not None] for ks in (self.firsts, self.lasts))
+        if len(rows) < len(self.firsts) or len(results) < len(self.lasts):
             return None
-        self.wide.update(row for row in rows if row is not None)
+        self.wide.update(rows)
         # Twice: what starts a buffer stands before the stage that shows how it is walked.
         every = [*range(len(self.view.stages))] * 2
-        if not all(map(self._walks, every)) or result[0] in self.wide:
+        if not all(map(self._walks, every)) or any(b in self.wide for b, _ in results):
             return None
         self.pieces = dict(sorted(self.pieces.items()))
-        columns, across = self._along(result)
+        columns, across = self._along(dict(results))
         carried = list(dict.fromkeys(self._carried()))
         if not all(self.view.is_local(b) for b, _ in carried):
             return None
         largest = [b for b, agg in carried if agg is Aggregation.MAX]
         sums = tuple(b for b, agg in carried if agg is Aggregation.SUM)
-        known = len(largest) == 1 or (not largest and sums == (result[0],))
-        if not known or len(carried) != len(sums) + len(largest) or result[0] not in sums or self.values not in columns:
+        made = tuple(b for b, _ in results)
+        known = len(largest) == 1 or (not largest and {*sums} == {*made})
+        apart = len({*made}) == len(made) and all(k in columns and k in self.pieces for k in self.lasts)
+        if not known or not apart or len(carried) != len(sums) + len(largest) or not {*made} <= {*sums}:
             return None
-        scores, *others = self.firsts
         kinds = RowsInSteps(
-            self.view, scores, self.values, self.pieces, columns, across, self.wide, result[0],
-            "".join(largest), sums, others=tuple(others),
+            self.view, self.firsts, self.lasts, self.pieces, columns, across, self.wide, made, "".join(largest), sums,
+            totals=tuple(dict.fromkeys(self._totals({*columns} - {*self.pieces}))),
         )  # fmt: skip
         return _proved(kinds) if largest else _given(kinds)
+
+    def _totals(self, stages: Set[int]) -> Iterator[str]:
+        """What these sum up, for each row a number."""
+        for use in (merged_use(self.view.stages[k]) for k in stages):
+            if use is not None and use.agg is Aggregation.SUM and self.view.is_local(use.buffer):
+                yield use.buffer
 
     def _cell(self, number: int) -> tuple[str, int] | None:
         """The own buffer that a product merges into, and its one dimension that moves."""
@@ -161,18 +200,21 @@ class _Finder:
                 return False
         return True
 
-    def _along(self, result: tuple[str, int]) -> tuple[dict[int, str], frozenset[str]]:
-        """The stages that go over results, by which loop, and the own buffers that hold them."""
-        found, across = dict[int, str](), dict([result])
+    def _along(self, results: dict[str, int]) -> tuple[dict[int, str], dict[str, int]]:
+        """The stages that go over results, by which loop, and the own buffers that hold them, of which product."""
+        found, across = dict[int, str](), {**results}
+        makers = {u.buffer: k for k in self.lasts for u in self.view.stages[k].uses if u.buffer in results}
         for k, stage in enumerate(self.view.stages):
             moved = [u.forms[across[u.buffer]] for u in stage.uses if u.buffer in across]
             names = {n for form in moved for n in form.names}
             if len(names) != 1:
                 continue
             (found[k],) = names
+            maker = next(makers[u.buffer] for u in stage.uses if u.buffer in across)
             for use in (u for u in stage.uses if u.writes and self.view.is_local(u.buffer)):
                 across.update((use.buffer, d) for d, form in enumerate(use.forms) if names & {*form.names})
-        return found, frozenset(across)
+                makers[use.buffer] = maker
+        return found, {b: makers[b] for b in across}
 
     def _carried(self) -> Iterator[tuple[str, Aggregation]]:
         """What stages that walk rows write and rows do not move."""
@@ -209,8 +251,8 @@ def _proved(kinds: RowsInSteps) -> RowsInSteps | None:
 
 def _given(kinds: RowsInSteps) -> RowsInSteps | None:
     """Nothing within a piece asks for the sum, and what is summed is weighed by exponentials."""
-    others = [kinds.view.stages[k] for k in kinds.pieces if k != kinds.values]
-    asks = any(u.buffer == kinds.results for stage in others for u in stage.uses)
+    others = [kinds.view.stages[k] for k in kinds.pieces if k not in kinds.lasts]
+    asks = any(u.buffer in kinds.results for stage in others for u in stage.uses)
     weighs = any(isinstance(s, Op) and s.name == "exp" for stage in others for s in stage.body)
     return None if asks or not weighs or not (_is_in_order(kinds) and _rest_apart(kinds)) else kinds
 
@@ -249,10 +291,11 @@ def _is_in_order(kinds: RowsInSteps) -> bool:
 
 
 def _rest_apart(kinds: RowsInSteps) -> bool:
-    """What neither starts nor walks rows ends them: it makes nothing that pieces read."""
+    """What neither starts nor walks rows ends them: it makes nothing that pieces read, and goes over each element by itself, or sums."""
     read = {u.buffer for k in kinds.pieces for u in kinds.view.stages[k].uses}
-    ends = [k for k in range(len(kinds.view.stages)) if k not in kinds.pieces and not kinds.before(k)]
-    return not any(u.writes and u.buffer in read for k in ends for u in kinds.view.stages[k].uses)
+    ends = [s for k, s in enumerate(kinds.view.stages) if k not in kinds.pieces and not kinds.before(k)]
+    alone = (is_elementwise(s) or any(u.writes and u.buffer in kinds.totals for u in s.uses) for s in ends)
+    return all(alone) and not any(u.writes and u.buffer in read for s in ends for u in s.uses)
 
 
 @dataclass(frozen=True, slots=True)

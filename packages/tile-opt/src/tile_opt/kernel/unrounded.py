@@ -7,7 +7,7 @@ factors may be rounded anyway (`Options.reduced_precision`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 
 from tile_ir.dtype import DType
@@ -22,25 +22,23 @@ WIDE = DType.FLOAT32
 
 
 def unrounded(kinds: RowsInSteps) -> RowsInSteps:
-    """The kernel with its own buffers of short floats in float32; what a product takes as its factor is rounded in front of it."""
-    name, view = weights_of(kinds), kinds.view
-    *firsts, values = (view.stages[k] for k in kinds.products)
-    if view.type_of(name).dtype not in SHORT:
-        return replace(kinds, view=_widened(view, (*firsts, values)))
-    factor = next(a for a in view.allocs if a.into == name)
-    short = replace(factor, into=f"{name}_short")
-    taken = tuple(replace(u, buffer=short.into) if u.buffer == name else u for u in values.uses)
-    product = replace(values, uses=taken)
-    before, after = view.stages[: kinds.values], view.stages[kinds.values + 1 :]
-    stages = (*before, _rounding(kinds, name, short.into), product, *after)
-    split = replace(view, allocs=(*view.allocs, short), stages=stages)
-    ready = _widened(split, (*firsts, product), short.into)
-    return _renumbered(replace(kinds, view=ready, wide={**kinds.wide, short.into: kinds.wide[name]}))
+    """The kernel with its own buffers of short floats in float32; what products take as their factors is rounded in front of them."""
+    view, weights = kinds.view, dict.fromkeys(map(kinds.weights, kinds.lasts))
+    short = {name: f"{name}_short" for name in weights if view.type_of(name).dtype in SHORT}
+    factors = tuple(replace(a, into=short[a.into]) for a in view.allocs if a.into in short)
+    products = {k: _taking(view.stages[k], short) if k in kinds.lasts else view.stages[k] for k in kinds.products}
+    stages = [products.get(k, s) for k, s in enumerate(view.stages)]
+    first = min(kinds.lasts)
+    stages[first:first] = (_rounding(kinds, name, new) for name, new in short.items())
+    split = replace(view, allocs=(*view.allocs, *factors), stages=tuple(stages))
+    ready = _widened(split, tuple(products.values()), {*short.values()})
+    wide = {**kinds.wide, **{new: kinds.wide[name] for name, new in short.items()}}
+    return _renumbered(replace(kinds, view=ready, wide=wide), first, len(short))
 
 
-def weights_of(kinds: RowsInSteps) -> str:
-    """The buffer of the weights that the second product takes."""
-    return next(u.buffer for u in kinds.view.stages[kinds.values].uses if u.buffer in kinds.wide)
+def _taking(stage: Stage, short: Mapping[str, str]) -> Stage:
+    """The product with other weights."""
+    return replace(stage, uses=tuple(replace(u, buffer=short.get(u.buffer, u.buffer)) for u in stage.uses))
 
 
 def _rounding(kinds: RowsInSteps, name: str, short: str) -> Stage:
@@ -55,18 +53,18 @@ def _rounding(kinds: RowsInSteps, name: str, short: str) -> Stage:
     return Stage("rounding", (loop,), (), (source, target), body)
 
 
-def _renumbered(kinds: RowsInSteps) -> RowsInSteps:
-    """With one stage more in front of the second product, which walks rows."""
-    new = kinds.values
-    (loop,) = kinds.view.stages[new].loops
-    pieces, columns = ({k + (k >= new): n for k, n in m.items()} for m in (kinds.pieces, kinds.columns))
-    pieces = dict(sorted({**pieces, new: loop.name}.items()))
-    return replace(kinds, values=new + 1, pieces=pieces, columns=columns)
+def _renumbered(kinds: RowsInSteps, first: int, count: int) -> RowsInSteps:
+    """With so many stages more in front of one, each of which walks rows."""
+    moved = [k + count * (k >= first) for k in range(len(kinds.view.stages))]
+    pieces, columns = ({moved[k]: n for k, n in m.items()} for m in (kinds.pieces, kinds.columns))
+    pieces |= {k: kinds.view.stages[k].loops[0].name for k in range(first, first + count)}
+    lasts, across = tuple(moved[k] for k in kinds.lasts), {b: moved[k] for b, k in kinds.across.items()}
+    return replace(kinds, lasts=lasts, across=across, pieces=dict(sorted(pieces.items())), columns=columns)
 
 
-def _widened(view: KernelView, products: tuple[Stage, ...], kept: str = "") -> KernelView:
-    """The kernel with its own short floats in float32, but for one buffer; products widen their factors themselves."""
-    allocs = tuple(a if a.into == kept else _wide(a) for a in view.allocs)
+def _widened(view: KernelView, products: tuple[Stage, ...], kept: Set[str]) -> KernelView:
+    """The kernel with its own short floats in float32, but for some buffers; products widen their factors themselves."""
+    allocs = tuple(a if a.into in kept else _wide(a) for a in view.allocs)
     dtypes = {u.buffer: view.type_of(u.buffer).dtype for s in view.stages for u in s.uses}
     dtypes |= {a.into: a.type.dtype for a in allocs}
     stages = (s if s in products else _Widening(s, dtypes).stage() for s in view.stages)

@@ -7,20 +7,20 @@ pieces and keeps no more than those. Kernels are joined only where it can.
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from functools import reduce
 from math import prod
 from typing import ClassVar
 
 from tile_ir.stripe.hashing import structural_hash
-from tile_ir.stripe.nodes import Block, Program, Statement
+from tile_ir.stripe.nodes import Block, Index, Program, Statement
 from tile_ir.stripe.walk import buffers_written
 from tile_ir.target import Target
 
 from tile_opt.blocks.buffers import drop_unused_temporaries, fixed_kernels, in_the_way, temporaries, wholes
 from tile_opt.blocks.tree import kernels_of, main_of, with_kernels
-from tile_opt.kernel.accumulators import accumulated, stored_last
+from tile_opt.kernel.accumulators import accumulated, kept, stored_last
 from tile_opt.kernel.regroup import drop_unit_loops, joined, localised, share, unique_loops
 from tile_opt.kernel.unify import shared_loops
 from tile_opt.kernel.view import KernelView, close_kernel, open_kernel
@@ -74,6 +74,8 @@ class _Chains:
         self.again: set[str] = set()
         """Those that some kernel computes for itself."""
         self.users = self._users()
+        self.views_made: dict[tuple[int, ...], KernelView | None] = {}
+        """Members as one kernel, as long as all others stay as they are."""
 
     def _users(self) -> dict[str, frozenset[int]]:
         """The kernels that name each buffer, by their numbers."""
@@ -106,7 +108,7 @@ class _Chains:
         while gone := [n for n, kernel in enumerate(self.kernels) if self._is_idle(n, kernel)]:
             for n in gone:
                 self.kernels[n] = self.views[n] = None
-            self.users = self._users()
+            self._learn()
 
     def _is_idle(self, number: int, kernel: Statement | None) -> bool:
         if not isinstance(kernel, Block) or self.views[number] is None:
@@ -116,25 +118,55 @@ class _Chains:
 
     def join(self, last: int) -> bool:
         """Kernel `last` with all that it takes rows from, where that can be one kernel."""
+        return any(self._joined(last, rows) for rows in self._taken(last))
+
+    def _taken(self, last: int) -> list[str]:
+        """What a product reads that other kernels make."""
         view = self.views[last]
-        buffers = sorted(view.reads() & self.made) if view is not None and _is_product(view) else []
-        return any(self._joined(last, rows) for rows in buffers)
+        return sorted(view.reads() & self.made) if view is not None and _is_product(view) else []
 
     def _joined(self, last: int, rows: str) -> bool:
         """With what is known of rows as a whole, if that comes from the same product and can be computed with it; else without."""
-        whole = self._whole(last, rows)
-        seconds = self._seconds(whole)
-        if seconds is None and whole != (part := self._part(last, rows)):
-            whole, seconds = part, self._seconds(part)
-        if seconds is None or not self._may_move(whole):
-            return False
-        together, apart = seconds
+        for members in self._ways(last, rows):
+            seconds = self._seconds(members)
+            if seconds is not None and self._may_move(members):
+                return self._chosen(members, *seconds)
+        return False
+
+    def _chosen(self, whole: list[int], together: float, apart: float) -> bool:
+        """Whether the members are one kernel from now on, as they are where that is faster."""
         chosen = Chosen.FUSED if together < NEAR * apart else Chosen.APART
+        if chosen is Chosen.FUSED:
+            whole, together, apart = self._with_others(whole, together, apart)
         first, rest = self._views(whole[:1]), self._views(whole[1:])
         self.choices.append(Choice(chosen, results(first), results(rest), together, apart))
         if chosen is Chosen.FUSED:
             self._replace(whole)
         return chosen is Chosen.FUSED
+
+    def _ways(self, last: int, rows: str) -> Iterator[list[int]]:
+        """The members, the most first."""
+        whole, part = self._whole(last, rows), self._part(last, rows)
+        yield from (members for members in (self._with_totals(whole), whole) if members)
+        yield from [part] if part != whole else []
+
+    def _with_others(self, whole: list[int], together: float, apart: float) -> tuple[list[int], float, float]:
+        """The members with other products of rows that are made of the same scores, where that is faster; and its seconds, and its parts'."""
+        shared = len(self._loops(whole))
+        for n in range(whole[-1]):
+            parts = [self._part(n, rows) for rows in self._taken(n)] if n not in whole else []
+            for part in (p for p in parts if self._count({*whole} & {*p})):
+                both = sorted({*whole} | {*part})
+                alone = self._seconds(part) if len(self._loops(both)) == shared else None
+                joint = self._seconds(both) if alone is not None and self._may_move(both) else None
+                if alone is not None and joint is not None and joint[0] < together + min(alone):
+                    whole, together, apart = both, joint[0], apart + min(alone)
+        return whole, together, apart
+
+    def _loops(self, members: list[int]) -> tuple[Index, ...]:
+        """Those that the members share as one kernel."""
+        made = self._made(members)
+        return () if made is None else made.loops
 
     def _seconds(self, members: list[int]) -> tuple[float, float] | None:
         made = self._made(members) if members else None
@@ -149,7 +181,12 @@ class _Chains:
             if again.isdisjoint(self._view(k).writes()):
                 self.kernels[k] = self.views[k] = None
         self.kernels[members[-1]], self.views[members[-1]] = close_kernel(made), None
+        self._learn()
+
+    def _learn(self) -> None:
+        """Who touches each buffer, when kernels have changed."""
         self.users = self._users()
+        self.views_made.clear()
 
     def _weighed(self, view: KernelView) -> tuple[float, float] | None:
         """Seconds of the kernel and of its parts; layers of a network are alike, and each kind of them is weighed once."""
@@ -180,6 +217,14 @@ class _Chains:
         members = found | {n for b in self._view(last).writes() for n in self.users[b] if self._finishes(n, found)}
         return sorted(members) if last in members and all(self.views[n] is not None for n in members) else []
 
+    def _with_totals(self, members: list[int]) -> list[int]:
+        """With what sums up results of these, for each row a number; empty where there is no such thing."""
+        made = {b for k in members for b in self._view(k).writes()}
+        more = {
+            n for b in made for n in self.users[b] if n not in members and self._finishes(n, {*members}, totals=True)
+        }
+        return sorted({*members} | more) if more else []
+
     def _belongs(self, number: int, rows: str) -> bool:
         """A kernel that gives less than rows; or rows, which nobody may compute again."""
         view = self.views[number]
@@ -205,12 +250,12 @@ class _Chains:
                 waiting += [] if _is_product(view) else sorted(view.reads() & through)
         return found if self._count(found) and not waiting else None
 
-    def _finishes(self, number: int, members: set[int]) -> bool:
-        """It goes over complete sums, of these members alone, element by element."""
+    def _finishes(self, number: int, members: set[int], *, totals: bool = False) -> bool:
+        """It goes over complete sums, of these members alone, element by element; or sums them up."""
         view = self.views[number]
-        if view is None or not all(map(is_elementwise, view.stages)):
+        if view is None or _is_product(view) or not (totals or all(map(is_elementwise, view.stages))):
             return False
-        return all(self.writers(b) <= members for b in view.reads() & self.made)
+        return all(self.writers(b) <= members | {number} for b in view.reads() & self.made)
 
     def writers(self, buffer: str) -> set[int]:
         """The kernels that write a buffer."""
@@ -235,6 +280,12 @@ class _Chains:
 
     def _made(self, members: list[int]) -> KernelView | None:
         """The members as one kernel over rows; None where they share no loops, or others read what they may not compute again."""
+        key = tuple(members)
+        if key not in self.views_made:
+            self.views_made[key] = self._join(members)
+        return self.views_made[key]
+
+    def _join(self, members: list[int]) -> KernelView | None:
         again = self._again(members)
         if again & self.kept_rows:
             return None
@@ -242,7 +293,7 @@ class _Chains:
         elsewhere = {b for b in view.writes() if not self.users[b] <= {*members}}
         view = stored_last(localised(view, self.temps - (elsewhere - again)))
         loops = shared_loops(view.stages, {r.into: r.type for r in (*view.refs, *view.allocs)})
-        return accumulated(share(view, loops)) if loops else None
+        return kept(accumulated(share(view, loops))) if loops else None
 
     def _may_move(self, members: list[int]) -> bool:
         """No kernel behind a member touches what that writes, or writes what it reads; what is computed again is their own."""

@@ -11,24 +11,31 @@ from tile_ir.stripe.nodes import Direction, Refinement, TensorType
 
 from tile_opt.kernel.instructions import Match, matches
 from tile_opt.kernel.rows_in_steps import RowsInSteps
-from tile_opt.kernel.unrounded import weights_of
 from tile_opt.kernel.view import KernelView, Stage
 from tile_opt.kernel.work import merged_use
 from tile_opt.plan.builders.row_products import named_apart, with_cell, with_names
 
 
 def product_views(kinds: RowsInSteps) -> tuple[KernelView, ...]:
-    """Each product as a kernel of its own, into one cell; those that give rows by the same loop; of the last, weights are in memory."""
+    """Each product as a kernel of its own, into one cell; those that give rows by the same loop; of the last ones, weights are in memory."""
     made: list[Stage] = []
     for k in kinds.products:
         made.append(named_apart(kinds.view.stages[k], *made))
-    *firsts, values = made
+    firsts = made[: len(kinds.firsts)]
     scores = (
         _alone(kinds.view, with_cell(_walking(s, kinds.pieces[k], kinds.row)), kinds.row)
         for k, s in zip(kinds.firsts, firsts, strict=True)
     )
-    values = with_cell(with_names(values, dict(_again(kinds, firsts, values))))
-    return *scores, _alone(_with_weights(kinds), _on_weights(kinds, values), kinds.column)
+    values = (
+        _alone(_with_weights(kinds, k), _on_weights(kinds, k, _as_keys(kinds, firsts, s)), kinds.columns[k])
+        for k, s in zip(kinds.lasts, made[len(firsts) :], strict=True)
+    )
+    return *scores, *values
+
+
+def _as_keys(kinds: RowsInSteps, firsts: Sequence[Stage], values: Stage) -> Stage:
+    """The product into one cell, with the names of keys for those that are its values, too."""
+    return with_cell(with_names(values, dict(_again(kinds, firsts, values))))
 
 
 def _walking(stage: Stage, old: str, new: str) -> Stage:
@@ -38,7 +45,7 @@ def _walking(stage: Stage, old: str, new: str) -> Stage:
 
 
 def _again(kinds: RowsInSteps, firsts: Sequence[Stage], values: Stage) -> Iterator[tuple[str, str]]:
-    """What the last product reads of the keys, by its name there, and by that where they are keys."""
+    """What a last product reads of the keys, by its name there, and by that where they are keys."""
     keys = {
         u.buffer: u.name
         for k, s in zip(kinds.firsts, firsts, strict=True)
@@ -59,17 +66,17 @@ def _alone(view: KernelView, main: Stage, column: str) -> KernelView:
     return replace(view, loops=(*view.loops, shared), stages=(main,), allocs=(cell,))
 
 
-def _with_weights(kinds: RowsInSteps) -> KernelView:
+def _with_weights(kinds: RowsInSteps, last: int) -> KernelView:
     """The kernel as if weights were given."""
-    view, name = kinds.view, weights_of(kinds)
+    view, name = kinds.view, kinds.weights(last)
     extents = (*(i.range for i in view.loops), view.ranges[kinds.row])
     type = TensorType.row_major(view.type_of(name).dtype, extents)
     given = Refinement(Direction.IN, name, name, (Affine(),) * len(extents), type)
     return replace(view, refs=(*view.refs, given), allocs=tuple(a for a in view.allocs if a.into != name))
 
 
-def _on_weights(kinds: RowsInSteps, stage: Stage) -> Stage:
-    depth = kinds.pieces[kinds.values]
+def _on_weights(kinds: RowsInSteps, last: int, stage: Stage) -> Stage:
+    depth = kinds.pieces[last]
     forms = (*(Affine.var(i.name) for i in kinds.view.loops), Affine.var(depth))
     return replace(stage, uses=tuple(replace(u, forms=forms) if u.buffer in kinds.wide else u for u in stage.uses))
 

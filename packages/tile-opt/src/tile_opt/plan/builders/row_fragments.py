@@ -19,8 +19,8 @@ Where local memory has everything that a piece reads twice, all of the next piec
       Sync, where weights are in local memory; values
     }
 
-Several products may give rows, each by keys of its own. Where keys are the values, too, a piece has them twice in any case:
-the next ones arrive while these are used.
+Several products may give rows, each by keys of its own, and several may weigh values of their own. Where keys are values,
+too, a piece has them twice in any case: the next ones arrive while these are used.
 """
 
 from __future__ import annotations
@@ -46,7 +46,6 @@ from tile_ir.stripe.nodes import Bind, Const, Direction, Index, Refinement, Scop
 
 from tile_opt.kernel.instructions import Match
 from tile_opt.kernel.masks import seen
-from tile_opt.kernel.unrounded import weights_of
 from tile_opt.kernel.view import KernelView, Stage
 from tile_opt.plan.builders.cells import Cells
 from tile_opt.plan.builders.product_views import match_on, product_views
@@ -87,6 +86,11 @@ def shares_of(operand: Operand) -> Operand:
     return replace(operand, rows=tuple(rows), columns=columns)
 
 
+def _step_of(tile: TensorTile) -> str:
+    """The loop over a product's steps."""
+    return f"{tile.loops['k']}_s"
+
+
 @dataclass(frozen=True)
 class RowFragments(RowParts):
     """Products on matrix instructions. ValueError, from its properties, for a plan that cannot be built."""
@@ -120,15 +124,28 @@ class RowFragments(RowParts):
     @property
     def scores(self) -> TensorTile:
         """The first of them."""
-        return self.firsts[self.kinds.scores]
+        return self.firsts[self.kinds.firsts[0]]
+
+    @property
+    def values(self) -> TensorTile:
+        """The first of those that weigh."""
+        return self.lasts[self.kinds.lasts[0]]
 
     @cached_property
-    def values(self) -> TensorTile:
-        """The product of weights; its steps are the pieces."""
-        view = self._views[-1]
-        match = self._match(view, self.kinds.column)
-        weights = self._home(weights_of(self.kinds))
-        return TensorTile(view, match, self._plan_of(view, match), self.collective, {match.left: weights}, alone=True)
+    def lasts(self) -> dict[int, TensorTile]:
+        """The products of weights, by their stages; their steps are the pieces."""
+        views = self._views[len(self.kinds.firsts) :]
+        return {k: self._weighing(k, view) for k, view in zip(self.kinds.lasts, views, strict=True)}
+
+    def _weighing(self, last: int, view: KernelView) -> TensorTile:
+        match = self._match(view, self.kinds.columns[last])
+        held = {match.left: self._home(self.kinds.weights(last))}
+        return TensorTile(view, match, self._plan_of(view, match), self.collective, held, alone=True)
+
+    @cached_property
+    def _factors(self) -> tuple[str, ...]:
+        """The weights, as products take them."""
+        return tuple(dict.fromkeys(map(self.kinds.weights, self.kinds.lasts)))
 
     @property
     def _team(self) -> bool:
@@ -149,7 +166,7 @@ class RowFragments(RowParts):
         """The part of the plan that is about one product."""
         grid, pieces, warps, steps, last = self.plan.levels
         sizes = {c.loop: c.size for level in (grid, pieces, steps) for c in level.covers}
-        sizes[self.kinds.pieces[self.kinds.values]] = self.size
+        sizes |= dict.fromkeys((self.kinds.pieces[k] for k in self.kinds.lasts), self.size)
         _, column, depth = (dict(match.loops)[role] for role in ROLES)
         levels = (
             Level(Bind.GRID, tuple(Cover(i.name, sizes[i.name]) for i in view.loops)),
@@ -236,9 +253,9 @@ class RowFragments(RowParts):
     def _scores(self) -> Cells:
         return self._matrices(self._tiles(self.kinds.row, self.size, 1))
 
-    @cached_property
-    def _results(self) -> Cells:
-        return self._matrices(self._tiles(self.kinds.column, self.values.warp[self.kinds.column], 1))
+    def _results(self, last: int) -> Cells:
+        column = self.kinds.columns[last]
+        return self._matrices(self._tiles(column, self.lasts[last].warp[column], 1))
 
     @cached_property
     def _weights(self) -> Cells:
@@ -266,11 +283,12 @@ class RowFragments(RowParts):
         )
 
     def cells(self, buffer: str) -> Cells:
-        if buffer == weights_of(self.kinds):
+        if buffer in self._factors:
             return self._weights
         if buffer in self.kinds.wide:
             return self._scores
-        return self._results if buffer in self.kinds.across else self.rows_of_item
+        last = self.kinds.across.get(buffer)
+        return self.rows_of_item if last is None else self._results(last)
 
     def _home(self, buffer: str) -> Refinement:
         type = self.view.type_of(buffer)
@@ -279,13 +297,14 @@ class RowFragments(RowParts):
     def over(self, number: int) -> Cells:
         if number in self.kinds.pieces:
             return self._scores
-        return self._results if number in self.kinds.columns else self.rows_of_item
+        last = self.kinds.last_of(number)
+        return self.rows_of_item if last is None else self._results(last)
 
     def where(self, number: int, piece: Piece) -> dict[str, Affine]:
-        kinds = self.kinds
-        if number in kinds.columns and number not in kinds.pieces:
-            found = self._forms(self.values)
-            return found | {kinds.columns[number]: found[kinds.column]}
+        kinds, last = self.kinds, self.kinds.last_of(number)
+        if last is not None and number not in kinds.pieces:
+            found = self._forms(self.lasts[last])
+            return found | {kinds.columns[number]: found[kinds.columns[last]]}
         found = self._forms(self.scores)
         found[kinds.row] = found[kinds.row].substitute({self.loop.name: piece.number})
         return found | ({kinds.pieces[number]: found[kinds.row]} if number in kinds.pieces else {})
@@ -307,7 +326,8 @@ class RowFragments(RowParts):
         at, ranges = self.where(number, piece), self.view.ranges
         ragged = {self.row} if ranges[self.row] % self.rows else set[str]()
         ragged |= set() if piece.whole else {self.kinds.row}
-        ragged |= {self.kinds.column} if ranges[self.kinds.column] % self.values.group[self.kinds.column] else set()
+        columns = ((self.kinds.columns[k], tile) for k, tile in self.lasts.items())
+        ragged |= {n for n, tile in columns if ranges[n] % tile.group[n]}
         return tuple(at[n] * -1 + (ranges[n] - 1) for n in sorted(names & ragged & {*at}))
 
     @cached_property
@@ -331,11 +351,16 @@ class RowFragments(RowParts):
     @cached_property
     def _others(self) -> tuple[GroupCopy, ...]:
         """Of the values, at the step of a piece; none where they are keys, and lie as these do."""
-        (found,) = self.values.copies(Affine.var(self._step))
-        alike = [c.local for c in self._keys if c.local.into == found.local.into]
-        if alike and (alike != [found.local] or found.local.versions < TURNS):
-            raise ValueError(f"{found.use.buffer!r} lies in {TURNS} versions, and in one way, for both of its products")
-        return () if alike else (found,)
+        every = (copy for tile in self.lasts.values() for copy in tile.copies(Affine.var(_step_of(tile))))
+        return tuple(copy for copy in every if not self._is_key(copy))
+
+    def _is_key(self, values: GroupCopy) -> bool:
+        alike = [c.local for c in self._keys if c.local.into == values.local.into]
+        if alike and (alike != [values.local] or values.local.versions < TURNS):
+            raise ValueError(
+                f"{values.use.buffer!r} lies in {TURNS} versions, and in one way, for both of its products"
+            )
+        return bool(alike)
 
     @property
     def _copies(self) -> tuple[GroupCopy, ...]:
@@ -363,15 +388,10 @@ class RowFragments(RowParts):
         panels = all(c.panels(PANEL_BYTES // width) and c.plan.lanes * width == CHUNK_BYTES for c in self._copies)
         return whole and turned and panels
 
-    @property
-    def _step(self) -> str:
-        return f"{self.values.loops['k']}_s"
-
     def _copied(self, copy: GroupCopy, number: Affine) -> Stage:
         """The copy for a piece; it arrives behind a wait."""
-        return copy.ahead(Affine.var(self.loop.name), LANE_INDEXES).substitute(
-            {self.loop.name: number, self._step: number}
-        )
+        at = dict.fromkeys((self.loop.name, *map(_step_of, self.lasts.values())), number)
+        return copy.ahead(Affine.var(self.loop.name), LANE_INDEXES).substitute(at)
 
     def _arrived(self) -> Iterator[Node]:
         """All copies under way, and all sub-groups."""
@@ -385,7 +405,7 @@ class RowFragments(RowParts):
         yield from (self._copied(copy, Affine()) for copy in (*self._of_rows, *self._early))
 
     def scored(self, number: int, piece: Piece) -> Iterator[Node]:
-        if number == self.kinds.scores:
+        if number == self.kinds.firsts[0]:
             yield from self._keys_here(piece)
             yield from self._next(piece) if self._ahead else (self._copied(c, piece.number) for c in self._others)
         yield from self._multiplied(self.firsts[number], piece)
@@ -405,15 +425,19 @@ class RowFragments(RowParts):
             yield Wait(PRODUCTS)
 
     def weighing(self, piece: Piece) -> Iterator[Node]:
-        if not piece.whole:
-            yield self._no_weights()
+        yield from () if piece.whole else map(self._no_weights, self._factors)
 
-    def valued(self, piece: Piece) -> Iterator[Node]:
+    def valued(self, number: int, piece: Piece) -> Iterator[Node]:
+        if number == self.kinds.lasts[0]:
+            yield from self._weighed(piece)
+        yield from self._multiplied(self.lasts[number], piece)
+
+    def _weighed(self, piece: Piece) -> Iterator[Node]:
+        """All weights of a piece are there, and its values."""
         if not self._ahead:
             yield from (*self._arrived(), *self._next(piece))
         elif self._team:  # weights are where all of the team reads them
             yield Sync()
-        yield from self._multiplied(self.values, piece)
 
     def _next(self, piece: Piece) -> Iterator[Stage]:
         """What is early for the next piece, if there is one that is wanted."""
@@ -423,14 +447,14 @@ class RowFragments(RowParts):
             for later in (self._copied(copy, next.number) for copy in self._early):
                 yield replace(later, constraints=(*later.constraints, left, *self.wanted(next)))
 
-    def _no_weights(self) -> Stage:
+    def _no_weights(self, name: str) -> Stage:
         """What is beyond the end of a row weighs nothing."""
-        home, cells = self._home(weights_of(self.kinds)), self._weights
+        home, cells = self._home(name), self._weights
         body = (Const("$z", 0.0, home.type.dtype), Store("dst", "$z"))
         return Stage("no_weights", cells.loops, (), (cells.use("dst", home, Direction.OUT),), body)
 
     def around(self, body: tuple[Node, ...], own: tuple[Refinement, ...], shared: tuple[Refinement, ...]) -> Nest:
-        warps = {i.name: i for i in (*self.scores.warps, *self.values.warps)}
+        warps = {i.name: i for tile in (self.scores, *self.lasts.values()) for i in tile.warps}
         inner = Nest(f"{self.view.name}_warps", tuple(warps.values()), body, allocs=own)
         local = (c.local for c in self._copies)
         return Nest(self.view.name, self.values.grid, (inner,), allocs=(*local, *shared))

@@ -165,8 +165,8 @@ class RowParts(ABC):
         yield from ()
 
     @abstractmethod
-    def valued(self, piece: Piece) -> Iterator[Node]:
-        """The sums of values with its weights."""
+    def valued(self, number: int, piece: Piece) -> Iterator[Node]:
+        """The sums of values with its weights, by one of the stages."""
 
     @abstractmethod
     def around(self, body: tuple[Node, ...], own: tuple[Refinement, ...], shared: tuple[Refinement, ...]) -> Nest:

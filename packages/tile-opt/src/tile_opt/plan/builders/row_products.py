@@ -52,6 +52,15 @@ class RowProducts(RowParts):
 
     # --- products ---------------------------------------------------------------------------------------
 
+    @property
+    def last(self) -> int:
+        """The product that weighs: there is one of either kind."""
+        return self.kinds.lasts[0]
+
+    @property
+    def _column(self) -> str:
+        return self.kinds.columns[self.last]
+
     @cached_property
     def first(self) -> Products:
         """The products of the first piece: what items have, and where, is the same for all."""
@@ -87,21 +96,21 @@ class RowProducts(RowParts):
 
     def _scores(self, piece: Piece) -> GroupTile:
         kinds, name = self.kinds, self.kinds.row
-        stage = self.view.stages[kinds.scores]
+        stage = self.view.stages[kinds.firsts[0]]
         moved = with_cell(stage).substitute({name: Affine.var(name) + piece.start})
         main = replace(moved, loops=tuple(i for i in stage.loops if i.name != name))
         return self._tile(main, Index(name, piece.count))
 
     def _values(self, piece: Piece) -> GroupTile:
-        kinds, depth = self.kinds, self.kinds.pieces[self.kinds.values]
-        stage = named_apart(self.view.stages[kinds.values], self.view.stages[kinds.scores])
+        kinds, depth = self.kinds, self.kinds.pieces[self.last]
+        stage = named_apart(self.view.stages[self.last], self.view.stages[kinds.firsts[0]])
         weights = next(u for u in stage.uses if u.buffer in kinds.wide)
         place = (Affine.var(depth), Affine.var(self.row) - self.corner)
         moved = with_cell(stage).substitute({depth: Affine.var(depth) + piece.start})
         local = Use(weights.name, self.weights.into, place, Direction.IN)
         uses = tuple(local if u.name == weights.name else u for u in moved.uses)
         loops = (replace(i, range=piece.count) if i.name == depth else i for i in stage.loops)
-        column = next(i for i in stage.loops if i.name == kinds.column)
+        column = next(i for i in stage.loops if i.name == self._column)
         return self._tile(replace(moved, uses=uses, loops=tuple(i for i in loops if i.name != column.name)), column)
 
     def _tile(self, main: Stage, column: Index) -> GroupTile:
@@ -129,8 +138,7 @@ class RowProducts(RowParts):
     @cached_property
     def weights(self) -> Refinement:
         """The weights of a piece, by their place in it and by rows."""
-        stage = self.view.stages[self.kinds.values]
-        name = next(u.buffer for u in stage.uses if u.buffer in self.kinds.wide)
+        name = self.kinds.weights(self.last)
         type = local_type((self.size, self.rows), (0, 1), self.view.type_of(name).dtype, PAD)
         return Refinement(Direction.ALLOC, f"{name}_local", "", (Affine(),) * 2, type, loc=GROUP_MEMORY)
 
@@ -156,7 +164,7 @@ class RowProducts(RowParts):
             return tiles.scores.forms | {kinds.pieces[number]: tiles.scores.forms[kinds.row] + piece.start}
         if number in kinds.columns:
             moved = {n: f.substitute(tiles.renamed) for n, f in tiles.values.forms.items()}
-            return moved | {kinds.columns[number]: moved[kinds.column]}
+            return moved | {kinds.columns[number]: moved[self._column]}
         return dict(tiles.scores.forms)
 
     def limits(self, number: int, piece: Piece, names: Set[str]) -> tuple[Affine, ...]:
@@ -184,7 +192,8 @@ class RowProducts(RowParts):
         # What the other product fetches first is on its way while rows are weighed.
         yield from (*scores, *self._early(piece))
 
-    def valued(self, piece: Piece) -> Iterator[Node]:
+    def valued(self, number: int, piece: Piece) -> Iterator[Node]:
+        del number
         _, values = self._tiles(piece).nodes
         yield from (self._put(), *values[len(self._early(piece)) :])
 

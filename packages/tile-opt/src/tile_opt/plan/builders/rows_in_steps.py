@@ -75,7 +75,7 @@ class _Tiles:
     @cached_property
     def dtype(self) -> DType:
         """In which sums are kept."""
-        return self.view.type_of(self.kinds.results).dtype
+        return self.view.type_of(self.kinds.results[0]).dtype
 
     def _home(self, buffer: str) -> Refinement:
         alloc = next(a for a in self.view.allocs if a.into == buffer)
@@ -94,7 +94,8 @@ class _Tiles:
     @cached_property
     def shares(self) -> dict[str, Refinement]:
         """An item's part of what belongs to rows, by the name of the whole."""
-        names = [n for n in (self.kinds.largest, *self.kinds.sums) if n and n != self.kinds.results]
+        kinds = self.kinds
+        names = [n for n in (kinds.largest, *kinds.sums, *kinds.totals) if n and n not in kinds.results]
         return {n: self.run.home(f"{n}_share", self.view.type_of(n).dtype) for n in names}
 
     @cached_property
@@ -112,7 +113,8 @@ class _Tiles:
         """The tree of the scheduled kernel."""
         stages = range(len(self.view.stages))
         begin = [self._stage(k) for k in stages if self.kinds.before(k)]
-        end = [self._stage(k) for k in stages if k not in self.kinds.pieces and not self.kinds.before(k)]
+        ends = (k for k in stages if k not in self.kinds.pieces and not self.kinds.before(k))
+        end = [node for k in ends for node in self._end(k)]
         start, finish = (self._start(), self._finish()) if self.kinds.largest else ((), ())
         body = (*self.parts.begun(), *begin, *start, *self._pieces(), *finish, *end)
         homes = [self._home(a.into) for a in self.view.allocs]
@@ -120,6 +122,15 @@ class _Tiles:
         turned = (self.pivot, self.factor) if self.kinds.largest else ()
         own = (*(h for h in homes if h not in common), *turned, *self.shares.values())
         return self.parts.around(body, own, (*common, *self.exchanged.values()))
+
+    def _end(self, number: int) -> Iterator[Node]:
+        """What is done behind the pieces by one of the stages."""
+        total = self._merges(number)
+        if total not in self.kinds.totals:
+            yield self._stage(number)
+            return
+        yield from (self._empty(f"{total}_share_start", total), self._stage(number))
+        yield from self._gathered(total)
 
     def _pieces(self) -> Iterator[Node]:
         parts, name = self.parts, self.view.name
@@ -150,11 +161,11 @@ class _Tiles:
         products, last = self.kinds.products, self.kinds.firsts[-1]
         for product, stages in groupby(sorted(self.kinds.pieces), lambda k: k in products):
             steps = tuple(stages)
-            if product or (steps[-1] < self.kinds.scores and not any(map(self._is_outside, steps))):
+            if product or (steps[-1] < self.kinds.firsts[0] and not any(map(self._is_outside, steps))):
                 yield from (node for k in steps for node in self._step(k, piece))
                 continue
             for name, guard, kind in (("whole", number * -1 - 1, piece), ("rest", number, rest)):
-                first = self.parts.weighing(kind) if last < steps[0] < self.kinds.values else ()
+                first = self.parts.weighing(kind) if last < steps[0] < self.kinds.lasts[0] else ()
                 body = (*first, *(node for k in steps for node in self._step(k, kind)))
                 yield Nest(f"{self.view.name}_{name}_{steps[0]}", (), body, guard=(guard,))
 
@@ -163,8 +174,8 @@ class _Tiles:
         if number in self.kinds.firsts:
             yield from self.parts.scored(number, piece)
             yield from self.parts.weighing(piece) if number == self.kinds.firsts[-1] else ()
-        elif number == self.kinds.values:
-            yield from self.parts.valued(piece)
+        elif number in self.kinds.lasts:
+            yield from self.parts.valued(number, piece)
         elif self.kinds.largest and self._merges(number) == self.kinds.largest:
             yield from self._grown(number, piece)
         else:
@@ -187,7 +198,7 @@ class _Tiles:
         body = (Const("$z", lowest, self.pivot.type.dtype), Store("pivot", "$z"))
         yield self._over_rows("start", (self._use("pivot", self.pivot, Direction.OUT),), body)
         for name in self.shares:
-            if name != self.kinds.largest:
+            if name in self.kinds.sums:
                 yield self._empty(f"{name}_start", name)
 
     def _aggregate(self, name: str) -> Aggregation:
@@ -264,7 +275,7 @@ class _Tiles:
     def _scaled(self) -> Iterator[Stage]:
         """All sums times the factor."""
         for name in self.kinds.sums:
-            mine = name == self.kinds.results
+            mine = name in self.kinds.results
             cells, home = (self.parts.cells(name), self._home(name)) if mine else (self.run, self.shares[name])
             dtype = home.type.dtype
             body = (
@@ -283,7 +294,7 @@ class _Tiles:
         yield self._turned(bounded=False)
         yield from self._scaled()
         for name in self.shares:
-            if name != self.kinds.largest:
+            if name in self.kinds.sums:
                 yield from self._gathered(name)
 
     def _stored(self) -> Iterator[DType]:
@@ -355,7 +366,9 @@ class _Tiles:
         """Of rows and columns, the loops along which a stage walks through memory."""
         outside = (u for u in self.view.stages[number].uses if not self.view.is_local(u.buffer))
         moved, own = {n for u in outside for f in u.forms for n in f.names}, self.kinds.columns.get(number)
-        return (moved & {self.parts.row, self.kinds.column}) | ({self.kinds.column} if own in moved else set())
+        last = self.kinds.last_of(number)
+        column = set[str]() if last is None or own not in moved else {self.kinds.columns[last]}
+        return (moved & {self.parts.row}) | column
 
     def _at_home(self, use: Use, number: int, merged: str) -> Use:
         """An access to an own buffer where an item has it; below the pivot, what is to be below the largest element."""

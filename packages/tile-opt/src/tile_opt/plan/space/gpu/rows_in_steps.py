@@ -14,7 +14,7 @@ from math import prod
 from tile_ir.stripe.nodes import Bind, Scope
 from tile_ir.target import Target
 
-from tile_opt.kernel.rows_in_steps import RowsInSteps, rows_in_steps, shared_by
+from tile_opt.kernel.rows_in_steps import LEAST, RowsInSteps, rows_in_steps, shared_by
 from tile_opt.kernel.strides import flat_stride
 from tile_opt.kernel.unrounded import unrounded
 from tile_opt.kernel.view import KernelView, Stage, Use
@@ -75,7 +75,7 @@ def _plans(kinds: RowsInSteps, target: Target) -> Iterator[Plan]:
     found = next(fits, None)
     if found is not None:
         yield from (found, *fits)
-    elif _is_plain(kinds, target) and not kinds.others:
+    elif _is_plain(kinds, target) and len(kinds.products) == LEAST:
         yield from _item_plans(kinds, row, target)
 
 
@@ -130,12 +130,12 @@ def _apart(kinds: RowsInSteps, plan: Plan, target: Target) -> float:
     products = rows * sum(prod(i.range for i in view.stages[k].loops) for k in kinds.products)
     width = sum(view.type_of(u.buffer).dtype.bytes for u in _ends(kinds))
     passes = 2 * rows * view.ranges[kinds.row] * width / (machine.memory.all_cores.read * 1e9)
-    return products / rate + passes + (PARTS + len(kinds.others)) * machine.launch.kernel
+    return products / rate + passes + (PARTS + len(kinds.products) - LEAST) * machine.launch.kernel
 
 
 def _ends(kinds: RowsInSteps) -> Iterator[Use]:
     """What the first products give of a row, and what the last takes."""
-    for number, writes in (*((k, True) for k in kinds.firsts), (kinds.values, False)):
+    for number, writes in (*((k, True) for k in kinds.firsts), *((k, False) for k in kinds.lasts)):
         yield from (u for u in kinds.view.stages[number].uses if u.buffer in kinds.wide and u.writes is writes)
 
 
@@ -148,14 +148,14 @@ def _is_plain(kinds: RowsInSteps, target: Target) -> bool:
 
 def _row(kinds: RowsInSteps) -> str | None:
     """The longest shared loop whose iterations take the same operands from memory."""
-    *firsts, values = (_operands(kinds, k) for k in kinds.products)
+    firsts, values = ([_operands(kinds, k) for k in ks] for ks in (kinds.firsts, kinds.lasts))
     along = [
         [u for u in f if any(kinds.pieces[k] in form.names for form in u.forms)]
         for k, f in zip(kinds.firsts, firsts, strict=True)
     ]
-    if {len(f) for f in firsts} != {2} or {len(f) for f in (*along, values)} != {1}:
+    if {len(f) for f in firsts} != {2} or {len(f) for f in (*along, *values)} != {1}:
         return None
-    common = [shared_by(use, kinds.view) for (use,) in (*along, values)]
+    common = [shared_by(use, kinds.view) for (use,) in (*along, *values)]
     found = [i for i in kinds.view.loops if all(i.name in names for names in common)]
     return max(found, key=lambda i: i.range).name if found else None
 
@@ -195,9 +195,14 @@ class _Space:
     row: str
     cores: int
 
+    @property
+    def column(self) -> str:
+        """The loop over values: there is one product of either kind."""
+        return self.kinds.columns[self.kinds.lasts[0]]
+
     def ranked(self, threads: int) -> list[_Items]:
         """Those whose cells fit registers, best first: by loads for each product, and by cores that have nothing to do."""
-        columns = self.kinds.view.ranges[self.kinds.column]
+        columns = self.kinds.view.ranges[self.column]
         made = starmap(_Items, product(WIDE, TALL, SCORES))
         fit = [i for i in made if i.wide * HIGH <= threads and i.tall * (i.scores + i.each(columns)) <= CELLS]
         return sorted(fit, key=self._time)
@@ -205,10 +210,10 @@ class _Space:
     def _time(self, items: _Items) -> float:
         """In proportion to what a run takes."""
         kinds, ranges = self.kinds, self.kinds.view.ranges
-        columns = ranges[kinds.column]
+        columns = ranges[self.column]
         groups = prod(-(-i.range // (items.rows if i.name == self.row else 1)) for i in kinds.view.loops)
         turns = -(-groups // self.cores)
-        scores = ranges[self._depth(kinds.scores)] * (1 + LOADS * (1 / items.tall + 1 / items.scores))
+        scores = ranges[self._depth(kinds.firsts[0])] * (1 + LOADS * (1 / items.tall + 1 / items.scores))
         each = items.each(columns)
         values = each * items.wide * (1 + LOADS * (1 / items.tall + 1 / each))
         return turns * items.rows * (scores + values)
@@ -216,14 +221,14 @@ class _Space:
     def plan(self, items: _Items, versions: int) -> Plan:
         """The plan with these items; operands are copied `versions` at once."""
         kinds, ranges = self.kinds, self.kinds.view.ranges
-        wide, tall, piece, each = items.wide, items.tall, items.piece, items.each(ranges[kinds.column])
+        wide, tall, piece, each = items.wide, items.tall, items.piece, items.each(ranges[self.column])
         lanes = min(wide, ACROSS)
-        part = {kinds.row: items.scores, kinds.column: each}
-        depths = (self._depth(kinds.scores), self._depth(kinds.values))
+        part = {kinds.row: items.scores, self.column: each}
+        depths = tuple(map(self._depth, kinds.products))
         serial = [Cover(n, min(DEPTH, ranges[n])) for n in depths]
         grid = [Cover(i.name, 1) for i in kinds.view.loops if i.name != self.row]
         levels = (
-            Level(Bind.GRID, (*grid, Cover(self.row, items.rows), Cover(kinds.column, each * wide))),
+            Level(Bind.GRID, (*grid, Cover(self.row, items.rows), Cover(self.column, each * wide))),
             Level(Bind.NONE, (Cover(kinds.row, piece),), ordered=True),
             Level(
                 Bind.GROUP, (Cover(self.row, SUBGROUP // lanes * tall), *(Cover(n, lanes * p) for n, p in part.items()))
@@ -233,7 +238,7 @@ class _Space:
             Level(Bind.UNROLL, (*(Cover(n, 1) for n in depths), Cover(self.row, 1))),
             Level(Bind.VECTOR, tuple(Cover(n, 1) for n in part), LANES),
         )
-        stagings = (*self._staged(kinds.scores, versions), *self._staged(kinds.values, versions))
+        stagings = tuple(s for k in kinds.products for s in self._staged(k, versions))
         reductions = tuple(Reduction(n, Across.SERIAL) for n in depths)
         reason = f"rows in pieces of {piece}, {items.rows} rows to a group of {HIGH * wide} items with {tall} x {each} results"
         return Plan(levels, stagings, reductions, reason=reason)
@@ -241,7 +246,7 @@ class _Space:
     def _depth(self, number: int) -> str:
         """The loop that a product sums over; of several, the last."""
         kinds = self.kinds
-        if number == kinds.values:
+        if number in kinds.lasts:
             return kinds.pieces[number]
         return [n for n in kinds.view.stages[number].loop_names if n != kinds.row][-1]
 
@@ -255,7 +260,7 @@ class _Space:
 
     def _order(self, stage: Stage, use: Use, depth: str) -> tuple[str, ...]:
         """The depth outermost, what items lie along innermost."""
-        last = {self.row, self.kinds.row, self.kinds.column} - {depth}
+        last = {self.row, self.kinds.row, self.column} - {depth}
         names = [n for f in use.forms for n in f.names]
         middle = [n for n in names if n != depth and n not in last]
         return (depth, *middle, *(n for n in names if n in last))

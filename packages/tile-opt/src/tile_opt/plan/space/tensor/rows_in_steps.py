@@ -31,8 +31,8 @@ PIECES = (128, 64, 32)
 """Scores of a row in one piece; teams multiply as many at once."""
 AHEAD = (TURNS, 1)
 """Versions of what a piece reads: with several, all of the next piece arrives while one is computed."""
-CELLS = 224
-"""Registers of an item for scores and results: the rest is for factors, addresses, and what belongs to rows."""
+CELLS = 244
+"""Registers of an item for scores and results, as `HELD` and `OTHER` count them: an H200 kept 240 beside all else without a loss."""
 HELD, OTHER = 1.5, 2.0
 """Registers for each score: the sum, and half of what is made of it; and for the one of another product beside it."""
 SHARE = 0.7
@@ -72,7 +72,9 @@ def seconds(kinds: RowsInSteps, plan: Plan, target: Target) -> float:
     tall = sizes[row] // MATRIX_INSTRUCTIONS[instruction.name].sides["m"]
     warps = _Warps(group[row] // sizes[row], tall, sizes[kinds.row], _versions(kinds, plan))
     deep = sum(c.size for c in plan.levels[STEPS].covers)
-    shape = _Shape(kinds, row, MATRIX_INSTRUCTIONS[instruction.name], deep, group[kinds.column])
+    shape = _Shape(
+        kinds, row, MATRIX_INSTRUCTIONS[instruction.name], deep, sum(group[kinds.columns[k]] for k in kinds.lasts)
+    )
     return shape.cycles(warps, machine) / (machine.clock_ghz * 1e9) + machine.launch.kernel
 
 
@@ -83,22 +85,25 @@ def _versions(kinds: RowsInSteps, plan: Plan) -> int:
 
 
 def _space(kinds: RowsInSteps, row: str, instruction: MatrixInstruction, target: Target) -> _Space | None:
-    """The plans by one instruction; None where it does not compute both products."""
-    *views, second = product_views(kinds)
-    firsts = tuple(m for m in (match_on(v, instruction, row, kinds.row) for v in views) if m is not None)
-    other = _beside(kinds, instruction)
-    values = other and match_on(second, other, row, kinds.column)
-    if len(firsts) < len(views) or values is None:
+    """The plans by one instruction; None where it does not compute all products."""
+    columns = [*(kinds.row for _ in kinds.firsts), *(kinds.columns[k] for k in kinds.lasts)]
+    others = (_beside(kinds, kinds.columns[k], instruction) for k in kinds.lasts)
+    instructions = [*(instruction for _ in kinds.firsts), *others]
+    tried = zip(product_views(kinds), instructions, columns, strict=True)
+    found = tuple(i and match_on(view, i, row, column) for view, i, column in tried)
+    matches = tuple(m for m in found if m is not None)
+    if len(matches) < len(found):
         return None
-    space = _Space(kinds, row, firsts, values, target.machine)
+    count = len(kinds.firsts)
+    space = _Space(kinds, row, matches[:count], matches[count:], target.machine)
     return space if len({u.buffer for u in space.operands}) == len(space.operands) else None
 
 
-def _beside(kinds: RowsInSteps, instruction: MatrixInstruction) -> MatrixInstruction | None:
-    """The instruction of the second product: of teams, the one for the most columns that whole panels are divided into."""
+def _beside(kinds: RowsInSteps, column: str, instruction: MatrixInstruction) -> MatrixInstruction | None:
+    """The instruction of a last product: of teams, the one for the most columns that whole panels are divided into."""
     if instruction.team == 1:
         return instruction
-    wide, extent = _whole(kinds, kinds.column, instruction), kinds.view.ranges[kinds.column]
+    wide, extent = _whole(kinds, column, instruction), kinds.view.ranges[column]
     alike = (i for i in WGMMA if i.a.dtype is instruction.a.dtype)
     return next((i for i in alike if wide % i.sides["n"] == 0 and i.sides["n"] <= extent), None)
 
@@ -135,7 +140,7 @@ class _Shape:
 
     def registers(self, warps: _Warps) -> float:
         """Of an item, for scores and results."""
-        held = OTHER * len(self.kinds.others) + HELD
+        held = OTHER * (len(self.kinds.firsts) - 1) + HELD
         return warps.tall * self.instruction.sides["m"] * (self.wide + held * warps.piece) / LANES
 
     def cycles(self, warps: _Warps, machine: Machine) -> float:
@@ -152,12 +157,12 @@ class _Shape:
 
     @property
     def _again(self) -> bool:
-        """The last product reads what another one reads."""
-        first, last = (
+        """Last products read what others read."""
+        first, *last = (
             {u.buffer for k in products for u in self.kinds.view.stages[k].uses if u.reads and not u.writes}
-            for products in (self.kinds.firsts, (self.kinds.values,))
+            for products in (self.kinds.firsts, *((k,) for k in self.kinds.lasts))
         )
-        return not first.isdisjoint(last)
+        return not any(map(first.isdisjoint, last))
 
     def _is_alone(self, warps: _Warps, machine: Machine) -> bool:
         """A core has no local memory for a second group."""
@@ -165,7 +170,7 @@ class _Shape:
         # Keys that are values, too, are there twice in any case.
         values = 0 if self._again and warps.turns == TURNS else self.wide
         elements = rows * self.deep + warps.turns * warps.piece * (self.deep + values)
-        elements += rows * warps.piece if self.instruction.team > 1 else 0
+        elements += rows * warps.piece * len(self.kinds.lasts) if self.instruction.team > 1 else 0
         return machine.local is not None and 2 * elements * self.instruction.a.dtype.bytes > machine.local.bytes
 
 
@@ -175,7 +180,8 @@ class _Space:
     row: str
     firsts: tuple[Match, ...]
     """The products that give rows."""
-    values: Match
+    lasts: tuple[Match, ...]
+    """The products that weigh."""
     machine: Machine
 
     @property
@@ -187,15 +193,15 @@ class _Space:
     def operands(self) -> tuple[Use, ...]:
         """What the products read from memory; keys that are values once."""
         read = [m.main.use(n) for m in self.firsts for n in (m.left, m.right)]
-        last = self.values.main.use(self.values.right)
-        return (*read, *(() if any(u.name == last.name for u in read) else (last,)))
+        lasts = (m.main.use(m.right) for m in self.lasts)
+        return (*read, *(u for u in lasts if all(u.name != other.name for other in read)))
 
     def _turns(self, use: Use, turns: int) -> int:
         """Versions of a copy: what belongs to rows lies there once; keys that are values, too, are used while the next ones arrive."""
         if any(m.left == use.name for m in self.firsts):
             return 1
         keys = any(m.right == use.name for m in self.firsts)
-        return TURNS if keys and use.name == self.values.right else turns
+        return TURNS if keys and any(m.right == use.name for m in self.lasts) else turns
 
     @property
     def _depths(self) -> tuple[str, ...]:
@@ -222,7 +228,12 @@ class _Space:
     @cached_property
     def shape(self) -> _Shape:
         deep = sum(map(self._wide, self._depths))
-        return _Shape(self.kinds, self.row, self.instruction, deep, self._wide(self.kinds.column))
+        return _Shape(self.kinds, self.row, self.instruction, deep, sum(map(self._wide, self._columns)))
+
+    @property
+    def _columns(self) -> tuple[str, ...]:
+        """The loops along the last products' results."""
+        return tuple(self.kinds.columns[k] for k in self.kinds.lasts)
 
     def _rows(self, warps: _Warps) -> int:
         return self.shape.rows(warps)
@@ -232,19 +243,19 @@ class _Space:
 
     def plan(self, warps: _Warps) -> Plan:
         kinds, sides = self.kinds, self.scores.instruction.sides
-        column, along = kinds.column, kinds.pieces[kinds.values]
-        depths, rows = self._depths, self._rows(warps)
+        columns = {n: self._wide(n) for n in self._columns}
+        depths, rows, along = self._depths, self._rows(warps), [kinds.pieces[k] for k in kinds.lasts]
         grid = (Cover(i.name, rows if i.name == self.row else 1) for i in kinds.view.loops)
-        deep, at_once = sides["k"], self.values.instruction.sides["n"]
-        units = {self.row: sides["m"], kinds.row: sides["n"], column: at_once, **dict.fromkeys((*depths, along), deep)}
+        at_once = {n: m.instruction.sides["n"] for n, m in zip(columns, self.lasts, strict=True)}
+        units = {self.row: sides["m"], kinds.row: sides["n"]} | at_once | dict.fromkeys((*depths, *along), sides["k"])
         levels = (
-            Level(Bind.GRID, (*grid, Cover(column, self._wide(column)))),
+            Level(Bind.GRID, (*grid, *starmap(Cover, columns.items()))),
             Level(Bind.NONE, (Cover(kinds.row, warps.piece),), ordered=True),
             Level(Bind.SUBGROUP, (Cover(self.row, warps.tall * sides["m"]),)),
             Level(Bind.NONE, tuple(Cover(n, self._wide(n)) for n in depths), ordered=True),
             Level(Bind.UNROLL, tuple(starmap(Cover, units.items()))),
         )
-        covered = {self.row: rows, kinds.row: warps.piece, column: self._wide(column)}
+        covered = {self.row: rows, kinds.row: warps.piece} | columns
         covered |= {n: self._wide(n) for n in depths}
         edges = tuple((n, Edge.PAD) for n, size in covered.items() if kinds.view.ranges[n] % size)
         pad = 0 if self._team else COPY_BYTES // self.instruction.a.dtype.bytes
@@ -253,14 +264,14 @@ class _Space:
             Staging(u.buffer, STEPS, "LOCAL", self._order(u), Scope.GROUP, pad, swizzle, self._turns(u, warps.turns))
             for u in self.operands
         )
-        reductions = tuple(Reduction(n, Across.SERIAL) for n in (*depths, along))
+        reductions = tuple(Reduction(n, Across.SERIAL) for n in (*depths, *along))
         instruction = Instruction(self.scores.instruction.name, self.scores.loops)
         return Plan(levels, stagings, reductions, edges, instruction, self._reason(warps))
 
     def _order(self, use: Use) -> tuple[str, ...]:
         """The tile's loops as they follow in memory, the closest last."""
         strides = self.kinds.view.type_of(use.buffer).strides
-        mine = {n for match in (*self.firsts, self.values) for _, n in match.loops}
+        mine = {n for match in (*self.firsts, *self.lasts) for _, n in match.loops}
         apart = {n: s for f, s in zip(use.forms, strides, strict=True) for n in f.names if n in mine}
         return tuple(sorted(apart, key=lambda n: -apart[n]))
 
