@@ -64,7 +64,7 @@ def run(part: Partition, arrays: Arrays) -> dict[str, Array]:
             partial.setdefault(task.place, []).append(tile_lang.evaluate(program, inputs)["R"])
         for place, results in partial.items():
             chunk = results[0]
-            if stage.aggregation:
+            if stage.merge:
                 program = combining(stage, len(results), chunk.shape, last=True)
                 chunk = tile_lang.evaluate(program, {f"P{n}": r for n, r in enumerate(results)})["R"]
             have[stage.name][_slices(stage.grid.box(place))] = chunk
@@ -215,7 +215,7 @@ def test_a_matrix_read_by_rows_and_by_columns_is_read_in_two_boxes() -> None:
 
 def test_what_is_cheap_is_computed_again_and_what_is_dear_handed_on() -> None:
     cheap = partition(bound(SOFTMAX, X=(64, 64)), {"X": Grid(((32, 32), (16,) * 4))})
-    assert [s.name for s in cheap.stages] == ["T", "S", "R"]
+    assert [s.name for s in cheap.stages] == ["T_below", "R"]
     twice = "function (A[N, N], B[N, N]) -> (D) { C[i, j : N, N] = +(A[i, k] * B[k, j]); D[i, j : N, N] = +(C[i, k] * B[k, j]); }"
     rows = Grid(((1024,) * 4, (4096,)))
     dear = partition(bound(twice, A=(4096, 4096), B=(4096, 4096)), {"A": rows, "B": Grid(((4096,), (1024,) * 4))})
@@ -249,7 +249,7 @@ def test_bytes_moved_are_near_the_fewest(workers: int) -> None:
 def test_the_table_names_stages_and_splits() -> None:
     text = partition(bound(SOFTMAX, X=(64, 64)), {"X": Grid(((32, 32), (16,) * 4))}).explain()
     assert text.splitlines()[0].split()[:5] == ["array", "type", "chunks", "splits", "tasks"]
-    assert text.splitlines()[1].split()[:1] == ["T"]
+    assert text.splitlines()[1].split()[:1] == ["T_below"]
 
 
 def test_the_table_says_what_workers_exchange_and_hold() -> None:

@@ -10,10 +10,10 @@ from dask.highlevelgraph import MaterializedLayer
 from tile_ir.dtype import DType
 from tile_ir.program.nodes import Program
 from tile_opt.partition import Box, Grid, Partition
-from tile_opt.partition.boxes import Place
 from tile_opt.partition.partition import combining
 from tile_opt.partition.stages import Stage
 from tile_opt.partition.tasks import Task as Work
+from tile_opt.regions.boxes import Place
 
 from tile_dask.boxes import Piece, Read, Slices
 from tile_dask.kernels import Code, Device, Kernel
@@ -81,9 +81,9 @@ class Graph:
         tasks = self._layer(name, self._kernel_layer)
         waiting: list[TaskRef] = []
         for task in self._partition.tasks(stage):
-            key = (f"{name}-partial", *task.place, *task.split) if stage.aggregation else (name, *task.place)
+            key = (f"{name}-partial", *task.place, *task.split) if stage.merge else (name, *task.place)
             tasks[key] = self._task(stage, task, key)
-            if stage.aggregation:
+            if stage.merge:
                 waiting.append(TaskRef(key))
                 if len(waiting) == stage.splits.chunks:
                     self._combine(stage, task, waiting)

@@ -6,26 +6,11 @@ for all chunks of one form. It moves no data and knows no engine: `tile_dask` ru
 
 from __future__ import annotations
 
-from tile_opt.partition.boxes import Box as Box
-from tile_opt.partition.boxes import Grid as Grid
-from tile_opt.partition.contraction import ContractionRule as ContractionRule
 from tile_opt.partition.partition import Partition as Partition
 from tile_opt.partition.partition import partition as partition
-from tile_opt.partition.pointwise import ElementwiseRule as ElementwiseRule
-from tile_opt.partition.region import Walker as Walker
-from tile_opt.partition.rules import Rule as Rule
 from tile_opt.partition.traffic import Traffic as Traffic
 from tile_opt.partition.traffic import traffic as traffic
+from tile_opt.regions import Box as Box
+from tile_opt.regions import Grid as Grid
 
-__all__ = [
-    "Box",
-    "ContractionRule",
-    "ElementwiseRule",
-    "Grid",
-    "Partition",
-    "Rule",
-    "Traffic",
-    "Walker",
-    "partition",
-    "traffic",
-]
+__all__ = ["Box", "Grid", "Partition", "Traffic", "partition", "traffic"]

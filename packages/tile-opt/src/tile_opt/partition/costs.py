@@ -7,8 +7,8 @@ from math import prod
 
 from tile_ir.program.nodes import Contraction, Gather
 
-from tile_opt.partition.boxes import Box, Place
 from tile_opt.partition.stages import Stage, Stages
+from tile_opt.regions.boxes import Box, Place
 
 HANDED_ON = 0.5e9
 """Bytes a second from one task to another, on another machine at worst."""
@@ -37,7 +37,7 @@ def kept(stages: Stages, rounds: Sequence[tuple[str, ...]], exchange: int | None
 def _with_dear(stages: Stages, arrays: set[str]) -> frozenset[str]:
     """Add values whose repeated computation costs more than handing them on, the first of them first."""
     candidates = {op.name: op for op in stages.program.ops if isinstance(op, Contraction | Gather)}
-    waiting = [name for name in candidates if name not in arrays]
+    waiting = [name for name in candidates if name not in arrays | stages.inner]
     while waiting:
         computed = _computed(stages, frozenset(arrays))
         dear = next((name for name in waiting if _dear(stages, name, computed.get(name, 0))), None)

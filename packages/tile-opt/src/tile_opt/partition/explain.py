@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from tile_opt.explain.text import size
 from tile_opt.partition.costs import beyond
-from tile_opt.partition.region import Region
+from tile_opt.partition.merges import Below
 from tile_opt.partition.stages import Stage
 from tile_opt.partition.tasks import Tasks
 from tile_opt.partition.traffic import traffic
+from tile_opt.regions.region import Region
 
 HEADER = ("array", "type", "chunks", "splits", "tasks", "reads of a task", "moved", "again", "memory")
 MEANING = """\
@@ -20,7 +21,8 @@ def explained(partition: Tasks, workers: int | None = None) -> str:
     rows = [HEADER, *(_row(partition, stage) for stage in partition.stages)]
     widths = [max(len(row[k]) for row in rows) for k in range(len(HEADER))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    return "\n".join([*lines, "", MEANING, *([_between(partition, workers)] if workers else [])])
+    merges = [f"{s.name}: {s.merge}" for s in partition.stages if isinstance(s.merge, Below)]
+    return "\n".join([*lines, "", MEANING, *merges, *([_between(partition, workers)] if workers else [])])
 
 
 def _between(partition: Tasks, workers: int) -> str:
@@ -46,7 +48,7 @@ def _row(partition: Tasks, stage: Stage) -> tuple[str, ...]:
         stage.name,
         str(stage.type),
         _counts(stage.grid.counts),
-        _counts(stage.splits.counts) if stage.aggregation else "-",
+        _counts(stage.splits.counts) if stage.merge else "-",
         str(stage.tasks.chunks),
         " ".join(reads),
         size(moved),

@@ -20,8 +20,8 @@ from tile_ir.program.nodes import (
 from tile_ir.stripe.affine import Affine
 
 from tile_opt.analysis import FlatDomain
-from tile_opt.partition.boxes import Grid
-from tile_opt.partition.reshape import groups
+from tile_opt.regions.boxes import Grid
+from tile_opt.regions.reshape import groups
 
 Types = Mapping[str, TensorType]
 Grids = Mapping[str, Grid]

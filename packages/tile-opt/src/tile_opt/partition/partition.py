@@ -9,12 +9,14 @@ from tile_ir.diagnostics import Diagnostic, TileTypeError
 from tile_ir.names import claim
 from tile_ir.program.nodes import Elementwise, Param, Program, TensorType
 
-from tile_opt.partition.boxes import Grid
+from tile_opt.partition.cascades import with_cascades
 from tile_opt.partition.costs import kept
 from tile_opt.partition.explain import explained
+from tile_opt.partition.merges import merged
 from tile_opt.partition.stages import Stage, Stages
 from tile_opt.partition.tasks import Tasks
 from tile_opt.partition.unroll import Unrolled, repeated, unrolled
+from tile_opt.regions.boxes import Grid
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ def partition(
     wanted = _checked(_outputs(program), out or {}, "output")
     inner = repeated(program, steps) if steps > 1 else unrolled(program)
     inner, chosen = _chosen(inner, wanted, out or {})
-    stages = Stages(inner.program, given, chosen, inner.stacks)
+    stages = with_cascades(Stages(inner.program, given, chosen, inner.stacks), inner.program)
     arrays = kept(stages, inner.rounds, exchange)
     return _assembled(inner, stages, given, arrays)
 
@@ -95,14 +97,11 @@ def _wrong(message: str, hint: str | None = None) -> TileTypeError:
 
 def combining(stage: Stage, count: int, shape: Sequence[int], *, last: bool) -> Program:
     """What combines `count` partial results of a chunk, in order; the last such task gives the array's dtype."""
-    agg = stage.aggregation
-    assert agg is not None
+    assert stage.merge is not None
     type = TensorType(stage.acc, tuple(shape))
     inputs = tuple(Param(f"P{n}", type) for n in range(count))
-    names = ["P0", *(f"S{n}" for n in range(1, count))]
-    ops = [Elementwise(names[n], type, agg.op, (names[n - 1], f"P{n}")) for n in range(1, count)]
-    result = names[-1]
+    ops, result = merged(stage.merge, inputs)
     if last and stage.acc is not stage.type.dtype:
+        ops.append(Elementwise("R", TensorType(stage.type.dtype, tuple(shape)), "cast", (result,)))
         result = "R"
-        ops.append(Elementwise(result, TensorType(stage.type.dtype, tuple(shape)), "cast", (names[-1],)))
     return Program(f"{stage.name}_combined", inputs, tuple(ops), (("R", result),))

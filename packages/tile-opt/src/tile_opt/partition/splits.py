@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from tile_ir.program.nodes import Contraction, TensorType
 
 from tile_opt.analysis import FlatDomain, Sets
-from tile_opt.partition.boxes import Grid
-from tile_opt.partition.contraction import ContractionRule
+from tile_opt.regions.boxes import Grid
+from tile_opt.regions.contraction import ContractionRule
 
 Cuts = dict[str, tuple[int, ...]]
 """Sizes of the chunks of each reduced index."""

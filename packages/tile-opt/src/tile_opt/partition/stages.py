@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from types import MappingProxyType
 
 from tile_ir.dtype import DType
 from tile_ir.names import claim
@@ -36,14 +37,15 @@ from tile_ir.program.rename import renamed
 
 from tile_opt.analysis import FlatDomain, Sets, analyze, uncovered
 from tile_opt.partition import grids as follow
-from tile_opt.partition.boxes import Box, Grid, stacked
-from tile_opt.partition.contraction import ContractionRule
-from tile_opt.partition.pointwise import ArgsortRule, ElementwiseRule, GatherRule, IndexRule
-from tile_opt.partition.region import Walker
-from tile_opt.partition.reshape import ReshapeRule
-from tile_opt.partition.rules import Rule, refused
-from tile_opt.partition.scatter import ScatterRule, scatter_cuts, scatter_grid
+from tile_opt.partition.merges import Cascade, Merge
 from tile_opt.partition.splits import Reduction
+from tile_opt.regions.boxes import Box, Grid, stacked
+from tile_opt.regions.contraction import ContractionRule
+from tile_opt.regions.pointwise import ArgsortRule, ElementwiseRule, GatherRule, IndexRule
+from tile_opt.regions.region import Walker
+from tile_opt.regions.reshape import ReshapeRule
+from tile_opt.regions.rules import Rule, refused
+from tile_opt.regions.scatter import ScatterRule, scatter_cuts, scatter_grid
 
 
 @dataclass(frozen=True)
@@ -62,14 +64,14 @@ class Stage:
     """What the walker's operations compute."""
     walker: Walker
     """Shared by stages that compute alike."""
-    aggregation: Aggregation | None
+    merge: Merge | None
     """How partial results are combined."""
     acc: DType
     """Of partial results."""
 
     @property
     def task_type(self) -> DType:
-        return self.acc if self.aggregation else self.type.dtype
+        return self.acc if self.merge else self.type.dtype
 
     @cached_property
     def tasks(self) -> Grid:
@@ -91,11 +93,19 @@ class Stages:
         given: Mapping[str, Grid],
         wanted: Mapping[str, Grid],
         stacks: Mapping[str, tuple[str, ...]],
+        cascades: Mapping[str, Cascade] = MappingProxyType({}),
     ) -> None:
-        """`given` are the grids of inputs; `wanted` those of some values, by name; `stacks` have rows that are values."""
+        """`given` are the grids of inputs; `wanted` those of some values, by name; `stacks` have rows that are values.
+
+        `cascades` are those that the program was rewritten for, by the array that each has.
+        """
         self.sets = Sets()
         self.grids: dict[str, Grid] = dict(given)
-        self._wanted = dict(wanted)
+        self._given = given, wanted, stacks
+        self._wanted = {**wanted, **{name: cascade.grid for name, cascade in cascades.items()}}
+        self._cascades = cascades
+        self.inner = frozenset(value for cascade in cascades.values() for value in cascade.inner)
+        """Values of a part of the reduced indexes only: they are no arrays."""
         self.stacks = stacks
         self._stack_of = {row: name for name, rows in stacks.items() for row in rows}
         self.splits: dict[str, dict[str, tuple[int, ...]]] = {}
@@ -106,6 +116,10 @@ class Stages:
         self.makers = {name: op for op in self.program.ops for name in defined_by(op)}
         """The operation that computes each value."""
         self._walkers: dict[object, Walker] = {}
+
+    def again(self, program: Program, cascades: Mapping[str, Cascade]) -> Stages:
+        """Those of another program that has the same inputs and outputs."""
+        return Stages(program, *self._given, cascades)
 
     # --- grids ---------------------------------------------------------------------------------------
 
@@ -159,7 +173,11 @@ class Stages:
 
     def _divided(self, op: Op, types: dict[str, TensorType]) -> list[Op]:
         """A split reduction that leaves cells unwritten, as one that starts from the identity and one that says which it wrote."""
-        if not isinstance(op, Contraction | Scatter):
+        if not isinstance(op, Contraction | Scatter) or op.name in self.inner:
+            return [op]
+        if op.name in self._cascades:
+            if cuts := self._cascades[op.name].cuts:
+                self.splits[op.name] = dict(cuts)
             return [op]
         cuts = self._cuts(op, types)
         if not cuts:
@@ -211,23 +229,28 @@ class Stages:
         cuts = self.splits.get(name, {})
         program = self._program(name, arrays - {name})
         type = self.types[name]
-        agg, acc = (op.agg, op.acc) if cuts and isinstance(op, Contraction | Scatter) else (None, type.dtype)
+        cascade = self._cascades.get(name)
+        merge, acc = (op.agg, op.acc) if cuts and isinstance(op, Contraction | Scatter) else (None, type.dtype)
+        split = cascade.reduced if cascade else {name: tuple(cuts)}
         reads = tuple(p.name for p in program.inputs)
         values = tuple(defined_by(op)[0] for op in program.ops)
-        walker = self._walker(_plainly_named(program), tuple(cuts))
-        return Stage(name, type, self.grids[name], Grid(tuple(cuts.values())), reads, values, walker, agg, acc)
+        walker = self._walker(program, split if cuts else {}, len(cuts))
+        merge = cascade.merge if cascade and cuts else merge
+        return Stage(name, type, self.grids[name], Grid(tuple(cuts.values())), reads, values, walker, merge, acc)
 
     def made(self, arrays: frozenset[str]) -> list[str]:
         """The arrays that stages make, in the order in which they are made."""
         return [n for op in self.program.ops for n in defined_by(op) if n in arrays and n not in self.constants]
 
-    def _walker(self, program: Program, reduced: tuple[str, ...]) -> Walker:
-        key = (program, reduced)
+    def _walker(self, program: Program, split: Mapping[str, tuple[str, ...]], axes: int) -> Walker:
+        """The walker of a program some of whose values are reduced over parts of `axes` indexes, which `split` names for each."""
+        named, names = _plainly_named(program)
+        reduced = {names[value]: indexes for value, indexes in split.items()}
+        key = (named, tuple(reduced.items()))
         if key not in self._walkers:
-            types = program.types()
-            result = program.outputs[0][1]
-            rules = (self._rule(op, types, reduced if result in defined_by(op) else ()) for op in program.ops)
-            self._walkers[key] = Walker(program, tuple(rules))
+            types = named.types()
+            rules = (self._rule(op, types, reduced.get(defined_by(op)[0], ())) for op in named.ops)
+            self._walkers[key] = Walker(named, tuple(rules), reduced, axes)
         return self._walkers[key]
 
     def _program(self, name: str, arrays: frozenset[str]) -> Program:
@@ -274,14 +297,14 @@ class Stages:
                 raise AssertionError(type(op).__name__)
 
 
-def _plainly_named(program: Program) -> Program:
-    """The same program with values called by their order: equal for rounds of a loop."""
+def _plainly_named(program: Program) -> tuple[Program, dict[str, str]]:
+    """The same program with values called by their order, equal for rounds of a loop; and what each is called then."""
     names = {p.name: f"a{n}" for n, p in enumerate(program.inputs)}
     for n, value in enumerate(v for op in program.ops for v in defined_by(op)):
         names[value] = f"v{n}"
     inputs = tuple(Param(names[p.name], p.type) for p in program.inputs)
     ops = tuple(renamed(op, names) for op in program.ops)
-    return Program("chunk", inputs, ops, tuple(("R", names[v]) for _, v in program.outputs))
+    return Program("chunk", inputs, ops, tuple(("R", names[v]) for _, v in program.outputs)), names
 
 
 _REFUSED: dict[type, tuple[str, str | None]] = {

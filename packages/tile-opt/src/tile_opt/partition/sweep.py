@@ -13,8 +13,8 @@ from itertools import pairwise, product
 from math import prod
 from typing import NamedTuple
 
-from tile_opt.partition.boxes import Box, Grid, Place
-from tile_opt.partition.region import Region, Walker
+from tile_opt.regions.boxes import Box, Grid, Place
+from tile_opt.regions.region import Region, Walker
 
 Ranges = tuple[range, ...]
 """A block: the numbers of its chunks along each axis."""

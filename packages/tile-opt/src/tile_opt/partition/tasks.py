@@ -10,10 +10,10 @@ from typing import NamedTuple
 from tile_ir.contents import Contents
 from tile_ir.program.nodes import Program, TensorType
 
-from tile_opt.partition.boxes import Grid, Place, stacked
-from tile_opt.partition.region import Walker
 from tile_opt.partition.stages import Stage
 from tile_opt.partition.sweep import Found, Sweep
+from tile_opt.regions.boxes import Grid, Place, stacked
+from tile_opt.regions.region import Walker
 
 
 class Task(NamedTuple):

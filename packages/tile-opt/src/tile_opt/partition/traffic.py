@@ -8,9 +8,9 @@ from functools import cache
 from itertools import pairwise
 from math import prod
 
-from tile_opt.partition.boxes import Box, Grid, Place
 from tile_opt.partition.stages import Stage
 from tile_opt.partition.tasks import Task, Tasks
+from tile_opt.regions.boxes import Box, Grid, Place
 
 Worker = int
 Placing = Callable[[Grid, Place], Worker]

@@ -11,7 +11,7 @@ from tile_ir.program.liveness import used_by
 from tile_ir.program.nodes import Elementwise, Gather, Literal, Loop, Op, Param, Poly, Program, Reshape, TensorType
 from tile_ir.program.rename import renamed, spliced
 
-from tile_opt.partition.rules import refused
+from tile_opt.regions.rules import refused
 
 ROUNDS = 4096
 """More are refused: a stage per round would be planned."""

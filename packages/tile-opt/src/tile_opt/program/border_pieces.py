@@ -31,9 +31,9 @@ from tile_ir.program.nodes import (
 from tile_ir.program.rename import renamed, spliced
 
 from tile_opt.analysis import Sets, analyze
-from tile_opt.partition import Box, ContractionRule, ElementwiseRule, Rule, Walker
 from tile_opt.program.base import Rewrite
 from tile_opt.program.interiors import Interiors
+from tile_opt.regions import Box, ContractionRule, ElementwiseRule, Rule, Walker
 
 Pointwise = Contraction | Elementwise
 """What has an interior."""

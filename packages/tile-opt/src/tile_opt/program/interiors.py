@@ -16,7 +16,7 @@ from tile_ir.program.nodes import Contraction, Elementwise, Op, TensorType
 from tile_ir.stripe.affine import Affine
 
 from tile_opt.analysis import FlatDomain, Sets, analyze
-from tile_opt.partition import Box, ContractionRule
+from tile_opt.regions import Box, ContractionRule
 
 TAPS, MIXED = 64, 4
 """Elements that a cell may be aggregated of, and of these how many beside windows along borders: beside more, a copy of what is

@@ -57,14 +57,14 @@ def _replaced(members: tuple[Weighted, ...], pairs: Pairs, still: Set[str]) -> d
     if not any(leaf.tensor in still for leaf in leaves(scores)):
         return made
     first, domain = pair.first, pair.first_domain
-    return made | {first.name: (_computed(domain, first.name, first.type, domain.output, scores, first),)}
+    return made | {first.name: (computed(domain, first.name, first.type, domain.output, scores, first),)}
 
 
 def _weights(member: Weighted, name: str) -> Contraction:
     """The exponential of every element, by its row and its place in it."""
     names = [*rows_of(member), member.index]
     type = TensorType(member.weight.dtype, tuple(member.pair.domain.extents[n] for n in names))
-    return _computed(
+    return computed(
         member.pair.domain, name, type, tuple(map(Affine.var, names)), member.weight, origin=member.pair.op.origin
     )
 
@@ -75,7 +75,7 @@ def _sums(member: Weighted, weights: Contraction, taken: set[str]) -> tuple[Op, 
     at = tuple(map(Affine.var, [*rows_of(member), member.index]))
     weight = as_dtype(Leaf(weights.name, at, weights.type.dtype), op.acc)
     summand = product_of([weight, *(as_dtype(f, op.acc) for f in member.inside)])
-    plain = _computed(member.pair.domain, op.name, op.type, member.pair.domain.output, summand, op)
+    plain = computed(member.pair.domain, op.name, op.type, member.pair.domain.output, summand, op)
     if not (member.outside or member.divisors):
         return (plain,)
     plain = replace(plain, name=claim(f"{op.name}_sum", taken), type=replace(op.type, dtype=op.acc))
@@ -88,10 +88,10 @@ def _finished(member: Weighted, sums: Contraction) -> Contraction:
     term: Tree = product_of([Leaf(sums.name, output, op.acc), *(as_dtype(f, op.acc) for f in member.outside)])
     for divisor in member.divisors:
         term = call("div", (term, as_dtype(divisor, op.acc)), op.acc)
-    return _computed(member.pair.domain, op.name, op.type, output, term, origin=op.origin)
+    return computed(member.pair.domain, op.name, op.type, output, term, origin=op.origin)
 
 
-def _computed(
+def computed(
     domain: FlatDomain,
     name: str,
     type: TensorType,

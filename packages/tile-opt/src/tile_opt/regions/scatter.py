@@ -23,9 +23,9 @@ from tile_ir.program.nodes import (
     TensorType,
 )
 
-from tile_opt.partition.boxes import Box, Grid
-from tile_opt.partition.pointwise import moved, reach
-from tile_opt.partition.rules import Cut, Emission, Source, refused
+from tile_opt.regions.boxes import Box, Grid
+from tile_opt.regions.pointwise import moved, reach
+from tile_opt.regions.rules import Cut, Emission, Source, refused
 
 INDEX = DType.INT32
 

@@ -10,7 +10,7 @@ from tile_ir.diagnostics import Diagnostic, Span, TileTypeError
 from tile_ir.ops import Aggregation
 from tile_ir.program.nodes import Elementwise, Gather, Literal, Op, Operand, Poly, TensorType
 
-from tile_opt.partition.boxes import Box
+from tile_opt.regions.boxes import Box
 
 
 class Cut(NamedTuple):

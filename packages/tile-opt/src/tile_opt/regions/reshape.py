@@ -9,8 +9,8 @@ from math import lcm, prod
 from tile_ir.frozen import frozen
 from tile_ir.program.nodes import Reshape, TensorType
 
-from tile_opt.partition.boxes import Box
-from tile_opt.partition.rules import Cut, Emission, Source
+from tile_opt.regions.boxes import Box
+from tile_opt.regions.rules import Cut, Emission, Source
 
 
 @frozen

@@ -7,7 +7,7 @@ walk costs microseconds and gives a key; only for a key that is new a program is
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass, field
 
 from tile_ir.dtype import DType
@@ -15,9 +15,9 @@ from tile_ir.names import claim
 from tile_ir.program.liveness import defined_by
 from tile_ir.program.nodes import Literal, Op, Param, Program, TensorType
 
-from tile_opt.partition.boxes import Box
-from tile_opt.partition.contraction import ContractionRule
-from tile_opt.partition.rules import Cut, Emission, Rule, Source
+from tile_opt.regions.boxes import Box
+from tile_opt.regions.contraction import ContractionRule
+from tile_opt.regions.rules import Cut, Emission, Rule, Source
 
 NUMBER = TensorType(DType.INT32, ())
 """What tells boxes of one form apart."""
@@ -62,9 +62,14 @@ class Region:
 class Walker:
     """Regions and programs of one stage."""
 
-    def __init__(self, program: Program, rules: tuple[Rule, ...]) -> None:
-        """`program` has one output; `rules` has one rule for each of its operations."""
-        self._program, self._rules = program, rules
+    def __init__(
+        self, program: Program, rules: tuple[Rule, ...], split: Collection[str] = (), reduced: int = 0
+    ) -> None:
+        """`program` has one output; `rules` has one rule for each of its operations.
+
+        Boxes begin with an axis for each of `reduced` indexes: the part of them that the values in `split` are reduced over.
+        """
+        self._program, self._rules, self._split, self._reduced = program, rules, frozenset(split), reduced
         self._types = program.types()
         ((_, self._result),) = program.outputs
         self._results = [defined_by(op)[0] for op in program.ops]
@@ -72,14 +77,15 @@ class Walker:
         self._copies = {name: rule for name, rule in pairs if isinstance(rule, ContractionRule)}
 
     def region(self, box: Box, *, whole: bool = False) -> Region:
-        """What computes `box` of the result (with the axes that its rule cuts, see ContractionRule); of `whole` arrays."""
-        asked: dict[str, list[_Instance]] = {self._result: [_Instance(self._result, box)]}
+        """What computes `box`, behind the part of the reduced indexes, of the result; of `whole` arrays."""
+        part, own = box.parted(self._reduced)
+        asked: dict[str, list[_Instance]] = {self._result: [_Instance(self._result, own)]}
         for array in self._program.inputs if whole else ():
             asked[array.name] = [_Instance(array.name, Box.whole(array.type.shape))]
         steps: list[_Step] = []
         for number in range(len(self._rules) - 1, -1, -1):
             for instance in asked.get(self._results[number], ()):
-                self._ask(number, instance, steps, asked)
+                self._ask(number, instance, part, steps, asked)
         order = {id(i): n for n, i in enumerate(i for group in asked.values() for i in group)}
         reads = tuple((n, i) for n, p in enumerate(self._program.inputs) for i in asked.get(p.name, ()))
         return Region(
@@ -90,9 +96,12 @@ class Walker:
             tuple([i for group in asked.values() for i in group]),
         )
 
-    def _ask(self, number: int, instance: _Instance, steps: list[_Step], asked: dict[str, list[_Instance]]) -> None:
+    def _ask(
+        self, number: int, instance: _Instance, part: Box, steps: list[_Step], asked: dict[str, list[_Instance]]
+    ) -> None:
         rule = self._rules[number]
-        cut = rule.cut(instance.box) if instance.box.size else Cut(None, (None,) * len(rule.operands))
+        box = part.beside(instance.box) if instance.value in self._split else instance.box
+        cut = rule.cut(box) if box.size else Cut(None, (None,) * len(rule.operands))
         site = len(steps)
         steps.append(_Step(number, instance, cut))
         for operand, (name, box) in enumerate(zip(rule.operands, cut.reads, strict=True)):

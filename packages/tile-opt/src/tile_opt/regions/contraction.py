@@ -19,8 +19,8 @@ from tile_ir.program.nodes import Constraint, Contraction, Literal, TensorLoad
 from tile_ir.stripe.affine import Affine
 
 from tile_opt.analysis import FlatDomain, Sets, poly
-from tile_opt.partition.boxes import Box
-from tile_opt.partition.rules import Cut, Emission
+from tile_opt.regions.boxes import Box
+from tile_opt.regions.rules import Cut, Emission
 
 Interval = tuple[int, int]
 """Smallest and largest value."""

@@ -62,6 +62,14 @@ class Box:
         )
         return Box(tuple(low), tuple(high))
 
+    def beside(self, other: Box) -> Box:
+        """The axes of both, those of `other` behind."""
+        return Box(self.low + other.low, self.high + other.high)
+
+    def parted(self, axes: int) -> tuple[Box, Box]:
+        """The first axes, and those behind."""
+        return Box(self.low[:axes], self.high[:axes]), Box(self.low[axes:], self.high[axes:])
+
     def moved(self, steps: Sequence[int]) -> Box:
         """As many cells further along each axis."""
         return Box(

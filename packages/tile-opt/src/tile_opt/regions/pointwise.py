@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from tile_ir.program.nodes import Argsort, Elementwise, Gather, IndexOf, Lookup, Poly, Subscript, TensorType
 
-from tile_opt.partition.boxes import Box
-from tile_opt.partition.rules import Cut, Emission, Source
+from tile_opt.regions.boxes import Box
+from tile_opt.regions.rules import Cut, Emission, Source
 
 Types = dict[str, TensorType]
 

@@ -1,0 +1,17 @@
+"""What computing a box of a result takes: the exact boxes that it reads, through all operations, and its program.
+
+A rule for each kind of operation says which cells a box of its result needs, and writes the operation for that box alone;
+a `Walker` follows them from a result back to the arrays. `tile_opt.partition` cuts programs into tasks so, and rewrites
+cut stencils into interiors and borders.
+"""
+
+from __future__ import annotations
+
+from tile_opt.regions.boxes import Box as Box
+from tile_opt.regions.boxes import Grid as Grid
+from tile_opt.regions.contraction import ContractionRule as ContractionRule
+from tile_opt.regions.pointwise import ElementwiseRule as ElementwiseRule
+from tile_opt.regions.region import Walker as Walker
+from tile_opt.regions.rules import Rule as Rule
+
+__all__ = ["Box", "ContractionRule", "ElementwiseRule", "Grid", "Rule", "Walker"]

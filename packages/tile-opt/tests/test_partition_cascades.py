@@ -1,0 +1,97 @@
+"""Sums below largest elements of rows that are cut: each part of a row gives both once, and the results are those of whole rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+import tile_autodiff
+import tile_lang
+from attention_samples import BODIES, SCORES, SOFTMAX, VALUES, source
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_partition import Array, bound, grids, run
+from tile_ir.program.nodes import Program
+from tile_opt.partition import Grid, Partition, partition
+from tile_opt.partition.merges import Below
+
+SHAPES = {"Q": (2, 6, 3), "K": (2, 16, 3), "V": (2, 16, 3), "B": (6, 16)}
+KEYS = {"K": Grid(((2,), (4,) * 4, (3,))), "V": Grid(((2,), (4,) * 4, (3,)))}
+LOG_SUM_EXP = """function (X[M, N]) -> (Z) {
+    T[i : M] = >(X[i, j]); B[i, j : M, N] = =(T[i]); E = exp(X - B); L[i : M] = +(E[i, j]); Z = log(L) + T; }"""
+
+
+def arrays(**shapes: tuple[int, ...]) -> dict[str, Array]:
+    random = np.random.default_rng(0)
+    return {name: random.normal(0, 1, shape).astype(np.float32) for name, shape in shapes.items()}
+
+
+def close(part: Partition, program: Program, inputs: Mapping[str, Array]) -> None:
+    want = tile_lang.evaluate(program, dict(inputs))
+    for name, found in run(part, inputs).items():
+        np.testing.assert_allclose(found, want[name], rtol=2e-5, atol=2e-6, err_msg=name)
+
+
+def merged(part: Partition) -> list[tuple[str, ...]]:
+    """The largest element and the sums of each array that has such."""
+    merges = (stage.merge for stage in part.stages)
+    return [(m.largest, *m.sums) for m in merges if isinstance(m, Below)]
+
+
+@pytest.mark.parametrize("body", BODIES)
+@given(st.data())
+@settings(max_examples=6, deadline=None)
+def test_any_chunks_of_queries_and_keys_give_the_same_attention(body: str, data: st.DataObject) -> None:
+    program = bound(source(BODIES[body]), **SHAPES)
+    cut = {name: data.draw(grids(shape), name) for name, shape in SHAPES.items()}
+    out = {"O": data.draw(grids((2, 6, 3)))} if data.draw(st.booleans()) else {}
+    close(partition(program, cut, out), program, arrays(**SHAPES))
+
+
+@pytest.mark.parametrize("body", BODIES)
+def test_scores_of_each_chunk_of_keys_are_computed_once(body: str) -> None:
+    part = partition(bound(source(BODIES[body]), **SHAPES), KEYS)
+    readers = [stage for stage in part.stages if "K" in stage.reads]
+    assert [(s.splits.chunks, {"K", "V"} <= {*s.reads}) for s in readers] == [(4, True)]
+    assert [sum(box.size for _, box in task.needs.reads) < 6 * 16 * 3 for task in part.tasks(readers[0])] == [True] * 4
+
+
+@pytest.mark.parametrize("pivot", ["M", "(M == -inf ? 0 : M)", "(M == -inf ? -3e38 : M)"])
+def test_chunks_and_rows_of_which_nothing_is_left_and_infinities_give_what_whole_rows_give(pivot: str) -> None:
+    body = f"{SCORES} X = P + B; {SOFTMAX.format(x='X').replace('X - M', f'X - {pivot}')} {VALUES.format(y='E').replace('O[', 'W[')} O = W / Z;"
+    program, inputs = bound(source(body), **SHAPES), arrays(**SHAPES)
+    inputs["B"][0], inputs["B"][1, 3], inputs["B"][2, :6], inputs["B"][3, 4:8] = -np.inf, np.inf, -np.inf, -np.inf
+    inputs["V"][0, 5, 0] = np.inf
+    part = partition(program, KEYS)
+    assert len(merged(part)) == 1
+    close(part, program, inputs)
+
+
+def test_gradients_of_attention_take_the_sums_that_they_need_below_the_largest_element() -> None:
+    forward = bound(source(BODIES["scaled"]), **SHAPES)
+    program = tile_autodiff.gradient(forward, ("Q", "K", "V"))
+    part = partition(program, KEYS)
+    assert [len(found) for found in merged(part)] == [3]  # the sum of weights, and that of them with their derivatives
+    close(part, program, arrays(**SHAPES, d_O=(2, 6, 3)))
+
+
+@pytest.mark.parametrize(("columns", "stages"), [((64,), 1), ((16,) * 4, 2)])
+def test_logarithms_of_sums_of_exponentials_are_taken_so_where_rows_are_cut(
+    columns: tuple[int, ...], stages: int
+) -> None:
+    program = bound(LOG_SUM_EXP, X=(6, 64))
+    part = partition(program, {"X": Grid(((3, 3), columns))})
+    assert (len(merged(part)), len(part.stages)) == (stages - 1, stages)
+    close(part, program, arrays(X=(6, 64)))
+
+
+def test_sums_whose_own_cells_are_cut_stay_stages_of_their_own() -> None:
+    part = partition(bound(source(BODIES["scaled"]), **SHAPES), KEYS | {"V": Grid(((2,), (4,) * 4, (1, 2)))})
+    assert merged(part) == [("M", "Z")]
+    close(part, part.program, arrays(**SHAPES))
+
+
+def test_the_table_says_what_parts_of_rows_give() -> None:
+    text = partition(bound(source(BODIES["scaled"]), **SHAPES), KEYS).explain()
+    assert "M_below: M and the sums below it (Z, O), of each part of a row once; a tree merges them." in text
