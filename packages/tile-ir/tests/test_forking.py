@@ -35,6 +35,17 @@ taken = not any(lock.acquire(blocking=False) for lock in locks)
 end.set()
 print(status, taken, seen)
 """
+OWN = """
+import os
+from tile_ir import forking
+
+locks = [forking.rlock(), forking.condition()]
+with locks[0], locks[1], locks[0]:
+    pid = os.fork()  # in a signal's handler
+if pid == 0:
+    os._exit(0 if all(lock.acquire(blocking=False) for lock in locks) else 1)
+print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"""
 IMPORTS = """
 import os, sys, threading
 import tile_ir.forking
@@ -70,3 +81,7 @@ def test_locks_that_another_thread_holds_are_free_in_the_child_and_held_in_the_p
 def test_a_fork_waits_for_the_import_of_another_thread(tmp_path: Path) -> None:
     (tmp_path / "slow.py").write_text("import sys, time\nsys.begun()\ntime.sleep(0.3)\nwhole = True\n")
     assert run(IMPORTS, tmp_path) == "0\n"
+
+
+def test_what_the_thread_holds_that_forks_it_holds_in_the_child(tmp_path: Path) -> None:
+    assert run(OWN, tmp_path) == "0\n"

@@ -13,7 +13,8 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from threading import get_ident
+from typing import Any, ClassVar
 
 import llvmlite  # pyright: ignore[reportMissingImports]
 import llvmlite.binding as llvm  # pyright: ignore[reportMissingImports]
@@ -33,21 +34,28 @@ SCHEDULED_AGAIN = "znver"
 class Alongside:
     """A stretch in which a thread is inside LLVM without the LOCK, with a module and a code generator of its own.
 
-    Fork waits for such threads to come out, and keeps others from going in.
+    Fork waits for such threads to come out, and keeps others from going in: others than the one that forks, which a signal's
+    handler may have interrupted in there, or may interrupt now.
     """
 
-    running = 0
-    forks = 0
+    running: ClassVar[list[int]] = []
+    forks: ClassVar[list[int]] = []
+    """Threads that are inside, and that fork."""
     changed = forking.condition()
+
+    @classmethod
+    def wait(cls, threads: list[int]) -> None:
+        """Until none of the threads is another one than this; the condition is held."""
+        cls.changed.wait_for(lambda: {*threads} <= {get_ident()})
 
     def __enter__(self) -> None:
         with self.changed:
-            self.changed.wait_for(lambda: not Alongside.forks)
-            Alongside.running += 1
+            self.wait(self.forks)
+            self.running.append(get_ident())
 
     def __exit__(self, *_: object) -> None:
         with self.changed:
-            Alongside.running -= 1
+            self.running.remove(get_ident())
             self.changed.notify_all()
 
 
@@ -60,17 +68,18 @@ class QuickOptions:
     of LLVM the defaults back. Unknown options would end the process: later versions do without.
     """
 
-    inside = 0
+    inside: ClassVar[list[int]] = []
+    """Threads."""
 
     def __enter__(self) -> None:
         with LOCK:
-            QuickOptions.inside += 1
-            self._set(QuickOptions.inside == 1, True)
+            self.inside.append(get_ident())
+            self._set(len(self.inside) == 1, True)
 
     def __exit__(self, *_: object) -> None:
         with LOCK:
-            QuickOptions.inside -= 1
-            self._set(QuickOptions.inside == 0, False)
+            self.inside.remove(get_ident())
+            self._set(not self.inside, False)
 
     def _set(self, changes: bool, quick: bool) -> None:
         if not changes or llvm.llvm_version_info[0] > LAST_WITH_OPTIONS:
@@ -82,21 +91,23 @@ class QuickOptions:
 
 def _before_fork() -> None:
     with Alongside.changed:
-        Alongside.forks += 1
-        Alongside.changed.wait_for(lambda: not Alongside.running)
+        Alongside.forks.append(get_ident())
+        Alongside.wait(Alongside.running)
     LOCK.acquire()
 
 
 def _after_fork() -> None:
     LOCK.release()
     with Alongside.changed:
-        Alongside.forks -= 1
+        Alongside.forks.remove(get_ident())
         Alongside.changed.notify_all()
 
 
 def _after_fork_in_child() -> None:
-    Alongside.forks = 0
-    QuickOptions.inside = 0  # threads that were inside are not in the child
+    LOCK.release()
+    Alongside.forks.clear()
+    for inside in (Alongside.running, QuickOptions.inside):
+        inside[:] = [thread for thread in inside if thread == get_ident()]  # others are not in the child
 
 
 forking.at_fork(_before_fork, _after_fork, _after_fork_in_child)

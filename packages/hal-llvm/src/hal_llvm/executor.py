@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from tile_hal.errors import Code, device_error
 from tile_hal.events import COMPLETED
-from tile_hal.host import HostBuffer, HostExecutor, HostQueue
+from tile_hal.host import ALIGNMENT, HostBuffer, HostExecutor, HostQueue
 from tile_hal.interfaces import Buffer, Direct, DirectArray, DirectStep, Event, Kernel, Library, LoopStep, Turning
 from tile_ir.kernels import SLOW_BYTES
 from tile_ir.kernels import Kernel as KernelInfo
@@ -51,12 +51,14 @@ def estimated_seconds(info: KernelInfo) -> float:
 class _Job:
     """The native record of one launch: function, groups, grain, wanted workers, scratch, parameters, scratch."""
 
-    __slots__ = ("address", "params", "words")
+    __slots__ = ("address", "params", "scratch", "words")
 
     def __init__(self, fn: int, total: int, grain: int, want: int, params: int) -> None:
         self.words = (ctypes.c_uint64 * (_HEADER + params + 1))(fn, total, grain, want)
         self.address = ctypes.addressof(self.words)
         self.params = self.address + JOB_PARAMS
+        self.scratch: npt.NDArray[np.uint8] | None = None
+        """What the caller's thread works in, kept until the next launch."""
 
 
 class LlvmKernel(Kernel):
@@ -170,8 +172,10 @@ class LlvmKernel(Kernel):
     def _give_scratch(self, job: _Job) -> None:
         if not self._inline:
             pool.current().reserve(self._scratch)
-        address = _caller_scratch(self._scratch)
-        job.words[_HEADER - 1] = job.words[_HEADER + self._count] = address
+        # A signal's handler may run others while a long one is at work on another thread.
+        job.scratch = block = _fresh(self._scratch) if self._long else _caller_scratch(self._scratch)
+        address = int(block.__array_interface__["data"][0])
+        job.words[_HEADER - 1] = job.words[_HEADER + self._count] = address + -address % ALIGNMENT
 
     def _reject(self, params: Sequence[Buffer]) -> NoReturn:
         self._check(params)
@@ -244,14 +248,16 @@ def _misfit(buffer: Buffer, needed: int, written: bool, odd: int) -> tuple[Code,
     return None
 
 
-def _caller_scratch(nbytes: int) -> int:
-    """Address of at least `nbytes` of this thread's own scratch memory, 64-byte aligned."""
+def _caller_scratch(nbytes: int) -> npt.NDArray[np.uint8]:
+    """This thread's own scratch memory, with at least `nbytes` from its first aligned address on."""
     block: npt.NDArray[np.uint8] | None = getattr(_local, "block", None)
-    if block is None or block.nbytes < nbytes + 64:
-        block = np.empty(nbytes + 64, np.uint8)
-        _local.block = block
-    address = int(block.__array_interface__["data"][0])
-    return address + -address % 64
+    if block is None or block.nbytes < nbytes + ALIGNMENT:
+        _local.block = block = _fresh(nbytes)
+    return block
+
+
+def _fresh(nbytes: int) -> npt.NDArray[np.uint8]:
+    return np.empty(nbytes + ALIGNMENT, np.uint8)
 
 
 class LlvmExecutor(HostExecutor):

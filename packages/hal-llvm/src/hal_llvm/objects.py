@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import chain, islice
+
+from tile_hal.host_queue import HostQueue
 
 from hal_llvm import binding
 
@@ -39,8 +41,8 @@ def _at_once(sources: Iterator[str], processor: binding.Processor, threads: int)
             finally:
                 module.close()
 
-    pool = ThreadPoolExecutor(threads, "hal-llvm-compile")
+    compiling = HostQueue(threads, "hal-llvm-compile")
     try:
-        return list(pool.map(work, sources))
+        return [code.result() for code in [compiling.later(partial(work, source)) for source in sources]]
     finally:
-        pool.shutdown(cancel_futures=True)
+        compiling.close()

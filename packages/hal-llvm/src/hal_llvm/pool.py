@@ -37,14 +37,19 @@ class ThreadPool:
         """On `system`, this process's by default; where that has no threads for it, there is the caller's alone."""
         self._system = system or systems.current()
         self.threads = threads if self._system is not None else 1
-        self._lock = forking.lock()
+        self._lock = forking.rlock()
+        self._begun = False
+        """Its workers are being started, or there: until then, as in a signal's handler meanwhile, the caller works alone."""
         self._started = False
         self._handles: list[int] = []
-        self._scratch: list[npt.NDArray[np.uint8]] = []
-        self._scratch_bytes = 0
+        self._scratch: list[_Scratch] = []
+        """All that there were: a worker may still use the old, which are together no larger than twice the newest."""
         self._memory, self.address = _aligned(layout.WORKERS_AT + self.threads * layout.WORKER_BYTES)
         self._memory[:] = 0
         self._header(layout.RESERVED, np.uint64)[0] = 1
+        if self._system is not None:
+            for slot in range(layout.SLOTS):
+                self._system.semaphore(self.address + layout.SLOTS_AT + slot * layout.SLOT_BYTES + layout.SLOT_SEM)
 
     @property
     def workers(self) -> int:
@@ -58,16 +63,18 @@ class ThreadPool:
 
     def reserve(self, nbytes: int) -> None:
         """Give each worker at least `nbytes` of scratch memory."""
+        reserved = self._header(layout.RESERVED, np.uint64)
         with self._lock:
-            if nbytes <= self._scratch_bytes:
+            if int(reserved[0]) > nbytes:
                 return
-            self._scratch_bytes = size = max(nbytes, 2 * self._scratch_bytes)
-            for worker in range(self.workers):
-                # A worker may still use the old block, so blocks are kept: at most twice what the largest needs.
-                block, address = _aligned(size)
-                self._scratch.append(block)
-                self._field(worker, layout.SCRATCH, np.uint64)[0] = address
-            self._header(layout.RESERVED, np.uint64)[0] = size + 1
+            size = max(nbytes, 2 * int(reserved[0]))
+            self._scratch.append(_Scratch(size, self.workers))
+            given = 0
+            while given < (largest := max(self._scratch)).nbytes:  # a signal's handler may add larger ones meanwhile
+                given = largest.nbytes
+                for worker, address in enumerate(largest.addresses):
+                    self._field(worker, layout.SCRATCH, np.uint64)[0] = address
+            reserved[0] = given + 1
 
     def _field(self, worker: int, offset: int, dtype: npt.DTypeLike) -> npt.NDArray[np.generic]:
         start = layout.WORKERS_AT + worker * layout.WORKER_BYTES + offset
@@ -78,37 +85,46 @@ class ThreadPool:
 
     def _start(self) -> None:
         with self._lock:
-            if self._started:
+            if self._begun:
                 return
-            system = self._system
-            cpus = available_cpus() if system is not None and system.pins else []
-            self._header(layout.WORKERS)[0] = self.workers
-            self._header(layout.SPIN)[0] = SPIN
-            self._header(layout.PIN)[0] = int(1 < len(cpus) <= PIN_LIMIT and max(cpus) < 8 * layout.MASK_BYTES)
-            for cpu in cpus:
-                if cpu < 8 * layout.MASK_BYTES:
-                    self._memory[layout.MASK_AT + cpu // 8] |= 1 << cpu % 8
-            if system is not None:
-                for slot in range(layout.SLOTS):
-                    system.semaphore(self.address + layout.SLOTS_AT + slot * layout.SLOT_BYTES + layout.SLOT_SEM)
-                with system.quiet():  # signals go to Python's threads, never to workers
-                    self._launch(system)
-            self._header(layout.RUN, np.uint64)[0] = _native(system).run_address
-            self._started = True
-            if _state.get("pool") is self:
-                shared.value = self.address
+            self._begun = True
+            try:
+                self._prepare()
+            except BaseException:
+                self._begun = False
+                raise
 
-    def _launch(self, system: System) -> None:
-        for worker in range(self.workers):
+    def _prepare(self) -> None:
+        system = self._system
+        native = _native(system)
+        cpus = available_cpus() if system is not None and system.pins else []
+        self._header(layout.SPIN)[0] = SPIN
+        self._header(layout.PIN)[0] = int(1 < len(cpus) <= PIN_LIMIT and max(cpus) < 8 * layout.MASK_BYTES)
+        for cpu in cpus:
+            if cpu < 8 * layout.MASK_BYTES:
+                self._memory[layout.MASK_AT + cpu // 8] |= 1 << cpu % 8
+        started = 0
+        if system is not None:
+            with system.quiet():  # signals go to Python's threads, never to workers
+                started = self._launch(system, native)
+        self._header(layout.WORKERS)[0] = started
+        self._header(layout.RUN, np.uint64)[0] = native.run_address
+        self._started = True
+        if _state.get("pool") is self:
+            shared.value = self.address
+
+    def _launch(self, system: System, native: _Native) -> int:
+        """How many workers there are."""
+        while (worker := len(self._handles)) < self.workers:
             start = self.address + layout.WORKERS_AT + worker * layout.WORKER_BYTES
             self._field(worker, layout.POOL, np.uint64)[0] = self.address
             self._field(worker, layout.EXCLUDED, np.int32)[0] = -1
             system.semaphore(start + layout.WORKER_SEM)
-            handle = system.start(start + layout.THREAD, _native(system).worker, start)
+            handle = system.start(start + layout.THREAD, native.worker, start)
             if handle is None:
-                self._header(layout.WORKERS)[0] = worker
                 break
             self._handles.append(handle)
+        return len(self._handles)
 
     def close(self) -> None:
         """Stop and join the workers; the pool starts them again with its next job."""
@@ -118,13 +134,26 @@ class ThreadPool:
             if shared.value == self.address:
                 shared.value = 0
             self._header(layout.STOP)[0] = 1
-            for worker, handle in enumerate(self._handles):
+            for worker in range(len(self._handles)):
                 assert self._system is not None
                 self._system.post(self.address + layout.WORKERS_AT + worker * layout.WORKER_BYTES + layout.WORKER_SEM)
-                self._system.join(handle)
-            self._handles.clear()
+            while self._handles:
+                assert self._system is not None
+                self._system.join(self._handles.pop())
             self._header(layout.STOP)[0] = 0
-            self._started = False
+            self._started = self._begun = False
+
+
+class _Scratch:
+    """Memory of one size for each worker; the larger comes later in order."""
+
+    def __init__(self, nbytes: int, workers: int) -> None:
+        self.nbytes = nbytes
+        self._blocks = [_aligned(nbytes) for _ in range(workers)]
+        self.addresses = [address for _, address in self._blocks]
+
+    def __lt__(self, other: _Scratch) -> bool:
+        return self.nbytes < other.nbytes
 
 
 class _Native:
@@ -148,13 +177,11 @@ shared = ctypes.c_uint64(0)
 """Address of the process's pool while it has its workers, for native code that runs jobs; 0 otherwise."""
 _state: dict[str, ThreadPool] = {}
 _natives: dict[System | None, _Native] = {}
-_state_lock = forking.lock()
+_state_lock = forking.rlock()
 
 
 def _native(system: System | None) -> _Native:
-    if system not in _natives:
-        _natives[system] = _Native(system)
-    return _natives[system]
+    return _natives.get(system) or _natives.setdefault(system, _Native(system))
 
 
 def current() -> ThreadPool:
@@ -163,19 +190,17 @@ def current() -> ThreadPool:
     if pool is not None:
         return pool
     with _state_lock:
-        if "pool" not in _state:
-            _state["pool"] = ThreadPool(Settings.from_environment().num_threads or thread_count())
-        return _state["pool"]
+        return _state.setdefault("pool", ThreadPool(Settings.from_environment().num_threads or thread_count()))
 
 
 def resize(threads: int) -> None:
     """Another number of threads for kernels that are prepared from now on; nothing may be running."""
     with _state_lock:
-        old = _state.pop("pool", None)
+        made, old = ThreadPool(threads), _state.get("pool")
+        _state["pool"] = made
         if old is not None:
-            old.close()
             _forgotten.append(old)
-        _state["pool"] = ThreadPool(threads)
+            old.close()
 
 
 def _aligned(nbytes: int) -> tuple[npt.NDArray[np.uint8], int]:

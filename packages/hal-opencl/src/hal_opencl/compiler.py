@@ -5,17 +5,15 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Protocol
 
 from tile_hal.errors import Code, device_error
+from tile_hal.host_queue import HostQueue
 from tile_hal.interfaces import Compiler, Library
-from tile_ir import forking
 from tile_ir.diagnostics import TileError, TileInternalError
 from tile_ir.dtype import DType
 from tile_ir.kernels import KernelList, listed
@@ -59,7 +57,7 @@ class Program(Protocol):
 class Shared:
     """A kernel's program: one with others, or its own where the driver does not take them together."""
 
-    together: Future[binding.RawProgram]
+    together: Program
     alone: Callable[[], Program]
 
     def result(self) -> binding.RawProgram:
@@ -135,8 +133,7 @@ class OpenCLCompiler(Compiler):
 
     def __init__(self, context: DeviceContext) -> None:
         self._context = context
-        self._lock = forking.lock()
-        self._pool: tuple[int, ThreadPoolExecutor] | None = None
+        self._builders = HostQueue(BUILDERS, "hal-opencl-build")
 
     def build(self, kernels: KernelList) -> OpenCLLibrary:
         sources = self.emit(kernels)
@@ -155,7 +152,7 @@ class OpenCLCompiler(Compiler):
             return {group[0].text: whole}
         return {s.text: Shared(whole, partial(self._start, s.text, options)) for s in group}
 
-    def _start(self, text: str, options: Sequence[str], binary: bytes | None = None) -> Future[binding.RawProgram]:
+    def _start(self, text: str, options: Sequence[str], binary: bytes | None = None) -> Program:
         context, device = self._context.raw, self._context.info.raw
         if registers.HINTED in text:
             options = (*options, registers.OPTION)
@@ -171,14 +168,7 @@ class OpenCLCompiler(Compiler):
                         pass  # an older driver's code: the source is there
                 return build(context, device, text, options)
 
-        return self._submit(work)
-
-    def _submit(self, work: Callable[[], binding.RawProgram]) -> Future[binding.RawProgram]:
-        with self._lock:
-            # A forked child has none of its parent's threads.
-            if self._pool is None or self._pool[0] != os.getpid():
-                self._pool = os.getpid(), ThreadPoolExecutor(BUILDERS, "hal-opencl-build")
-            return self._pool[1].submit(work)
+        return self._builders.later(work)
 
     def emit(self, kernels: KernelList) -> list[Source]:
         """The source of each kernel."""

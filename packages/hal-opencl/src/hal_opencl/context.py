@@ -31,8 +31,7 @@ class DeviceContext:
 
     def __init__(self, info: binding.DeviceInfo) -> None:
         self.info = info
-        self._lock = forking.lock()
-        self._raw: object = None
+        self._raw: dict[str, object] = {}
         self._lingering = deque[Block]()
         """Blocks that nobody holds any more, but for commands."""
         alone: Guard | None = forking.rlock() if "oclgrind" in info.platform.lower() else None
@@ -50,8 +49,9 @@ class DeviceContext:
         """Counts that kernels on this queue leave at zero (`hal_opencl.emit.arrivals`); the queue's lock is held."""
         found = self._arrivals.get(queue)
         if found is None:
-            found = self._arrivals[queue] = binding.make_buffer(self.raw, COUNT_BYTES)
+            found = binding.make_buffer(self.raw, COUNT_BYTES)
             binding.fill(queue, found, COUNT_BYTES, None)
+            self._arrivals[queue] = found
         return found
 
     def _new_pool(self) -> Pool:
@@ -68,11 +68,8 @@ class DeviceContext:
     @property
     def raw(self) -> object:
         """The OpenCL context."""
-        if self._raw is None:
-            with self._lock:
-                if self._raw is None:
-                    self._raw = binding.make_context(self.info.raw)
-        return self._raw
+        # One for all threads, and for a signal's handler that comes in here.
+        return self._raw.get("context") or self._raw.setdefault("context", binding.make_context(self.info.raw))
 
     def _make_block(self, size: int) -> Block:
         try:

@@ -47,17 +47,18 @@ Enqueue = Callable[[binding.RawQueue, Any, Sequence[binding.RawEvent] | None], b
 class Lane:
     """An in-order queue."""
 
-    __slots__ = ("count", "dirty", "finished", "lock", "profiling", "raw", "waited", "works")
+    __slots__ = ("_guard", "count", "dirty", "finished", "lock", "profiling", "raw", "waited", "works")
 
-    def __init__(self, raw: binding.RawQueue, lock: Guard, works: bool = True, profiling: bool = False) -> None:
+    def __init__(self, raw: binding.RawQueue, guard: Guard | None, works: bool = True, profiling: bool = False) -> None:
         self.raw = raw
+        self._guard = guard
         self.works = works
         """It is one of those that share the work."""
         self.profiling = profiling
         self.dirty = False
         """There may be commands that the device has not been told of."""
-        self.lock = lock
-        """Commands are numbered in the order in which they are enqueued."""
+        self.lock = forking.lock()
+        """Commands are numbered in the order in which they are enqueued. Nobody waits for it (`Lanes.held`)."""
         self.count = 0
         """Commands so far."""
         self.finished = 0
@@ -68,8 +69,11 @@ class Lane:
     def flush(self) -> None:
         if self.dirty:
             self.dirty = False
-            with self.lock:
+            if self._guard is None:
                 self.raw.flush()
+            else:
+                with self._guard:
+                    self.raw.flush()
 
 
 @owner
@@ -179,10 +183,9 @@ class Lanes:
         self.status: Callable[[binding.RawEvent], int] = self._guarded_status if guard else binding.status
         """Of a raw event."""
         self._relieve = relieve
-        self._lock = forking.lock()
         self._lanes: list[Lane] = []
-        self._profiling: Lane | None = None
-        self._transfer: Lane | None = None
+        self._others: list[Lane] = []
+        """For mappings, and for work that is profiled."""
         self._turn = itertools.count()
         self._dirty = set[Lane]()
         self._late = HostQueue(1, "hal-opencl")
@@ -192,8 +195,20 @@ class Lanes:
         with self.guard:
             return binding.status(raw)
 
-    def _lane(self, works: bool = True, profiling: bool = False) -> Lane:
-        return Lane(self._make(profiling), self._shared or forking.lock(), works, profiling)
+    def _added(self, works: bool = True, profiling: bool = False) -> Lane:
+        lane = Lane(self._make(profiling), self._shared, works, profiling)
+        (self._lanes if works else self._others).append(lane)
+        return lane
+
+    def held(self, lane: Lane) -> Lane:
+        """The queue with its lock held, or another of its kind: one that somebody else is at, or whom a signal's handler has
+        interrupted there, is not waited for."""
+        if lane.lock.acquire(False):
+            return lane
+        for other in [*(self._lanes if lane.works else self._others)]:
+            if other.profiling == lane.profiling and other.lock.acquire(False):
+                return other
+        return self.held(self._added(lane.works, lane.profiling))
 
     def submit(
         self, enqueue: Enqueue, buffers: Sequence[Used], dependencies: Sequence[Event] = (), profile: bool = False
@@ -256,6 +271,17 @@ class Lanes:
         lane = own[-1].lane if own and not profile else None
         if lane is None or not lane.works:
             lane = self._choose(buffers, profile)
+        lane = self.held(lane)
+        try:
+            self._enqueue_on(lane, event, enqueue, buffers, own)
+        finally:
+            lane.lock.release()
+        for buffer in buffers:
+            buffer.uses[lane] = event
+
+    def _enqueue_on(
+        self, lane: Lane, event: DeviceEvent, enqueue: Enqueue, buffers: Sequence[Used], own: Sequence[DeviceEvent]
+    ) -> None:
         awaited = [e for e in own if e.lane is not lane and _matters(e, lane)] if own else []
         for buffer in buffers:
             if buffer.before is not None:
@@ -265,17 +291,15 @@ class Lanes:
         for earlier in awaited:
             assert earlier.lane is not None
             earlier.lane.flush()  # another queue waits for it
-        with lane.lock:
+        with self.guard:
             try:
                 event.raw = enqueue(lane.raw, buffers, [e.raw for e in awaited] if awaited else None)
             except binding.cl_error as problem:
                 event.raw = self.again(problem, lambda: enqueue(lane.raw, buffers, [e.raw for e in awaited] or None))
-            self._number(event, lane)
-            for earlier in awaited:
-                assert earlier.lane is not None
-                lane.waited[earlier.lane] = max(earlier.number, lane.waited.get(earlier.lane, 0))
-        for buffer in buffers:
-            buffer.uses[lane] = event
+        self._number(event, lane)
+        for earlier in awaited:
+            assert earlier.lane is not None
+            lane.waited[earlier.lane] = max(earlier.number, lane.waited.get(earlier.lane, 0))
 
     def again(self, problem: Exception, command: Callable[[], binding.RawEvent]) -> binding.RawEvent:
         """The event of a command that found no memory for its buffers, once the device has all that can be had."""
@@ -300,7 +324,7 @@ class Lanes:
     def _choose(self, buffers: Sequence[Used], profile: bool) -> Lane:
         """The queue of whoever had the memory before, where it need not be waited for; else the next one."""
         if profile:
-            return self._get("_profiling", True)
+            return self._other(profiling=True)
         for buffer in buffers:
             # They were not over a moment ago, when the memory was handed out: to ask again takes as long as a fifth of a call.
             for lane, earlier in (buffer.before or {}).items():
@@ -310,9 +334,7 @@ class Lanes:
 
     def _next(self) -> Lane:
         if len(self._lanes) < QUEUES:
-            with self._lock:
-                if len(self._lanes) < QUEUES:
-                    self._lanes.append(self._lane())
+            return self._added()
         return self._lanes[next(self._turn) % len(self._lanes)]
 
     def pending(self, dependencies: Iterable[Event]) -> list[DeviceEvent]:
@@ -330,24 +352,23 @@ class Lanes:
 
     def transfer(self) -> Lane:
         """The queue of mappings."""
-        return self._get("_transfer", False)
+        return self._other(profiling=False)
 
-    def _get(self, slot: str, profiling: bool) -> Lane:
-        lane = getattr(self, slot)
-        if lane is None:
-            with self._lock:
-                lane = getattr(self, slot)
-                if lane is None:
-                    lane = self._lane(works=False, profiling=profiling)
-                    setattr(self, slot, lane)
-        return lane
+    def _other(self, profiling: bool) -> Lane:
+        for lane in self._others:
+            if lane.profiling == profiling:
+                return lane
+        return self._added(works=False, profiling=profiling)
 
     def unmapped(self, buffer: Used, unmap: Callable[[binding.RawQueue], binding.RawEvent]) -> DeviceEvent:
         """The end of a mapping of the buffer, which was on the queue of mappings."""
-        event, lane = DeviceEvent(self), self.transfer()
-        with lane.lock:
-            event.raw = unmap(lane.raw)
+        event, lane = DeviceEvent(self), self.held(self.transfer())
+        try:
+            with self.guard:
+                event.raw = unmap(lane.raw)
             self._number(event, lane)
+        finally:
+            lane.lock.release()
         buffer.uses[lane] = event
         return event
 
@@ -372,10 +393,9 @@ class Lanes:
 
     def finish(self) -> None:
         """Wait until all that is enqueued is over; OpenCL's error when the device is lost."""
-        for lane in (*self._lanes, self._profiling, self._transfer):
-            if lane is not None:
-                with self.guard:
-                    lane.raw.finish()
+        for lane in (*self._lanes, *self._others):
+            with self.guard:
+                lane.raw.finish()
 
 
 def _matters(event: DeviceEvent, lane: Lane) -> bool:

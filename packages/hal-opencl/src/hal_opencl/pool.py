@@ -13,7 +13,7 @@ import itertools
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -114,14 +114,15 @@ class Pool:
         """The idle blocks, longest idle first."""
         self._given: deque[Block] = deque()
         """Given up, not yet counted: a finalizer may run while the lock is held by its own thread."""
-        self._lock = forking.lock()
+        self._lock = forking.rlock()
+        self._inside = False
+        """Somebody who has the lock is changing what waits: a signal's handler does without it then."""
 
     @property
     def used(self) -> int:
         """Bytes of the blocks that are in use."""
-        with self._lock:
-            self._count()
-            return self.held - self.idle
+        self._within(self._count)
+        return self.held - self.idle
 
     def take(self, nbytes: int) -> Block:
         """A block of at least so many bytes (`largest` at most), of any content.
@@ -131,7 +132,7 @@ class Pool:
         size = rounded(nbytes)
         if size > self._largest:
             size = self._largest
-        return self._just_given(size) or self._waiting(size) or self._new(size)
+        return self._just_given(size) or self._within(partial(self._waiting, size)) or self._new(size)
 
     def _just_given(self, size: int) -> Block | None:
         """The block that was given up last, when it fits: in a chain of calls it does, and costs no lock."""
@@ -148,18 +149,28 @@ class Pool:
         return None
 
     def _waiting(self, size: int) -> Block | None:
-        with self._lock:
-            self._count()
-            waiting = self._blocks.get(size)
-            if waiting:
-                block = waiting.pop()  # the newest: caches may still hold it
-                del self._ages[block]
-                self.idle -= block.nbytes
-                self.peak = max(self.peak, self.held - self.idle)
-                return block
-            if self._capacity is not None and self.held + size > self._capacity:
-                self._shrink(0)
+        self._count()
+        waiting = self._blocks.get(size)
+        if waiting:
+            block = waiting.pop()  # the newest: caches may still hold it
+            del self._ages[block]
+            self.idle -= block.nbytes
+            self.peak = max(self.peak, self.held - self.idle)
+            return block
+        if self._capacity is not None and self.held + size > self._capacity:
+            self._shrink()
         return None
+
+    def _within(self, action: Callable[[], Block | None]) -> Block | None:
+        """One thread after the other; None from a signal's handler that interrupts one."""
+        with self._lock:
+            if self._inside:
+                return None
+            self._inside = True
+            try:
+                return action()
+            finally:
+                self._inside = False
 
     def give(self, block: Block) -> None:
         """The block is no longer used, but for commands that are queued already."""
@@ -167,9 +178,8 @@ class Pool:
 
     def trim(self) -> None:
         """Give all that waits back to the device; commands that use it still end first."""
-        with self._lock:
-            self._count()
-            self._shrink(0)
+        self._within(self._count)
+        self._within(self._shrink)
         self._settle()
 
     def _new(self, size: int) -> Block:
@@ -196,7 +206,7 @@ class Pool:
         if self.idle > self.most:
             self._shrink(self.most)
 
-    def _shrink(self, most: int) -> None:
+    def _shrink(self, most: int = 0) -> None:
         """Drop blocks, those that have been idle longest first, until no more than `most` bytes are."""
         while self.idle > most:
             block = next(iter(self._ages))

@@ -8,7 +8,6 @@ pages of the host's, which a result needs, come at 3 GB/s and thread.
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
@@ -42,7 +41,8 @@ class Staging:
     def __init__(self, context: DeviceContext, piece: int = PIECE, threads: int = THREADS) -> None:
         self._context, self._piece = context, piece
         self._copying = HostQueue(threads, "hal-opencl-copies")
-        self._own = threading.local()
+        self._free: list[tuple[binding.RawQueue, binding.RawBuffer, Bytes]] = []
+        """Queues and pieces that nobody uses now: a signal's handler finds another one than whom it interrupts."""
 
     def write(self, buffer: binding.RawBuffer, data: Bytes) -> None:
         """Set the first bytes of a buffer, which no command uses, to `data`."""
@@ -79,19 +79,17 @@ class Staging:
     def _one(self, host: Bytes, move: Moved, start: int) -> None:
         part = host[start : start + self._piece]
         try:
-            lane, pinned = self._held()
+            held = self._free.pop() if self._free else self._made()
+            lane, _, pinned = held
             move(lane, pinned[: part.nbytes], part, start)
         except binding.cl_error as problem:
             raise failure(problem) from problem
+        self._free.append(held)
 
-    def _held(self) -> tuple[binding.RawQueue, Bytes]:
-        """The queue and the piece of the thread that asks."""
-        own = self._own
-        if not hasattr(own, "pinned"):
-            context = self._context
-            own.lane = binding.make_queue(context.raw, context.info.raw)
-            own.raw, own.pinned = binding.pinned(context.raw, own.lane, self._piece)
-        return own.lane, own.pinned
+    def _made(self) -> tuple[binding.RawQueue, binding.RawBuffer, Bytes]:
+        context = self._context
+        lane = binding.make_queue(context.raw, context.info.raw)
+        return lane, *binding.pinned(context.raw, lane, self._piece)
 
 
 def _outcome(event: Event) -> BaseException | None:

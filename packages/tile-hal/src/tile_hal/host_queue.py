@@ -9,8 +9,11 @@ import sys
 import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import count
 from types import TracebackType
+from typing import Generic, TypeVar
 
 from tile_ir import forking
 
@@ -18,44 +21,52 @@ from tile_hal.errors import Code, device_error, execution_error
 from tile_hal.events import COMPLETED, CompletedEvent, FailedEvent, flatten
 from tile_hal.interfaces import Event, Result
 
+T = TypeVar("T")
 Work = Callable[[], object]
 """Device work; its return value is ignored, an exception fails the event and everything that depends on it."""
 
 
 class HostEvent(Event):
-    """An event that host code completes: `set` or `fail` it once, from any thread."""
+    """An event that host code completes: `set` or `fail` it once, from any thread.
 
-    __slots__ = ("_callbacks", "_error", "_finished", "_lock", "_result", "_traceback", "left")
+    No lock is held for any time: a signal's handler may wait for an event whose thread it has interrupted in any line
+    here, and whoever completes that event must not wait for this thread.
+    """
+
+    __slots__ = ("_callbacks", "_outcomes", "left")
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
-        self._finished = threading.Event()
-        self._callbacks: list[Callable[[], None]] | None = []
-        self._result = Result()
-        self._error: BaseException | None = None
-        self._traceback: TracebackType | None = None
+        self._outcomes: list[tuple[Result, BaseException | None, TracebackType | None]] = []
+        """Result, failure and where that comes from: the first that is added, in one step, counts."""
+        self._callbacks: deque[Callable[[], object]] = deque()
+        """Each is called by who takes it from here."""
         self.left = False
         """Somebody was interrupted while waiting for it, and nobody began anew."""
 
     @property
     def done(self) -> bool:
-        return self._finished.is_set()
+        return bool(self._outcomes)
 
     @property
     def error(self) -> BaseException | None:
         """The failure of a finished event; None while pending or after success."""
-        return self._error
+        return self._outcomes[0][1] if self._outcomes else None
 
     def wait(self) -> Result:
         self.left = False
         try:
-            self._finished.wait()
+            if not self._outcomes:
+                latch = threading.Lock()
+                latch.acquire()
+                self.add_done_callback(latch.release)
+                latch.acquire()
         except BaseException:
             self.left = True
             raise
-        if self._error is not None:
-            raise self._error.with_traceback(self._traceback)
-        return self._result
+        result, error, traceback = self._outcomes[0]
+        if error is not None:
+            raise error.with_traceback(traceback)
+        return result
 
     def set(self, seconds: float | None = None) -> None:
         """Mark success."""
@@ -65,26 +76,27 @@ class HostEvent(Event):
         """Mark failure: `wait` raises `error` as a TileDeviceError."""
         self._finish(Result(), execution_error(error))
 
-    def add_done_callback(self, callback: Callable[[], None]) -> None:
+    def add_done_callback(self, callback: Callable[[], object]) -> None:
         """Call `callback` once when the event is done (at once if it is), on the thread that completes it.
 
         Callbacks must be short and must not raise.
         """
-        with self._lock:
-            if self._callbacks is not None:
-                self._callbacks.append(callback)
-                return
-        callback()
+        self._callbacks.append(callback)
+        if self._outcomes:
+            self._call_back()
 
     def _finish(self, result: Result, error: BaseException | None) -> None:
-        with self._lock:
-            callbacks, self._callbacks = self._callbacks, None
-            if callbacks is None:
+        outcome = result, error, error.__traceback__ if error else None
+        self._outcomes.append(outcome)
+        if self._outcomes[0] is outcome:
+            self._call_back()
+
+    def _call_back(self) -> None:
+        while self._callbacks:
+            try:
+                callback = self._callbacks.popleft()
+            except IndexError:  # another thread was quicker
                 return
-            self._result, self._error = result, error
-            self._traceback = error.__traceback__ if error else None
-            self._finished.set()
-        for callback in callbacks:
             callback()
 
 
@@ -125,6 +137,10 @@ class HostQueue:
             return FailedEvent(problem)
         return COMPLETED
 
+    def later(self, work: Callable[[], T]) -> Later[T]:
+        """What `work` gives, on a thread of the queue."""
+        return Later(self, work)
+
     def _defer(self, work: Work, dependencies: Sequence[Event], pending: Sequence[Event], profile: bool) -> HostEvent:
         task = _Task(self, work, tuple(dependencies), profile)
         with self._lock:
@@ -138,8 +154,8 @@ class HostQueue:
             worker = threading.Thread(
                 target=_serve, args=(self._ready,), name=f"{self._name}-{len(self._workers)}", daemon=True
             )
-            self._workers.append(worker)
             worker.start()
+            self._workers.append(worker)  # where a signal's handler started one meanwhile, there is one more
 
     def _abandon(self) -> None:
         with contextlib.suppress(queue.Empty):
@@ -164,23 +180,25 @@ class HostQueue:
         lost = list(self._open)
         self._reset()
         for event in lost:
-            event._lock = threading.RLock()  # pyright: ignore[reportPrivateUsage]
             event.fail(device_error(Code.EXECUTION, "the process forked while this work was pending"))
 
     def finish(self) -> None:
         """Wait for all that is pending now; failures stay with their events."""
-        with self._lock:
-            pending = list(self._open)
-        for event in pending:
+        for event in self._pending():
             with contextlib.suppress(Exception):
                 event.wait()
+
+    def _pending(self) -> list[HostEvent]:
+        while True:
+            with contextlib.suppress(RuntimeError):  # a signal's handler, or another thread, added some meanwhile
+                return [event for event in list(self._open) if not event.done]
 
     def close(self) -> None:
         """Finish the work in hand and the ready work before it, then end the threads.
 
         Work that a user was tired of waiting for is given up, and what is behind it; so is all work where Ctrl-C ends the process.
         """
-        pending = [event for event in list(self._open) if not event.done]
+        pending = self._pending()
         ended = getattr(sys, "last_type", None) is KeyboardInterrupt
         if pending and (ended or any(event.left for event in pending)):
             self._abandon()
@@ -191,27 +209,50 @@ class HostQueue:
             worker.join()
 
 
+class Later(Generic[T]):
+    """What a function gives that another thread calls."""
+
+    def __init__(self, threads: HostQueue, work: Callable[[], T]) -> None:
+        self._given: list[T] = []
+        self._problem: Exception | None = None
+
+        def call() -> None:
+            try:
+                self._given.append(work())
+            except Exception as problem:
+                self._problem = problem
+
+        self._over = threads.run(call, inline=False)
+
+    def result(self) -> T:
+        """Waits for it; raises what the function raises."""
+        self._over.wait()
+        if self._problem is not None:
+            raise self._problem
+        return self._given[0]
+
+
 class _Lost(Exception):
     """The process ends before the work is done."""
 
 
 class _Task:
-    """Deferred work and the number of dependencies it still waits for."""
+    """Deferred work, and how many of those that it waits for have arrived."""
 
-    __slots__ = ("_count", "_dependencies", "_lock", "_profile", "_queue", "_work", "event")
+    __slots__ = ("_arrivals", "_awaited", "_dependencies", "_profile", "_queue", "_work", "event")
 
     def __init__(self, owner: HostQueue, work: Work, dependencies: tuple[Event, ...], profile: bool) -> None:
         self._queue = owner
         self._work: Work | None = work
         self._dependencies = dependencies
         self._profile = profile
-        self._lock = threading.RLock()
-        self._count = 1
+        self._arrivals = count(1)
+        self._awaited = 1
         self.event = HostEvent()
 
     def arm(self, pending: Sequence[Event]) -> None:
         """Get going once every event of `pending` is done."""
-        self._count += len(pending)
+        self._awaited += len(pending)
         for event in pending:
             if isinstance(event, HostEvent):
                 event.add_done_callback(self._arrive)
@@ -220,11 +261,8 @@ class _Task:
         self._arrive()
 
     def _arrive(self) -> None:
-        with self._lock:
-            self._count -= 1
-            ready = self._count == 0
-        # Through the queue even to fail: a long chain of dependents must not become a deep recursion.
-        if ready:
+        # Counted in one step. Through the queue even to fail: a long chain of dependents must not become a deep recursion.
+        if next(self._arrivals) == self._awaited:
             self._queue.enqueue(self)
 
     def execute(self) -> None:
@@ -255,28 +293,24 @@ def _serve(ready: queue.SimpleQueue[_Task | None]) -> None:
 
 def _watch(event: Event, callback: Callable[[], None]) -> None:
     """Call `callback` when an event of another device is done; such events can only be waited for, so a thread does."""
-    with _watch_lock:
-        known = _watched.get(id(event))
-        if known is not None:
-            known.append(callback)
-            return
-        callbacks = _watched[id(event)] = [callback]
+    fresh = HostEvent()
+    known = _watched.setdefault(id(event), fresh)
+    known.add_done_callback(callback)
+    if known is not fresh:
+        return
 
     def watch() -> None:
         # The tasks see a failure when they wait themselves.
         with contextlib.suppress(Exception):
             event.wait()
-        with _watch_lock:
-            del _watched[id(event)]
-        for item in callbacks:
-            item()
+        del _watched[id(event)]
+        fresh.set()
 
     threading.Thread(target=watch, name="tile-hal-watch", daemon=True).start()
 
 
-_watch_lock = forking.lock()
-_watched: dict[int, list[Callable[[], None]]] = {}
-"""Callbacks by the id of the foreign event they wait for: one thread per event, however many depend on it."""
+_watched: dict[int, HostEvent] = {}
+"""By the id of a foreign event, what is done when that is: one thread per event, however many depend on it."""
 _queues: weakref.WeakSet[HostQueue] = weakref.WeakSet()
 
 

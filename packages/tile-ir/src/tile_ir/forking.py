@@ -74,13 +74,21 @@ def _run_in_parent() -> None:
 
 def _run_in_child() -> None:
     for held in _locks:
-        held._at_fork_reinit()  # what the standard library does for its own
+        _set_free(held)
     if sys.version_info < (3, 12):
         _free_cached_properties()
     _begun.clear()
     for _, _, in_child in _actions:
         if in_child is not None:
             in_child()
+
+
+def _set_free(held: Any) -> None:
+    """As the standard library does with its own; what this thread holds, where a signal's handler forks, it goes on holding."""
+    mine = held._release_save() if getattr(held, "_is_owned", bool)() else None
+    held._at_fork_reinit()
+    if mine is not None:
+        held._acquire_restore(mine)
 
 
 def _others_import() -> bool:

@@ -76,7 +76,7 @@ class Parameters:
     device: Device
     sets: list[_Set] = field(default_factory=list[_Set])
     """The one used last stands first."""
-    _lock: Any = field(default_factory=forking.lock)
+    _lock: Any = field(default_factory=forking.rlock)
 
     def bound(self, arguments: Sequence[Any]) -> Composition:
         """The program for the parameters among the arguments of a call, as they are now."""

@@ -6,7 +6,6 @@ import weakref
 from collections.abc import Sequence
 
 import numpy as np
-from tile_ir import forking
 
 from tile_hal.errors import Code, device_error
 from tile_hal.host import ALIGNMENT, HostBuffer
@@ -37,7 +36,6 @@ class DeviceBuffer(Buffer):
         self._held = held
         self._root = root
         self._maps: list[tuple[Bytes, Place]] = []
-        self._lock = forking.lock()
         weakref.finalize(self, link.gone.append, (held.worker, "buffer", held.number)).atexit = False
 
     def param(self, worker: Worker) -> Param:
@@ -65,13 +63,11 @@ class DeviceBuffer(Buffer):
         return self.link.arena.allocate(self.nbytes)
 
     def _mapped(self, staging: tuple[Bytes, Place]) -> memoryview:
-        with self._lock:
-            self._maps.append(staging)
+        self._maps.append(staging)
         return staging[0].data
 
     def unmap(self) -> Event:
-        with self._lock:
-            array, place = self._maps.pop()
+        array, place = self._maps.pop()
 
         def table(worker: Worker) -> dict[str, object]:
             (number,) = self.param(worker)

@@ -75,28 +75,25 @@ class IsolatedLibrary(Library):
         self.kernels = kernels
         self._by, self._data = by, data
         self._held: Held | None = None
-        self._lock = forking.lock()
+        self._lock = forking.rlock()
         self.held(link.worker())
 
     def held(self, worker: Worker) -> int:
         """Its number in the worker, made there when it is not there yet; raises the compiler's errors."""
         with self._lock:
             if self._held is None or self._held.worker is not worker:
-                self._held = Held(worker, worker.number())
-                self._make(self._held)
+                self._held = self._made(worker)
                 weakref.finalize(self, self.link.gone.append, (worker, "library", self._held.number)).atexit = False
             return self._held.number
 
-    def _make(self, held: Held) -> None:
+    def _made(self, worker: Worker) -> Held:
         names = ", ".join(repr(k.name) for k in self.kernels.kernels[:3])
         what = f"{'compiling' if self._by == 'build' else 'loading'} kernels {names}"
         document, blobs = to_document(self.kernels)
-        request = {"do": "build", "by": self._by, "library": held.number, "document": document}
-        try:
-            self.link.call(what, request, [self._data, *blobs], held.worker)
-        except BaseException:
-            self._held = None
-            raise
+        number = worker.number()
+        request = {"do": "build", "by": self._by, "library": number, "document": document}
+        self.link.call(what, request, [self._data, *blobs], worker)
+        return Held(worker, number)
 
     def serialize(self) -> bytes | None:
         found = self._ask("storing compiled code", {"do": "serialize"})
@@ -146,7 +143,7 @@ class IsolatedKernel(Kernel):
         self._info = library.kernels.kernels[index]
         self._parameters = parameters(self._info)
         self._held: Held | None = None
-        self._lock = forking.lock()
+        self._lock = forking.rlock()
         self._what = f"running {self._info.title}"
         self.held(library.link.worker())
 

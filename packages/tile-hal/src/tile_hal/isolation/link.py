@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
-from weakref import WeakSet
+from typing import Any, TypeVar
 
 from tile_ir import forking
 
@@ -19,6 +18,7 @@ from tile_hal.isolation.shared import Arena, Place
 from tile_hal.isolation.wire import Blob, Message
 from tile_hal.isolation.worker import Call, Worker
 
+T = TypeVar("T")
 Table = Mapping[str, Any]
 Param = Sequence[int]
 """Device memory by its number, or a place of shared memory."""
@@ -55,6 +55,13 @@ def opened(source: Source) -> tuple[Worker, tuple[Description, ...]]:
         raise
 
 
+def _taken(waiting: deque[T]) -> Iterator[T]:
+    """All that waits, each for one who asks: also where another thread, or a signal's handler, asks meanwhile."""
+    with suppress(IndexError):
+        while True:
+            yield waiting.popleft()
+
+
 class Link:
     """One device's worker, the memory that is shared with it, and what it was told about."""
 
@@ -65,27 +72,22 @@ class Link:
         self._lock = forking.rlock()
         self._next = first
         self._worker: Worker | None = None
-        self._segments = set[int]()
-        """Those that the worker has."""
-        self._alignment = 0
-        self._starts = 0
+        self._served: dict[int, Worker] = {}
+        """The last two, by how many there were before."""
         self.arena = Arena()
         self.gone = deque[tuple[Worker, str, int]]()
         """What nobody here refers to any more."""
         self._later = HostQueue(1, "tile-isolation")
-        self._commands: WeakSet[Call] = WeakSet()
 
     @property
     def alignment(self) -> int:
         """Of shared memory that the device uses in place, in bytes; 0 where it uses none."""
-        self.worker()
-        return self._alignment
+        return self.worker().alignment
 
     @property
     def losses(self) -> int:
         """How often memory of the device was lost."""
-        self.worker()
-        return 0 if self._alignment else self._starts - 1
+        return 0 if self.worker().alignment else max(self._served)
 
     def worker(self) -> Worker:
         """The worker, started when there is none; TileDeviceError when that fails."""
@@ -94,19 +96,21 @@ class Link:
 
     def _start(self) -> Worker:
         with self._lock:
-            if self._worker is None or not self._worker.alive:
-                first, self._next = self._next, None
-                made = first if first is not None and first.alive else opened(self._source)[0]
-                made.name = self._device
-                self._alignment = made.call("starting", {"do": "use", "device": self._device}).table["alignment"]
-                self.arena.alignment = max(self.arena.alignment, self._alignment)
-                self._segments.clear()
-                self.gone.clear()
-                self.arena.forgotten.clear()
-                made.ready()
-                self._starts += 1
-                self._worker = made
-            return self._worker
+            if (found := self._worker) is not None and found.alive:
+                return found
+            first, self._next = self._next, None
+            number = max(self._served, default=-1) + 1
+            made = first if first is not None and first.alive else opened(self._source)[0]
+            made.name = self._device
+            made.alignment = made.call("starting", {"do": "use", "device": self._device}).table["alignment"]
+            made.ready()
+            self.arena.alignment = max(self.arena.alignment, made.alignment)
+            found = self._served.setdefault(number, made)
+            if found is not made:  # a signal's handler has started one meanwhile
+                made.close()
+            self._served.pop(number - 2, None)
+            self._worker = found
+            return found
 
     def call(self, what: str, table: Table, blobs: Sequence[Blob] = (), worker: Worker | None = None) -> Message:
         """Tell the worker something and wait for the answer; raises the error that came instead."""
@@ -125,8 +129,6 @@ class Link:
             own, later = self._sorted(dependencies)
         except Exception as problem:
             return FailedEvent(problem)
-        with self._lock:
-            self._commands.add(call)
         if not later:
             self._command(call, table, own)
             return call
@@ -138,9 +140,8 @@ class Link:
 
     def finish(self) -> None:
         """Wait for all commands so far; failures stay with them."""
-        with self._lock:
-            commands = list(self._commands)
-        for call in commands:
+        self._later.finish()
+        for call in self._worker.waiting() if self._worker is not None else ():
             with suppress(Exception):
                 call.wait()
 
@@ -174,26 +175,19 @@ class Link:
 
     def _news(self, worker: Worker) -> list[tuple[str, Any]]:
         """What the worker may drop."""
-        gone: list[tuple[str, Any]] = []
-        while self.gone:
-            owner, kind, number = self.gone.popleft()
-            if owner is worker:
-                gone.append((kind, number))
-        while self.arena.forgotten:
-            place = self.arena.forgotten.popleft()
-            gone.append(("place", (place.segment, place.offset, place.nbytes)))
-        for number in [n for n in self._segments if n not in self.arena.segments]:
-            self._segments.discard(number)
+        gone: list[tuple[str, Any]] = [(kind, number) for owner, kind, number in _taken(self.gone) if owner is worker]
+        gone += [("place", (p.segment, p.offset, p.nbytes)) for p in _taken(self.arena.forgotten)]
+        for number in [n for n in [*worker.segments] if n not in self.arena.segments]:
+            worker.segments.discard(number)
             gone.append(("segment", number))
         return gone
 
     def shown(self, worker: Worker, place: Place) -> Param:
-        """A place of shared memory as a parameter, once the worker has its segment."""
-        if place.segment not in self._segments:
-            with self._lock:
-                segment = self.arena.segments.get(place.segment)
-                if place.segment not in self._segments and segment is not None:
-                    table = {"do": "segment", "segment": segment.number, "nbytes": segment.nbytes}
-                    worker.send(Call("mapping memory"), table, fds=[segment.fd])
-                    self._segments.add(segment.number)
+        """A place of shared memory as a parameter, once the worker has its segment; to have it twice is no harm."""
+        if place.segment not in worker.segments:
+            segment = self.arena.segments.get(place.segment)
+            if segment is not None:
+                table = {"do": "segment", "segment": segment.number, "nbytes": segment.nbytes}
+                worker.send(Call("mapping memory"), table, fds=[segment.fd])
+                worker.segments.add(segment.number)
         return (place.segment, place.offset, place.nbytes)

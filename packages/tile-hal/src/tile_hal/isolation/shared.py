@@ -160,7 +160,9 @@ class Arena:
         self._gone = _Gone()
         self._made = 0
         """Segments so far."""
-        self._lock = forking.lock()
+        self._lock = forking.rlock()
+        self._inside = False
+        """Somebody who has the lock is changing what is free: a signal's handler takes memory of its own then."""
         _arenas.add(self)
 
     def allocate(self, nbytes: int) -> tuple[Bytes, Place]:
@@ -168,9 +170,7 @@ class Arena:
         # Whole pages from a page on: some drivers use nothing else in place.
         alignment = max(self.alignment, PAGE) if nbytes >= PAGE else self.alignment
         size = -(-max(nbytes, 1) // alignment) * alignment
-        with self._lock:
-            self._collect()
-            segment, start = self._room(size, alignment)
+        segment, start = self._taken(size, alignment)
         place = Place(segment.number, start, nbytes)
         # An array over a memoryview is what arrays over it refer to: it is gone when all of them are.
         shown = np.frombuffer(segment.view[start : start + nbytes], np.uint8)
@@ -181,9 +181,10 @@ class Arena:
     def usage(self) -> MemoryUsage:
         """Bytes of the pieces, and of the segments."""
         with self._lock:
-            self._collect()
-            held = sum(s.nbytes for s in self.segments.values())
-            return MemoryUsage(held - sum(s.room for s in self.segments.values()), held, self._made)
+            if not self._inside:
+                self._collect()
+            held = sum(s.nbytes for s in list(self.segments.values()))
+            return MemoryUsage(held - sum(s.room for s in list(self.segments.values())), held, self._made)
 
     def place_of(self, address: int, nbytes: int) -> Place | None:
         """Where these bytes are in a segment; None when they are other memory."""
@@ -193,21 +194,36 @@ class Arena:
                 return Place(segment.number, offset, nbytes)
         return None
 
-    def _room(self, size: int, alignment: int) -> tuple[Segment, int]:
-        for segment in self.segments.values():
+    def _taken(self, size: int, alignment: int) -> tuple[Segment, int]:
+        """A segment, and the start of so many bytes of it that are free no longer."""
+        with self._lock:
+            if self._inside:
+                return self._added(size, alignment)
+            self._inside = True
+            try:
+                self._collect()
+                return self._room(size, alignment) or self._added(size, alignment)
+            finally:
+                self._inside = False
+
+    def _room(self, size: int, alignment: int) -> tuple[Segment, int] | None:
+        for segment in list(self.segments.values()):
             start = segment.take(size, alignment)
             if start is not None:
                 return segment, start
+        return None
+
+    def _added(self, size: int, alignment: int) -> tuple[Segment, int]:
         try:
             made = Segment(next(_numbers), max(SEGMENT, -(-size // PAGE) * PAGE))
         except MemoryError as problem:
             raise device_error(
                 Code.MEMORY, f"shared memory is out: {size} bytes were asked for ({problem})"
             ) from problem
-        self.segments[made.number] = made
-        self._made += 1
         start = made.take(size, alignment)
         assert start is not None
+        self.segments[made.number] = made  # not before: nobody else takes of it meanwhile
+        self._made += 1
         return made, start
 
     def _collect(self) -> None:
@@ -216,13 +232,14 @@ class Arena:
             place = self._gone.places.popleft()
             self.segments[place.segment].give(place.offset, place.nbytes)
             self.forgotten.append(place)
-        idle = [s for s in self.segments.values() if s.free]
+        idle = [s for s in list(self.segments.values()) if s.free]
         for segment in sorted(idle, key=lambda s: s.nbytes)[1:]:
             del self.segments[segment.number]
             segment.close()
 
     def renew(self) -> None:
         """In a forked child."""
+        self._inside = False
         for segment in self.segments.values():
             segment.renew()
 

@@ -9,6 +9,8 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from itertools import count
 from typing import Any
 
 from tile_ir import forking
@@ -20,7 +22,7 @@ from tile_hal.host_queue import HostEvent
 from tile_hal.interfaces import Result
 from tile_hal.isolation import process
 from tile_hal.isolation.problems import reported
-from tile_hal.isolation.wire import Blob, Channel, Ended, Message
+from tile_hal.isolation.wire import Blob, Channel, Ended, Message, connected
 
 START = 60.0
 """Seconds that a worker may take at least until it is ready."""
@@ -82,13 +84,18 @@ class Worker:
         self.name = name
         self.end: str = ""
         """How it ended; "" while it lives."""
-        self.numbers = 0
-        """Of the last thing that has a number here: a command, a buffer, a library, a kernel."""
+        self._numbers = count(1)
+        """Of what has a number here: commands, buffers, libraries, kernels."""
+        self.alignment = 0
+        """Of shared memory that its device uses in place, in bytes; 0 where it uses none."""
+        self.segments = set[int]()
+        """Of shared memory, that it has."""
         limit = Settings.from_environment().isolate_seconds
         self.limit = max(limit, START) if limit else 0.0
         """Seconds without progress until it is ended; 0 for as long as it takes."""
         self._pending: dict[int, Call] = {}
-        self._lock = forking.lock()
+        """Added to and taken from in single steps, without a lock: who listens must not wait for a thread that a signal's
+        handler has interrupted, where the handler waits for an answer."""
         self._progress = time.monotonic()
         """When it was last seen to be at work, or had nothing to do."""
         self._hurry: float | None = None
@@ -110,17 +117,14 @@ class Worker:
 
     def number(self) -> int:
         """One that nothing else has here."""
-        with self._lock:
-            self.numbers += 1
-            return self.numbers
+        return next(self._numbers)
 
     def send(self, call: Call, table: Mapping[str, Any], blobs: Sequence[Blob] = (), fds: Sequence[int] = ()) -> None:
         """Tell it something; the call is done when it has answered, or died."""
         call.number = self.number()
-        with self._lock:
-            if not self._pending:
-                self._progress = time.monotonic()
-            self._pending[call.number] = call
+        if not self._pending:
+            self._progress = time.monotonic()
+        self._pending[call.number] = call
         try:
             self._channel.send({"id": call.number, **table}, blobs, fds)
         except Ended:
@@ -153,6 +157,10 @@ class Worker:
         hint = "the next call starts another one; what was in the memory of the old one is lost"
         return device_error(Code.WORKER, f"{message}{what}", hint)
 
+    def waiting(self) -> list[Call]:
+        """What it has not answered yet."""
+        return list(self._pending.values())
+
     # --- the thread that listens ---
 
     def _listen(self) -> None:
@@ -171,11 +179,10 @@ class Worker:
             self._bury()
 
     def _take(self, message: Message) -> None:
-        with self._lock:
-            call = self._pending.pop(message.table["id"], None)
-            self._progress = time.monotonic()
-            if not self._pending:
-                self._hurry = None
+        call = self._pending.pop(message.table["id"], None)
+        self._progress = time.monotonic()
+        if not self._pending:
+            self._hurry = None
         if call is not None:
             call.take(message)
 
@@ -197,8 +204,7 @@ class Worker:
         self._over.set()
 
     def _doing(self) -> str:
-        with self._lock:
-            calls = [c.what for c in self._pending.values()]
+        calls = [c.what for c in self.waiting()]
         if not calls:
             return ""
         names = list(dict.fromkeys(calls))
@@ -206,10 +212,9 @@ class Worker:
         return f" while {', '.join(names[:_SHOWN])}{more}"
 
     def _lose_all(self) -> None:
-        with self._lock:
-            calls, self._pending = list(self._pending.values()), {}
-        for call in calls:
-            call.lose(self.lost())
+        with suppress(KeyError):  # the last is gone
+            while True:
+                self._pending.popitem()[1].lose(self.lost())
 
     # --- the ends of processes ---
 
@@ -226,16 +231,15 @@ class Worker:
         self.end = "belongs to the process that this one was forked from"
         self._channel.forget()
         self._process.returncode = 0  # not this process's to wait for
-        calls, self._pending = list(self._pending.values()), {}
-        for call in calls:
-            call._lock = threading.RLock()  # pyright: ignore[reportPrivateUsage]
+        for call in self._pending.values():
             call.lose(device_error(Code.EXECUTION, "the process forked while this work was pending"))
+        self._pending.clear()
 
 
 def _started(environment: Mapping[str, str]) -> tuple[Channel, Any]:
     if not hasattr(socket, "send_fds"):
         raise device_error(Code.WORKER, "devices run in worker processes only where there are Unix sockets")
-    mine, its = socket.socketpair()
+    mine, its = connected()
     with its:
         env = {"TILE_ISOLATE": "", **environment}
         started = process.start(

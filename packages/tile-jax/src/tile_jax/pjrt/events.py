@@ -6,10 +6,12 @@ import ctypes
 import queue
 import threading
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
+from tile_hal.host_queue import HostEvent
 from tile_hal.interfaces import Event as Work
+from tile_ir import forking
 
 from tile_jax.pjrt.errors import failure
 from tile_jax.pjrt.handles import Handler, drop, find, lasting, new
@@ -21,28 +23,22 @@ _c_function = lru_cache(64)(ctypes.CFUNCTYPE(None, ctypes.c_uint64, ctypes.c_uin
 class Event:
     """The completion of work on a device, or of what `finish` says."""
 
-    __slots__ = ("_callbacks", "_lock", "_open", "_work")
+    __slots__ = ("_open", "_work")
 
     def __init__(self, work: Sequence[Work] = (), *, open: bool = False) -> None:
         """Work that may be pending; with `open` it is not over before `finish`."""
         self._work = [w for w in work if not w.done]
-        self._open = threading.Event() if open else None
-        self._callbacks: list[tuple[int, int]] = []
-        self._lock = threading.Lock()
+        self._open = HostEvent() if open else None
         self._work += [w for w in work if w.done and _problem([w]) is not None]
 
     def finish(self) -> None:
         """What was open is over."""
         assert self._open is not None
-        with self._lock:
-            self._open.set()
-            waiting, self._callbacks = self._callbacks, []
-        for callback, argument in waiting:
-            self._call(callback, argument)
+        self._open.set()
 
     @property
     def ready(self) -> bool:
-        return (self._open is None or self._open.is_set()) and all(w.done for w in self._work)
+        return (self._open is None or self._open.done) and all(w.done for w in self._work)
 
     def error(self) -> int:
         """A handle of the error that it ended with, 0 for none; waits for it."""
@@ -53,11 +49,9 @@ class Event:
 
     def call(self, callback: int, argument: int) -> None:
         """Calls a C function with the error once it is over: now, when open work ends, or from the thread that waits."""
-        with self._lock:
-            if self._open is not None and not self._open.is_set():
-                self._callbacks.append((callback, argument))
-                return
-        if self.ready:
+        if self._open is not None and not self._open.done:
+            self._open.add_done_callback(partial(self._call, callback, argument))
+        elif self.ready:
             self._call(callback, argument)
         else:
             _waiter.add(self, callback, argument)
@@ -81,7 +75,7 @@ class _Waiter:
     def __init__(self) -> None:
         self._queue: queue.SimpleQueue[tuple[Event, int, int] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
-        self._lock = threading.Lock()
+        self._lock = forking.rlock()
 
     def add(self, event: Event, callback: int, argument: int) -> None:
         with self._lock:

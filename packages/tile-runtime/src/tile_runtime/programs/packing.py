@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
 
 from tile_hal.events import COMPLETED, FailedEvent
 from tile_hal.interfaces import Device, Library
 from tile_hal.submission import Prepared
+from tile_ir import forking
 from tile_ir.kernels import BufferInfo, BufferKind, KernelList, Step
 
 from tile_runtime import hazards
@@ -27,7 +27,7 @@ class Packed:
         self._prepared = Prepared(device, library, kernels)
         self._seen: list[int] | None = None
         """How often each input had been written to when the results were made."""
-        self._making = threading.Lock()
+        self._making = forking.rlock()
 
     def current(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         """The results for these bound tensors, the list's inputs."""
