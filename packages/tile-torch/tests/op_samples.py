@@ -203,7 +203,9 @@ def _compiled(sample: Sample, found: Outcome, device: str) -> Callable[..., Any]
 
     def compiler(graph: torch.fx.GraphModule, arguments: Sequence[Any]) -> Any:
         found.operators |= {n.target for n in graph.graph.nodes if n.op == "call_function"}
-        return boxed(Executable(graph, evaluator), arguments)
+        executable = Executable(graph, evaluator)
+        executable.plan(arguments)
+        return boxed(executable)
 
     function = aot_function(
         sample_function(sample),

@@ -10,7 +10,7 @@ import torch
 from tile_runtime.compose import Composition
 from tile_runtime.evaluator import Evaluator
 from tile_runtime.symbols import placeholder
-from tile_torch.executable import RECORDERS
+from tile_torch.plans import RECORDERS
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -113,7 +113,7 @@ def test_no_matrix_of_scores_is_kept(attention: Attention, monkeypatch: pytest.M
         given = (placeholder(p.type.dtype, p.type.shape, p.name) for p in composition.program.inputs)
         largest.append(max(b.bytes for b in evaluator.lower(composition, *given).kernels.buffers))
 
-    monkeypatch.setattr("tile_torch.executable.RECORDERS", [*RECORDERS, record])
+    monkeypatch.setattr("tile_torch.plans.RECORDERS", [*RECORDERS, record])
     shape = (1, LENGTH, 32) if attention is of_heads else (1, 2, LENGTH, 8)
     tensors = [torch.randn(shape) for _ in range(3)]
     with torch.no_grad():

@@ -37,6 +37,16 @@ class Signature:
         """Where inputs are declared, for error messages."""
         return {}
 
+    @property
+    def digest(self) -> str | None:
+        """That of the typed program (`typed.program_digest`), where it is known without making the program."""
+        return None
+
+    @property
+    def origins(self) -> Mapping[int, Span]:
+        """Where operations of the program that have labels come from, by number, where its digest is known."""
+        return {}
+
     def bind(self, types: Mapping[str, TensorType]) -> Program:
         """The typed program for inputs of these types; TileError when they do not fit."""
         raise NotImplementedError

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -30,10 +30,7 @@ class Typed:
     def program(self) -> Program:
         """The typed program, which says what is bound and not updated by every call; TileError when the types do not fit."""
         program = self._function.bind(self._types)
-        bound = self._function.bound.keys() - {name for name, _ in self._function.updates}
-        if not bound:
-            return program
-        return replace(program, inputs=tuple(replace(p, bound=p.name in bound) for p in program.inputs))
+        return with_bound(program, self._function.bound.keys() - {name for name, _ in self._function.updates})
 
     @property
     def name(self) -> str:
@@ -47,6 +44,8 @@ class Typed:
     @property
     def labelled(self) -> Mapping[int, Span]:
         """Where operations of the program that have labels come from, by number; without making the program for it."""
+        if self._function.digest is not None:
+            return self._function.origins
         return origins(self.program) if self._function.written is None else {}
 
     @cached_property
@@ -55,8 +54,15 @@ class Typed:
         types = "; ".join(f"{name} {type}" for name, type in self._types.items())
         written = self._function.written
         if written is None:
-            return (("program", program_digest(self.program)),)
+            return (("program", self._function.digest or program_digest(self.program)),)
         return (("function", written), ("types", types))
+
+
+def with_bound(program: Program, bound: Set[str]) -> Program:
+    """The program, which says that inputs of these names are bound."""
+    if not bound:
+        return program
+    return replace(program, inputs=tuple(replace(p, bound=p.name in bound) for p in program.inputs))
 
 
 _NOTHING = Contents(b"")

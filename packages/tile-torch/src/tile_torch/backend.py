@@ -10,6 +10,7 @@ import torch
 from tile_hal.interfaces import Device
 from tile_ir.diagnostics import Diagnostic, TileTypeError
 from tile_runtime.evaluator import Evaluator
+from torch._dynamo import disable  # pyright: ignore[reportUnknownVariableType]
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch import config as functorch
 from torch._functorch.partitioners import min_cut_rematerialization_partition
@@ -26,7 +27,12 @@ from tile_torch.executable import Executable
 from tile_torch.registry import find
 from tile_torch.resizing import separate
 from tile_torch.sharing import share
+from tile_torch.traces.graphs import inputs as inputs_of
+from tile_torch.traces.keys import known
+from tile_torch.traces.replay import Replayed
+from tile_torch.traces.store import Place, Trace
 
+untraced = cast("Callable[..., Callable[..., Any]]", disable)
 math_attention = cast("Callable[..., Any]", attention)
 
 ATTENTION = [SDPBackend.FLASH_ATTENTION, SDPBackend.MATH]
@@ -71,35 +77,87 @@ def tile(
     anything is compiled.
     """
     chosen = checked(options or {}, mode)
-    evaluator = chosen.evaluator()
+    place = None if chosen.eager else Place.of(module, inputs, [])
+    kept = place.read() if place is not None else None
+    if place is not None and kept is not None:
+        return again(place, kept, chosen.evaluator(), inputs)
+    made = _Traced(chosen, chosen.evaluator())
+    dense(module)
+    separate(module)
+    with sdpa_kernel(ATTENTION):
+        compiled = made.compiled(module, inputs)
+    if place is not None:
+        made.keep(place)
+    return compiled
 
-    def compiled(graph: GraphModule, arguments: Sequence[Any]) -> Callable[..., Any]:
-        return boxed(Executable(graph, evaluator, eager=chosen.eager), arguments)
 
-    def inferring(graph: GraphModule, arguments: Sequence[Any]) -> Callable[..., Any]:
-        return boxed(Executable(graph, evaluator, static_inputs(graph, arguments), eager=chosen.eager), arguments)
+class _Traced:
+    """One captured graph on its way through AOTAutograd, and the graphs that came of it."""
 
-    def divided(joint: GraphModule, *given: Any, **how: Any) -> tuple[GraphModule, GraphModule]:
+    def __init__(self, options: Options, evaluator: Evaluator) -> None:
+        self.options = options
+        self.evaluator = evaluator
+        self.graphs: list[GraphModule] = []
+        self.notes: Any = None
+
+    def compiled(self, module: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        """The captured graph as a function."""
+        compiler: Any = aot_autograd(
+            fw_compiler=self._graph,
+            bw_compiler=self._graph,
+            inference_compiler=self._inferring,
+            decompositions=decompositions(),
+            partition_fn=self._divided,
+        )
+        return compiler(module, inputs)
+
+    def keep(self, place: Place) -> None:
+        """Keeps what came of it, but for what PyTorch takes apart again, which is several graphs."""
+        if self.notes is not None and len(self.graphs) in (1, 2):
+            forward, *backward = self.graphs
+            place.write(forward, backward[0] if backward else None, self.notes)
+
+    def _graph(self, graph: GraphModule, arguments: Sequence[Any]) -> Callable[..., Any]:
+        self._note()
+        return self._executable(graph, arguments, frozenset())
+
+    def _inferring(self, graph: GraphModule, arguments: Sequence[Any]) -> Callable[..., Any]:
+        self._note()
+        self.graphs.append(graph)
+        names = [node.name for node in graph.graph.find_nodes(op="placeholder")]
+        return self._executable(graph, arguments, static_inputs(names, arguments))
+
+    def _executable(self, graph: GraphModule, arguments: Sequence[Any], static: frozenset[str]) -> Callable[..., Any]:
+        text = None if self.options.eager else known(graph, static)
+        executable = Executable(graph, self.evaluator, static, eager=self.options.eager, text=text)
+        executable.plan(arguments)  # what cannot run is known before anything is compiled
+        return boxed(executable)
+
+    def _note(self) -> None:
+        context = TracingContext.try_get()
+        if context is not None:
+            self.notes = context.fw_metadata
+
+    def _divided(self, joint: GraphModule, *given: Any, **how: Any) -> tuple[GraphModule, GraphModule]:
         joint.graph.eliminate_dead_code()
         share(joint.graph)
         keep_draws(joint.graph)
         with functorch.patch(cse=False):  # pyright: ignore[reportUnknownMemberType]
             parts = min_cut_rematerialization_partition(joint, *given, **how)
-        if not chosen.eager:
+        self.graphs += parts
+        if not self.options.eager:
             check(parts)
         return parts
 
-    compiler: Any = aot_autograd(
-        fw_compiler=compiled,
-        bw_compiler=compiled,
-        inference_compiler=inferring,
-        decompositions=decompositions(),
-        partition_fn=divided,
-    )
-    dense(module)
-    separate(module)
-    with sdpa_kernel(ATTENTION):
-        return compiler(module, inputs)
+
+def again(place: Place, kept: Trace, evaluator: Evaluator, inputs: Sequence[Any]) -> Callable[..., Any]:
+    """A captured graph whose trace was kept: its programs are made when they are called."""
+
+    def compile(graph: str) -> Callable[[list[Any]], Any]:
+        static = static_inputs(inputs_of(graph), inputs) if kept.backward is None else frozenset[str]()
+        return boxed(Replayed(graph, evaluator, static))
+
+    return untraced(place.function(kept, compile), reason="it runs programs of Tile")
 
 
 def dense(module: GraphModule) -> None:
@@ -127,9 +185,8 @@ def check(graphs: Sequence[GraphModule]) -> None:
         raise support.unsupported(problems)
 
 
-def boxed(executable: Executable, arguments: Sequence[Any]) -> Callable[..., Any]:
+def boxed(executable: Callable[[Sequence[Any]], list[Any]]) -> Callable[[list[Any]], list[Any]]:
     """The graph as AOTAutograd calls it: with a list that is emptied, so that memory is free as soon as it can be."""
-    executable.plan(arguments)  # what cannot run is known before anything is compiled
 
     def run(arguments: list[Any]) -> list[Any]:
         given = list(arguments)
@@ -140,7 +197,7 @@ def boxed(executable: Executable, arguments: Sequence[Any]) -> Callable[..., Any
     return run
 
 
-def static_inputs(graph: GraphModule, arguments: Sequence[Any]) -> frozenset[str]:
+def static_inputs(names: Sequence[str], arguments: Sequence[Any]) -> frozenset[str]:
     """Names of parameters and buffers that the graph at hand does not change, and whose changes can be seen."""
     context = TracingContext.try_get()
     if context is None or context.fw_metadata is None:
@@ -148,8 +205,7 @@ def static_inputs(graph: GraphModule, arguments: Sequence[Any]) -> frozenset[str
     found = context.fw_metadata
     changed = {k for k, known in enumerate(found.input_info) if known.mutates_data or known.mutates_metadata}
     seen = (k for k in found.static_input_indices if k not in changed and not arguments[k].is_inference())
-    placeholders = graph.graph.find_nodes(op="placeholder")
-    return frozenset(placeholders[k].name for k in seen)
+    return frozenset(names[k] for k in seen)
 
 
 def checked(options: Mapping[str, Any], mode: str | None) -> Options:

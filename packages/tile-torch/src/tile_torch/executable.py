@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Sequence, Set
 from functools import cached_property
 from itertools import chain
 from typing import Any, cast
@@ -18,61 +17,39 @@ from torch.fx import GraphModule
 from torch.utils._python_dispatch import _disable_current_modes  # pyright: ignore[reportPrivateUsage]
 
 from tile_torch import support
-from tile_torch.dtypes import ordered_array, to_array, to_tensor
 from tile_torch.fallback import Segments
-from tile_torch.outputs import Source, results
-from tile_torch.parameters import Parameters
+from tile_torch.outputs import results
+from tile_torch.plans import Plan, Recipe
+from tile_torch.program import Summary
 from tile_torch.sizes import OpenSizes
-from tile_torch.walk import Input, Walk
+from tile_torch.traces import recipes
+from tile_torch.walk import Slot, Walk
 
 PROGRAMS = 32
 """Programs that a graph keeps, for different sizes; the least recently used goes first."""
-RECORDERS: list[Callable[[Evaluator, Composition], None]] = []
-"""Told of every program that runs."""
-
-
-@dataclass(slots=True)
-class Plan:
-    """A program for one set of sizes, and how arguments and results go in and out."""
-
-    evaluator: Evaluator
-    composition: Composition | None
-    inputs: Sequence[Input]
-    parameters: Parameters | None
-    draws: Sequence[Callable[[], torch.Tensor]]
-    checks: Sequence[Callable[[torch.Tensor], None]]
-    """Of the last results, which are not among the outputs."""
-    sources: Sequence[Source]
-
-    def run(self, arguments: Sequence[Any]) -> list[Any]:
-        """The graph's outputs."""
-        computed = [] if self.composition is None else self._computed(arguments, self.composition)
-        for check, found in zip(self.checks, computed[len(computed) - len(self.checks) :], strict=True):
-            check(found)
-        return [source(arguments, computed) for source in self.sources]
-
-    def _computed(self, arguments: Sequence[Any], composition: Composition) -> list[torch.Tensor]:
-        arrays = [ordered_array(arguments[i.place], i.order) for i in self.inputs]
-        arrays += [to_array(draw()) for draw in self.draws]
-        if self.parameters is not None:
-            composition = self.parameters.bound(arguments)
-        made: Any = self.evaluator.call(composition, arrays, {})
-        for record in RECORDERS:
-            record(self.evaluator, composition)
-        return [to_tensor(a) for a in cast("tuple[Any, ...]", made)] if isinstance(made, tuple) else [to_tensor(made)]
 
 
 class Executable:
     """A graph, compiled for the sizes that calls bring. Safe to use from any thread."""
 
     def __init__(
-        self, module: GraphModule, evaluator: Evaluator, static: Set[str] = frozenset(), *, eager: bool = False
+        self,
+        module: GraphModule,
+        evaluator: Evaluator,
+        static: Set[str] = frozenset(),
+        *,
+        eager: bool = False,
+        text: str | None = None,
     ) -> None:
-        """`static` has the names of parameters and buffers, which seldom change; with `eager` PyTorch runs what Tile cannot."""
+        """`static` has the names of parameters and buffers, which seldom change; with `eager` PyTorch runs what Tile cannot.
+
+        `text` decides what the graph computes, in any process: with it programs are found in the disk cache without a walk.
+        """
         self.module = module
         self.evaluator = evaluator
         self.static = static
         self.eager = eager
+        self.text = text
         self._placeholders = module.graph.find_nodes(op="placeholder")
         self._sizes = OpenSizes.of(self._placeholders)
         self._plans: OrderedDict[tuple[int, ...], Plan | Segments] = OrderedDict()
@@ -112,21 +89,34 @@ class Executable:
             raise support.unsupported(list(walk.problems.values())) from walk.cause
         if walk.problems or walk.hosted:
             return Segments(self.module, walk.problems, walk.hosted, self._part, self._body)
+        composition, recipe = self._composed(walk)
+        if composition is None or self.text is None or walk.draws or walk.checks:
+            plan = recipe.plan(composition, self.evaluator)
+            plan.draws, plan.checks = [d.function for d in walk.draws], [c.function for c in walk.checks]
+            return plan
+        recipes.write(self.text, recipe)
+        return recipe.plan(recipe.program(lambda: composition), self.evaluator)
+
+    def composition(self) -> Composition | None:
+        """The program of a graph without open sizes; None where it computes nothing."""
+        return self._composed(Executable.walked(self.module))[0]
+
+    def _composed(self, walk: Walk) -> tuple[Composition | None, Recipe]:
         places = {n: k for k, n in enumerate(self._placeholders)}
         found = results(self._outputs, walk.values, places, walk.sizes)
         wanted = [*found.symbols, *(c.symbol for c in walk.checks)]
         taken = _needed(wanted)
         inputs = [i for i in walk.inputs if id(i.symbol) in taken]
         symbols = [*(i.symbol for i in inputs), *(d.symbol for d in walk.draws)]
-        composition = Composition(symbols, wanted, ()) if wanted else None
-        bound = self._bound(inputs)
+        if not wanted:
+            return None, Recipe((), (), (), tuple(found.sources))
+        composition = Composition(symbols, wanted, ())
+        named = tuple(zip(composition.inputs, (i.slot for i in inputs), strict=False))
+        bound = tuple(n for n, slot in named if self._is_bound(slot))
         if len(bound) == len(symbols):
-            bound = []  # the program of a call without arguments would not give arrays
-        given = [i for i in inputs if i not in bound]
-        draws = [d.function for d in walk.draws]
-        parameters = self._parameters(composition, inputs, bound)
-        checks = [c.function for c in walk.checks]
-        return Plan(self.evaluator, composition, given, parameters, draws, checks, found.sources)
+            bound = ()  # the program of a call without arguments would not give arrays
+        summary = Summary.of(composition.program, set(bound)) if self.text else None
+        return composition, Recipe(named, bound, composition.outputs, tuple(found.sources), summary)
 
     @cached_property
     def _outputs(self) -> Sequence[Any]:
@@ -134,17 +124,9 @@ class Executable:
         made: Any = end.args[0]
         return cast("Sequence[Any]", made) if isinstance(made, (tuple, list)) else (made,)
 
-    def _bound(self, inputs: Sequence[Input]) -> list[Input]:
-        """Parameters and buffers that the program keeps."""
-        return [i for i in inputs if self._placeholders[i.place].name in self.static and i.order is not None]
-
-    def _parameters(
-        self, composition: Composition | None, inputs: Sequence[Input], bound: Sequence[Input]
-    ) -> Parameters | None:
-        if composition is None or not bound:
-            return None
-        named = [(name, i) for name, i in zip(composition.inputs, inputs, strict=False) if i in bound]
-        return Parameters(composition, named, self.evaluator.device)
+    def _is_bound(self, slot: Slot) -> bool:
+        """Whether the program keeps an argument: parameters and buffers."""
+        return self._placeholders[slot.number].name in self.static and slot.order is not None
 
     def _part(self, module: GraphModule) -> Executable:
         return Executable(module, self.evaluator, self.static, eager=self.eager)

@@ -6,12 +6,12 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any
 
-from tile_runtime.compose import Composition
 from tile_runtime.evaluator import Evaluator
 from tile_runtime.lowered import Lowered
 from tile_runtime.symbols import placeholder
 
-from tile_torch.executable import RECORDERS
+from tile_torch.plans import RECORDERS
+from tile_torch.program import Bindable
 
 
 def explain(function: Callable[..., Any], *arguments: Any, kernels: bool = False, **named: Any) -> str:
@@ -30,7 +30,7 @@ def recorded() -> Generator[list[Lowered]]:
     """The programs that run inside, in their order, as stages of compilation."""
     found: list[Lowered] = []
 
-    def record(evaluator: Evaluator, composition: Composition) -> None:
+    def record(evaluator: Evaluator, composition: Bindable) -> None:
         types = {p.name: p.type for p in composition.program.inputs if p.name in composition.arguments}
         found.append(evaluator.lower(composition, *(placeholder(t.dtype, t.shape, n) for n, t in types.items())))
 

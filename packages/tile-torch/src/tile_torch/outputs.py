@@ -1,14 +1,14 @@
-"""Where the results of a graph come from: computed, known, or views of what was given or computed."""
+"""What gives the results of a graph: they are computed, known, or views of what was given or computed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
 from tile_runtime.ops.moving import permuted
-from tile_runtime.ops.values import Array, is_known
+from tile_runtime.ops.values import is_known
 from tile_runtime.symbols import Symbol
 from torch.fx import Node
 from torch.fx.node import map_arg
@@ -16,6 +16,7 @@ from torch.fx.node import map_arg
 from tile_torch.complexes import Complex, together
 from tile_torch.dtypes import to_complex, to_tensor
 from tile_torch.sizes import Bindings, dense_order, resolved, strides_of
+from tile_torch.sources import Computed, Fixed, Given, Known, Permuted, Source, Viewed
 
 aten = torch.ops.aten
 VIEWS = frozenset(
@@ -37,8 +38,6 @@ VIEWS = frozenset(
     }
 )
 """Operators whose result is in the memory of their first argument."""
-Source = Callable[[Sequence[Any], Sequence[torch.Tensor]], Any]
-"""Gives one result from the call's arguments and what the program computed."""
 
 
 @dataclass(slots=True)
@@ -75,18 +74,17 @@ class _Making:
         """What gives an output."""
         value = self._values[output] if isinstance(output, Node) else output
         if not isinstance(output, Node) or not (isinstance(value, Symbol | Complex) or is_known(value)):
-            return lambda arguments, computed: value
+            return Fixed(value)
         origin = _origin(output)
         if origin is not output and (origin in self._places or self._is_output(origin)):
             return self._viewed(output)
         if output in self._places:
-            place = self._places[output]
-            return lambda arguments, computed: arguments[place]
+            return Given(self._places[output])
         if is_known(value):
-            return _copied(value)
+            return Known(to_tensor(value.copy()))
         if isinstance(value, Complex):
             whole = together(value)
-            return _complexes(whole) if is_known(whole) else self._made(output, whole, 1)
+            return Known(to_complex(to_tensor(whole.copy()))) if is_known(whole) else self._made(output, whole, 1)
         return self._made(output, cast(Symbol, value))
 
     def _is_output(self, origin: Node) -> bool:
@@ -97,9 +95,9 @@ class _Making:
         target: Any = node.target
         # Sizes may stand in lists: [n * 5, 4].
         known: Any = map_arg((node.args[1:], node.kwargs), self._values.__getitem__)
-        rest = [resolved(a, self._sizes) for a in known[0]]
+        rest = tuple(resolved(a, self._sizes) for a in known[0])
         named = {k: resolved(v, self._sizes) for k, v in known[1].items()}
-        return lambda arguments, computed: target(before(arguments, computed), *rest, **named)
+        return Viewed(before, target, rest, named)
 
     def _made(self, node: Node, value: Symbol, parts: int = 0) -> Source:
         """A computed result, in the layout that PyTorch gives it; of complex numbers with `parts` along one more axis."""
@@ -113,18 +111,6 @@ class _Making:
             self._computed[node] = len(self.symbols)
             self.symbols.append(permuted(value, (*order, rank) if parts else order))
         k = self._computed[node]
-        if parts:
-            back = [order.index(axis) for axis in natural]
-            return lambda arguments, computed: to_complex(computed[k]).permute(back)
-        if order == natural:
-            return lambda arguments, computed: computed[k]
-        back = [order.index(axis) for axis in natural]
-        return lambda arguments, computed: computed[k].permute(back)
-
-
-def _complexes(parts: Array) -> Source:
-    return lambda arguments, computed: to_complex(to_tensor(parts.copy()))
-
-
-def _copied(value: Array) -> Source:
-    return lambda arguments, computed: to_tensor(value.copy())
+        if order == natural and not parts:
+            return Computed(k)
+        return Permuted(k, tuple(order.index(axis) for axis in natural), bool(parts))

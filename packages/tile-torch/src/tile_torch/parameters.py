@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from tile_hal.interfaces import Device
 from tile_ir import forking
-from tile_runtime.compose import Composition
 from tile_runtime.tensor import Tensor, sharing
 
 from tile_torch.dtypes import ordered_array
-from tile_torch.walk import Input
+from tile_torch.program import Bindable
+from tile_torch.walk import Slot
 
 SETS = 16
 """Sets of parameters for which a program is kept, where modules share a graph; the least recently used gives way."""
@@ -25,7 +25,7 @@ class _Seen:
     """A parameter as it was when its Tensor was made."""
 
     name: str
-    input: Input
+    slot: Slot
     pointer: int = -1
     version: int = -1
     owner: weakref.ref[torch.Tensor] | None = None
@@ -38,18 +38,18 @@ class _Seen:
 class _Set:
     """A program with one module's parameters, which are followed: in place, and to where they move."""
 
-    composition: Composition
+    composition: Bindable
     seen: list[_Seen]
     tensors: dict[str, Tensor]
     device: Device
 
     def fits(self, arguments: Sequence[Any]) -> bool:
         """Whether the arguments are these parameters, changed or not."""
-        return all(arguments[s.input.place].data_ptr() == s.pointer for s in self.seen)
+        return all(arguments[s.slot.number].data_ptr() == s.pointer for s in self.seen)
 
     def is_current(self, arguments: Sequence[Any]) -> bool:
         """Whether nothing has changed."""
-        return all(s.is_current(arguments[s.input.place]) for s in self.seen)
+        return all(s.is_current(arguments[s.slot.number]) for s in self.seen)
 
     @property
     def is_orphaned(self) -> bool:
@@ -59,9 +59,9 @@ class _Set:
     def follow(self, arguments: Sequence[Any]) -> None:
         """Takes over what has changed."""
         for seen in self.seen:
-            tensor = arguments[seen.input.place]
+            tensor = arguments[seen.slot.number]
             if not seen.is_current(tensor):
-                fresh = sharing(ordered_array(tensor, seen.input.order), self.device)
+                fresh = sharing(ordered_array(tensor, seen.slot.order), self.device)
                 fresh.writes = self.tensors[seen.name].writes + 1
                 self.tensors[seen.name] = fresh
                 seen.pointer, seen.version, seen.owner = tensor.data_ptr(), tensor._version, weakref.ref(tensor)
@@ -71,14 +71,14 @@ class _Set:
 class Parameters:
     """The parameters of a program, for every module that shares it. Safe to use from any thread."""
 
-    composition: Composition
-    named: Sequence[tuple[str, Input]]
+    composition: Bindable
+    named: Sequence[tuple[str, Slot]]
     device: Device
     sets: list[_Set] = field(default_factory=list[_Set])
     """The one used last stands first."""
     _lock: Any = field(default_factory=forking.rlock)
 
-    def bound(self, arguments: Sequence[Any]) -> Composition:
+    def bound(self, arguments: Sequence[Any]) -> Bindable:
         """The program for the parameters among the arguments of a call, as they are now."""
         sets = self.sets
         if sets and sets[0].is_current(arguments):
@@ -96,7 +96,7 @@ class Parameters:
         return self._new(arguments) if len(self.sets) < SETS else self.sets[-1]
 
     def _new(self, arguments: Sequence[Any]) -> _Set:
-        tensors = {n: sharing(ordered_array(arguments[i.place], i.order), self.device) for n, i in self.named}
+        tensors = {n: sharing(ordered_array(arguments[s.number], s.order), self.device) for n, s in self.named}
         composition = self.composition.binding(tensors)
-        seen = [_Seen(name, input) for name, input in self.named]
+        seen = [_Seen(name, slot) for name, slot in self.named]
         return _Set(composition, seen, composition.bound, self.device)  # pyright: ignore[reportArgumentType]

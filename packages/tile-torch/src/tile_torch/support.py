@@ -16,6 +16,8 @@ _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)\n(?:\s+(.*))?')
 _TORCH = os.path.dirname(torch.__file__)
 _ROOT = re.compile(r"^L\[[^]]*\]\.?")
 _LINE = 60
+LABEL = "tile_label"
+"""Where nodes of a graph that was kept have their label: PyTorch's notes of their origin are not kept."""
 _LISTED = 3
 """Nodes that are named for each operator and reason."""
 
@@ -64,6 +66,8 @@ def shortened(text: str) -> str:
 
 def label(node: Node) -> str:
     """What errors, profiles and `explain` call a node: its name, module and the user's line."""
+    if LABEL in node.meta:
+        return node.meta[LABEL]
     parts = (module_path(node), source_line(node).partition(" ")[0])
     where = ", ".join(filter(None, parts))
     return f"{node.name} ({where})" if where else node.name

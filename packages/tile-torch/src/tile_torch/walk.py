@@ -54,12 +54,19 @@ FOLDED = 2**20
 """Elements up to which what known values alone decide is computed while walking."""
 
 
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """Of a tensor among the arguments of a call, and the order of axes in which it is contiguous."""
+
+    number: int
+    order: tuple[int, ...] | None
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Input:
-    """A tensor of the call: its place among the arguments, and the order of axes in which it is contiguous."""
+    """A tensor of the call."""
 
-    place: int
-    order: tuple[int, ...] | None
+    slot: Slot
     symbol: Symbol
 
 
@@ -124,7 +131,7 @@ class Walk:
         laid = order or tuple(range(len(shape)))
         parts = (2,) if is_complex(traced) else ()
         symbol = Symbol((*(shape[k] for k in laid), *parts), dtype, input_name(node, len(self.inputs) + 1))
-        self.inputs.append(Input(place, order, symbol))
+        self.inputs.append(Input(Slot(place, order), symbol))
         back = [laid.index(k) for k in range(len(shape))]
         if not parts:
             return permuted(symbol, back)
