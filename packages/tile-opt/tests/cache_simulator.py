@@ -121,7 +121,7 @@ def in_random_pages(addresses: Array, page: int, seed: int = 0) -> Array:
 
 def misses(addresses: Array, caches: Sequence[Cache], runs: int = 2) -> list[int]:
     """Lines that each level has to fetch in the last of so many runs over the addresses, each level asked for those of the nearer one."""
-    sets = [_Sets(cache) for cache in caches]
+    sets = [Sets(cache) for cache in caches]
     counts: list[int] = []
     for _ in range(runs):
         lines: Iterable[int] = _lines(addresses, caches[0].line)
@@ -138,7 +138,7 @@ def _lines(addresses: Array, line: int) -> list[int]:
     return lines[np.concatenate(([True], lines[1:] != lines[:-1]))].tolist() if len(lines) else []
 
 
-class _Sets:
+class Sets:
     """A cache that replaces the line of a set that was not used for longest."""
 
     def __init__(self, cache: Cache) -> None:

@@ -6,12 +6,13 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from cache_simulator import in_random_pages, misses, trace
+from cache_simulator import GAP, Sets, in_random_pages, misses, trace
 from explain_support import COPY, MATMUL, SOFTMAX
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from model_support import kernel, machine, processor
 from tile_ir.machine import Cache, Pages
+from tile_ir.stripe.nodes import Block
 from tile_ir.target import Target
 from tile_opt.model.caches import traffic
 from tile_opt.model.footprint import footprint_sets
@@ -85,6 +86,49 @@ def test_a_power_of_two_loses_the_panel_and_a_line_of_padding_keeps_it(name: str
     lost, _ = fetched(MATMUL, target, {"A": (12, rows), "B": (rows, 1024)}, IN_PLACE)
     kept, _ = fetched(MATMUL, target, {"A": (12, rows), "B": (rows, 1040)}, IN_PLACE)
     assert lost[1] > 1.5 * kept[1]
+
+
+TRANSPOSE = "function (A[N, M]) -> (O) { O[j, i : M, N] = =(A[i, j]); }"
+IN_REGISTERS = """plan kernel_0 {{
+  {copy}
+  serial i:{rows}
+  serial j:16
+    stage A in REG as [i, j]
+  unroll j:1
+  vector i:1 x{rows}
+}}"""
+COPIED = """serial j:48
+  serial i:96
+    stage O in L1 as [j, i] pad 16
+"""
+
+
+def fetched_again(block: Block, cache: Cache, buffer: int) -> float:
+    """How often a level fetches each line of a buffer, on average: they are numbered as the kernel names them."""
+    lines, start = trace(block) // cache.line, (buffer + 1) * GAP // cache.line
+    found = [n for n in Sets(cache).fetched(lines.tolist()) if start <= n < start + GAP // cache.line]
+    return len(found) / len(set(found))
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_operands_whose_rows_share_a_set_are_fetched_once_where_a_tile_has_few_of_them(name: str) -> None:
+    """Rows of 4,100 bytes: a tile of 16 loses the line that the next tile goes on with, one of 8 keeps it."""
+    target = huge(processor(name))
+    plans = [parse_plans(IN_REGISTERS.format(copy="", rows=rows)) for rows in (16, 8)]
+    many, few = (
+        fetched_again(kernel(TRANSPOSE, target, plan, A=(32, 1025)), target.machine.caches[0], 0) for plan in plans
+    )
+    assert few < 1.3 < 1.6 < many
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_results_whose_rows_share_a_set_are_fetched_once_where_a_copy_stores_whole_rows(name: str) -> None:
+    target = huge(processor(name))
+    plans = [parse_plans(IN_REGISTERS.format(copy=copy, rows=16)) for copy in ("", COPIED)]
+    tiles, copied = (
+        fetched_again(kernel(TRANSPOSE, target, plan, A=(1025, 48)), target.machine.caches[0], 1) for plan in plans
+    )
+    assert copied < 1.3 < 1.6 < tiles
 
 
 @settings(max_examples=60, deadline=None)

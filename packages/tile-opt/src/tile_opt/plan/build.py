@@ -14,7 +14,7 @@ from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Bind, Block, Index, Location, Refinement
 
 from tile_opt.kernel.inlining import computed, with_sources
-from tile_opt.kernel.segments import Part
+from tile_opt.kernel.segments import Part, cover_exactly
 from tile_opt.kernel.view import KernelView, Stage
 from tile_opt.kernel.work import merged_use
 from tile_opt.plan.builders.widened import Widened
@@ -30,7 +30,18 @@ from tile_opt.plan.steps.split import hoist, joined, split
 from tile_opt.plan.steps.stage import Copy, is_copy, stage_input, stage_output, stage_sums
 from tile_opt.plan.steps.streaming import lines_filled
 from tile_opt.plan.steps.tiles import on_tiles
-from tile_opt.plan.tree import ARRAY, Around, Nest, Node, close_tree, each_stage, innermost, map_stages, open_tree
+from tile_opt.plan.tree import (
+    ARRAY,
+    Around,
+    Nest,
+    Node,
+    close_tree,
+    each_stage,
+    innermost,
+    map_stages,
+    open_tree,
+    substitute,
+)
 
 LANE_BINDS = (Bind.UNROLL, Bind.VECTOR)
 
@@ -239,12 +250,40 @@ class _Build:
         place = Location(staging.unit, scope=staging.scope) if staging.unit in ("REG", "LOCAL") else ARRAY
         writers = {u.buffer for s in nest.body if isinstance(s, Stage) for u in s.uses if u.writes}
         if staging.operand in writers and staging.order:
-            return stage_output(nest, Copy(staging.operand, name, staging.order, place), around)
+            copy = Copy(staging.operand, name, staging.order, place, staging.pad)
+            staged = stage_output(nest, copy, around)
+            return staged if staged is nest else self._stored_in_rows(staged, staging, around)
         if staging.operand in writers:
             return stage_sums(nest, staging.operand, name, around, place) if own else nest
         inside = bool(staging.order) and self._stays_inside(staging.operand)
         staged = stage_input(nest, Copy(staging.operand, name, staging.order, place, staging.pad, inside), around)
         return map_stages(staged, self._computed) if staged is not nest else nest
+
+    def _stored_in_rows(self, nest: Nest, staging: Staging, around: Around) -> Nest:
+        """What leaves a copy as rows of the result is cut into vectors, so that none is masked, and its rows are a loop."""
+        store, along = nest.body[-1], staging.order[-1]
+        binding, inside = self.loops[along].binding, around.within(nest)
+        if not isinstance(store, Stage) or binding is None or binding.bind is not Bind.VECTOR:
+            return nest
+        tiling = self._vectors(along, binding.lanes, staging.level)
+        if tiling is None or any(inside.stride(u, along) != 1 for u in store.uses):
+            return nest
+        names = {n: claim(f"{n}_r", self.taken) for n in store.loop_names if n != along}  # that nothing binds
+        rows = substitute(gathered(store), {n: Affine.var(to) for n, to in names.items()})
+        rows = replace(rows, loops=tuple(replace(i, name=names.get(i.name, i.name)) for i in rows.loops))
+        rows = hoist(rows, *names.values())
+        rows = innermost(rows, lambda n, a: tile(n, tiling, a.ranges), inside)
+        return replace(nest, body=(*nest.body[:-1], innermost(rows, lambda n, _: distribute(n), inside)))
+
+    def _vectors(self, name: str, lanes: int, level: int) -> Tiling | None:
+        """A loop in vectors, within a point of a level; None where the levels around cut vectors."""
+        loop = self.loops[name]
+        outside = {made: size for at, size, made in loop.levels if at <= level and size < loop.extent}
+        if any(size % lanes for size in outside.values()):
+            return None
+        chunk = min(outside.values()) // lanes if outside else 0
+        segments = cover_exactly(loop.extent, lanes, lanes)
+        return Tiling(name, segments, claim(f"{name}_v", self.taken), Affine.of(outside), chunk, lanes)
 
     def _computed(self, stage: Stage) -> Stage:
         """A copy of what another kernel makes for this one alone computes it."""

@@ -31,8 +31,9 @@ def transposed(stage: Stage, along: str, lanes: int, name: str, around: Around, 
     if source is None or other is None:
         return stage
     lanes = min(lanes, SIDE)
-    if _is_tile(stage, other, lanes, around):
-        return bind(stage, {along: Binding(Bind.UNROLL), other.name: Binding(Bind.VECTOR, lanes)}, (along, other.name))
+    if _is_tile(stage, other, around):
+        row = Binding(Bind.VECTOR, max(lanes, other.range))
+        return bind(stage, {along: Binding(Bind.UNROLL), other.name: row}, (along, other.name))
     nest = gathered(stage)
     for loop in (other, nest.loop(along)):
         assert loop is not None
@@ -45,10 +46,10 @@ def transposed(stage: Stage, along: str, lanes: int, name: str, around: Around, 
     return map_stages(nest, lambda s: _bound(_settled(s), along, other.name, lanes, name))
 
 
-def _is_tile(stage: Stage, other: Index, lanes: int, around: Around) -> bool:
+def _is_tile(stage: Stage, other: Index, around: Around) -> bool:
     """What the copy writes lies in registers as its source does: it is the tile itself."""
     target = next(u for u in stage.uses if u.writes)
-    return around.in_registers(target.buffer) and around.stride(target, other.name) == 1 and other.range <= lanes
+    return around.in_registers(target.buffer) and around.stride(target, other.name) == 1 and other.range <= SIDE
 
 
 def _contiguous(stage: Stage, use: Use, along: str, around: Around) -> Index | None:

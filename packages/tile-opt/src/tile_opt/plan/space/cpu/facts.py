@@ -83,6 +83,10 @@ class Facts:
     def stride(self, use: Use, loop: str) -> int:
         return flat_stride(self.view, use, loop)
 
+    def step(self, use: Use, loop: str) -> int:
+        """Bytes from one iteration of the loop to the next."""
+        return abs(self.stride(use, loop)) * self.view.type_of(use.buffer).dtype.bytes
+
     def names(self, use: Use) -> set[str]:
         """Loops that move the access."""
         return {n for f in use.forms for n in f.names}

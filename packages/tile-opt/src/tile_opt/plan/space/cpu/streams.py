@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
 from math import ceil, prod
 
 from tile_ir.powers import power_of_two
@@ -11,13 +10,14 @@ from tile_ir.stripe.nodes import Bind
 from tile_opt.kernel.segments import fills_vectors
 from tile_opt.kernel.unify import is_indirect
 from tile_opt.kernel.view import Stage, Use, is_parallel
-from tile_opt.kernel.work import is_elementwise, merged_use, nbytes, op_cost
+from tile_opt.kernel.work import merged_use, op_cost
 from tile_opt.lowering.memory import WIDE
 from tile_opt.model.footprint import footprint_sets
-from tile_opt.plan.plan import Across, Cover, Edge, Level, Plan, Reduction, Staging
+from tile_opt.plan.plan import Across, Cover, Level, Plan, Reduction, Staging
 from tile_opt.plan.space.cpu.columns import MAX_VECTORS, column_plan, is_spread
 from tile_opt.plan.space.cpu.facts import Facts, is_recurrence
 from tile_opt.plan.space.cpu.groups import balanced, count, cut, group_levels, wanted_groups
+from tile_opt.plan.space.cpu.transposes import close_plan, transpose_plan, turned
 
 STRAIGHT = 64
 """Operations of straight-line code in which vectors of a row are computed together: math functions count as twelve."""
@@ -29,14 +29,6 @@ ROWS = 8
 """Rows that are reduced together where they read something in common."""
 SELDOM = 8
 """Steps of the main stage for each of another's from which that may write cell by cell."""
-CLOSE = 8
-"""Steps between elements up to which vectors of them are fetched straight from the operand."""
-BLOCK = 256
-"""Iterations along each side of a group's block of a transpose."""
-LEAST = 64
-"""Iterations along each side that a block has at least."""
-STRIP = 32
-"""Iterations along the result's lines that are written before the next ones: two lines, which caches fetch together."""
 
 
 def stream_plan(facts: Facts) -> Plan | None:
@@ -44,9 +36,9 @@ def stream_plan(facts: Facts) -> Plan | None:
     vector = _vector_loop(facts)
     if vector is None:
         return None
-    turned = _turned(facts, vector)
-    if turned is not None:
-        return _close_plan(facts, vector, turned) or _transpose_plan(facts, vector, turned)
+    across = turned(facts, vector)
+    if across is not None:
+        return close_plan(facts, across) or transpose_plan(facts, across)
     return walking_plan(facts, vector) or column_plan(facts, vector)
 
 
@@ -78,7 +70,7 @@ def _fills(facts: Facts, loop: str) -> bool:
 def _takes_lanes_apart(facts: Facts, loop: str) -> bool:
     """Nothing else has lanes: vectors along the loop are put together of elements that do not lie side by side."""
     rows = row_loop(facts, facts.main)
-    if rows is None and (_fills(facts, loop) or _turned(facts, loop) is not None):
+    if rows is None and (_fills(facts, loop) or turned(facts, loop) is not None):
         return True
     return is_spread(facts, loop) and (rows is None or facts.extents[rows] < WIDE)  # such as a window of a pooling
 
@@ -123,142 +115,6 @@ def walking_plan(facts: Facts, vector: str) -> Plan | None:
     levels.append(Level(Bind.UNROLL, tuple(Cover(n, 1) for n in (depth, *rows))))
     levels.append(Level(Bind.VECTOR, (Cover(vector, 1),), lanes=facts.lanes))
     return Plan(tuple(levels), sums, reason="rows of the operand in sequence")
-
-
-# --- across the output ---------------------------------------------------------------------------------
-
-
-def _turned(facts: Facts, vector: str) -> tuple[str, tuple[Use, ...]] | None:
-    """The loop along which operands lie that run across the output, and these operands."""
-    view = facts.view
-    if len(view.stages) != 1 or view.allocs or facts.main.loops or not is_elementwise(facts.main):
-        return None
-    if facts.main.constraints or any(u.extent for u in facts.main.uses):
-        return None
-    reads = tuple(u for u in facts.reads if facts.stride(u, vector) not in (0, 1))
-    for name in reversed(facts.shared):
-        if reads and name != vector and all(facts.stride(u, name) == 1 for u in reads):
-            return (name, reads) if min(facts.extents[name], facts.extents[vector]) >= 2 else None
-    return None
-
-
-def _transpose_plan(facts: Facts, vector: str, turned: tuple[str, tuple[Use, ...]]) -> Plan:
-    """Blocks of both loops in strips, in tiles that are transposed in registers: whole lines are read and written."""
-    other, reads = turned
-    # A tile has as many vectors as lanes: half of the registers hold them, the other half what the shuffles make of them.
-    lanes, wanted = min(facts.lanes, facts.machine.vector.registers // 2), wanted_groups(facts)
-    side = BLOCK
-    # Twice as many blocks as the work asks for: the core that takes one more than the others is soon done.
-    while side > LEAST and count(facts, {other: side, vector: side}) < min(2 * wanted, 8 * facts.settings.cores):
-        side //= 2
-    outer = [n for n in facts.shared if n not in (vector, other)]
-    beside = _beside(facts, other, reads, outer)
-    step = LEAST if _is_aligned(facts, vector) else lanes
-    square = {n: _even(facts.extents[n], side, step) for n in (other, vector) if side < facts.extents[n]}
-    square = square if wanted > 1 else {}
-    outer = sorted(outer, key=lambda n: n in beside)
-    groups = cut(facts, outer, beside, -(-wanted // count(facts, square))) | square
-    levels = group_levels(groups, ())
-    around = [(n, 1) for n in outer if groups.get(n) != 1]
-    rows = square.get(other, facts.extents[other])
-    walk = _walk(facts, turned, vector, (lanes, rows), around, beside)
-    levels += [Level(Bind.NONE, (Cover(n, s),)) for n, s in walk]
-    stagings = tuple(Staging(u.buffer, len(levels) - 1, "REG", (vector, other)) for u in reads)
-    levels += [Level(Bind.UNROLL, (Cover(other, 1),)), Level(Bind.VECTOR, (Cover(vector, 1),), lanes=lanes)]
-    return Plan(tuple(levels), stagings, reason="transposed in registers")
-
-
-def _beside(facts: Facts, other: str, reads: tuple[Use, ...], outer: Sequence[str]) -> dict[str, int]:
-    """The loop that goes on along the operands' lines where runs along `other` are short, and its steps to a line's end."""
-    run, line = facts.extents[other], facts.cache(1).line // facts.bytes
-    if 2 * run > line:
-        return {}
-    return {n: -(-line // run) for n in outer if all(abs(facts.stride(u, n)) == run for u in reads)}
-
-
-def _walk(
-    facts: Facts,
-    turned: tuple[str, tuple[Use, ...]],
-    vector: str,
-    sides: tuple[int, int],
-    around: list[tuple[str, int]],
-    beside: Collection[str],
-) -> list[tuple[str, int]]:
-    """Loops with their steps, outermost first, that lead from tile to tile; those `beside` finish the operands' lines.
-
-    `sides` are rows of the result in a tile, and in a block of tiles.
-    """
-    (other, reads), (lanes, rows) = turned, sides
-    if around and facts.extents[vector] < lanes:
-        # What is next to a short run of the result is another loop's: all of them within a step along the operand.
-        return [(other, lanes), *around, (vector, lanes)]
-    inner = [step for step in around if step[0] in beside]
-    around = [step for step in around if step[0] not in beside]
-    if _is_aligned(facts, vector):
-        return [*around, (vector, STRIP), *inner, (other, lanes), (vector, lanes)]
-    far = _is_far(facts, vector, reads) or not _rows_stay(facts, other, rows)
-    if not inner and far and _rows_stay(facts, other, lanes):
-        # Along the result's lines: each is written to its end while it is near, which it is not when the next tile comes.
-        return [*around, (other, lanes), (vector, lanes)]
-    # Along the operand's lines: each is read to its end while it is near, wherever lines begin.
-    return [*around, (vector, lanes), *inner, (other, lanes)]
-
-
-def _is_far(facts: Facts, vector: str, reads: Sequence[Use]) -> bool:
-    """The result goes to memory, a few rows at a time best, and what is read waits for the next rows in near caches."""
-    written = max(nbytes(facts.view.type_of(u.buffer)) for u in facts.main.uses if u.writes)
-    near, line, tlbs = facts.cache(2), facts.cache(1).line, facts.machine.pages.tlbs
-    pages = tlbs[0].entries if tlbs else 0
-    steps = [_step(facts, u, vector) for u in reads]
-    stays = (footprint_sets(BLOCK, step, line, near, facts.pages()) <= 0.5 for step in steps)
-    return written > facts.settings.l3_bytes // 4 and BLOCK * max(steps) <= pages * facts.pages() and all(stays)
-
-
-def _rows_stay(facts: Facts, loop: str, rows: int) -> bool:
-    """The lines that so many rows of each result are written at, two for each, find room in the first cache.
-
-    Or most of them would not, did they fall into its sets evenly.
-    """
-    near = facts.cache(1)
-    evenly = 2 * rows * near.line / near.bytes
-    return all(
-        footprint_sets(rows, _step(facts, use, loop), near.line, near, facts.pages()) <= max(1.0, 2 * evenly)
-        for use in facts.main.uses
-        if use.writes
-    )
-
-
-def _step(facts: Facts, use: Use, loop: str) -> int:
-    """Bytes from one iteration of the loop to the next."""
-    return abs(facts.stride(use, loop)) * facts.view.type_of(use.buffer).dtype.bytes
-
-
-def _is_aligned(facts: Facts, loop: str) -> bool:
-    """Rows along the loop begin where lines do."""
-    return facts.extents[loop] * facts.bytes % facts.cache(1).line == 0
-
-
-def _close_plan(facts: Facts, vector: str, turned: tuple[str, tuple[Use, ...]]) -> Plan | None:
-    """Vectors of elements that lie a few steps apart, as shuffles or gathers fetch them; for what is kept in the caches."""
-    other, reads = turned
-    written = max(nbytes(facts.view.type_of(u.buffer)) for u in facts.main.uses if u.writes)
-    far = any(abs(facts.stride(u, vector)) > CLOSE for u in reads) or facts.extents[other] > CLOSE
-    lanes = min(facts.lanes, facts.machine.vector.registers // 2)
-    if far or written > facts.settings.l3_bytes // 4 or facts.extents[vector] < lanes:
-        return None
-    outer = [n for n in facts.shared if n not in (vector, other)]
-    wanted = wanted_groups(facts)
-    groups = cut(facts, [*outer, vector], {vector: lanes}, wanted)
-    levels = group_levels(groups, outer)
-    levels += [Level(Bind.NONE, (Cover(vector, lanes),)), Level(Bind.UNROLL, (Cover(other, 1),))]
-    levels.append(Level(Bind.VECTOR, (Cover(vector, 1),), lanes=lanes))
-    edges = ((vector, Edge.OVERLAP),) if vector not in groups and facts.overlaps(vector) else ()
-    return Plan(tuple(levels), edges=edges, reason="elements a few steps apart")
-
-
-def _even(extent: int, side: int, step: int) -> int:
-    """Iterations of each of as many blocks as `side` makes, whole steps that differ little: the last block is no sliver."""
-    return min(side, -(-extent // -(-extent // side) // step) * step)
 
 
 # --- along the stages' own loops ----------------------------------------------------------------------
@@ -322,7 +178,7 @@ def _lines_stay(facts: Facts, loop: str, rows: int) -> bool:
     """Neighbouring rows of every buffer that the kernel touches have a line each in the first cache."""
     near = facts.cache(1)
     shares = (
-        footprint_sets(rows, _step(facts, u, loop), near.line, near, facts.pages())
+        footprint_sets(rows, facts.step(u, loop), near.line, near, facts.pages())
         for u in facts.memory_uses()
         if facts.stride(u, loop)
     )
