@@ -90,7 +90,7 @@ def test_parts_of_long_rows_have_kernels_of_their_own() -> None:
 
 
 @pytest.mark.parametrize(("text", "short", "chosen"), [
-    ("weighted", 2, True), ("weighted", 3, True), ("weighted", 4, True), ("weighted", 5, False), ("from a row", 3, True),
+    ("weighted", 2, True), ("weighted", 3, True), ("weighted", 4, True), ("weighted", 7, True), ("weighted", 8, False), ("from a row", 3, True),
 ])  # fmt: skip
 def test_sums_of_few_columns_have_lanes_along_the_sum(text: str, short: int, chosen: bool) -> None:
     (decision,) = schedule(bound(text, 1, 500, short), WIDER).decisions.values()
@@ -105,6 +105,14 @@ def test_columns_come_apart_out_of_the_same_loads() -> None:
     wide = [s for s in walk_statements(kernel.function.body) if isinstance(s, Let) and isinstance(s.value, Load)]
     sides = Counter(s.value.type.lanes for s in wide if isinstance(s.value, Load))
     assert sides[8] == 8, "three of A and one of W, twice"
+
+
+@pytest.mark.parametrize("short", [2, 3, 4, 5, 8])
+def test_short_rows_are_turned_round_in_whole_vectors(short: int) -> None:
+    text = "function (A[R, N, M]) -> (O) { O[r, n, i : R, N, M] = =(A[r, n, M - 1 - i]); }"
+    (decision,) = schedule(of(text, {"A": (5, 33, short)}), WIDER).decisions.values()
+    assert decision.plan.reason == "interleaved"
+    agree(of(text, {"A": (2, 19, short)}), WIDER)
 
 
 @pytest.mark.parametrize(("short", "chosen"), [(2, True), (3, True), (4, False)])

@@ -40,8 +40,11 @@ _MERGED = {
 }  # fmt: skip
 
 
-SPREAD = 4
-"""Steps between elements up to which loading all between them and shuffling is cheaper than one load each."""
+SPREAD, FILLED = 4, 8
+"""Steps between elements up to which loading all between them and shuffling is cheaper than one load each.
+
+More where an unrolled loop takes what is in between out of the same loads, or elements have fewer bytes than `WORD`."""
+WORD = 4
 WIDE = 8
 """Lanes of a vector for which that pays."""
 
@@ -72,9 +75,14 @@ def _slots_of(root: Root) -> int:
     return len(root.variables) * root.chunk
 
 
+def widest_spread(lanes: int, width: int, filled: bool = False) -> int:
+    """Steps between the lanes of a vector, elements of `width` bytes, up to which shuffles put it together."""
+    return 0 if lanes < WIDE else FILLED if filled or width < WORD else SPREAD
+
+
 def _spreads(root: Root, stride: int, lanes: Lanes) -> bool:
     """Whether all elements from the first lane's to the last one's are loaded: that pays, and all hold something."""
-    pays = stride <= SPREAD and lanes.count >= WIDE and lanes.mask is None
+    pays = stride <= widest_spread(lanes.count, root.dtype.bytes, stride == lanes.filled) and lanes.mask is None
     return pays and stride * (lanes.count - 1) < root.solid
 
 

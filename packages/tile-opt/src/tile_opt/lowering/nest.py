@@ -306,10 +306,15 @@ class _Run:
         for base in range(0, index.range, index.lanes):
             value = Affine(((symbol, 1),), base)
             if base + index.lanes <= index.range and (masked or not self._disagree(position, point, value)):
-                self._next(position, point, value, sink, Lanes(symbol, index.lanes))
+                self._next(position, point, value, sink, Lanes(symbol, index.lanes, filled=self._filled()))
                 continue
             for lane in range(base, min(base + index.lanes, index.range)):
                 self._next(position, point, Affine((), lane), sink)
+
+    def _filled(self) -> int:
+        """Iterations of the one unrolled loop."""
+        unrolled = [i.range for i in self.block.indexes if i.bind is Bind.UNROLL and i.range > 1]
+        return unrolled[0] if len(unrolled) == 1 else 0
 
     def _maskable(self, position: int, point: Point) -> bool:
         """The body only moves neighbours, or what is the same for all lanes, and computes."""

@@ -80,6 +80,8 @@ class Lanes:
     """Lanes that take part; the others load zero, and store nothing."""
     some: bool = False
     """One of them does wherever this code runs: what all lanes read is loaded as without a mask."""
+    filled: int = 0
+    """Iterations of the loop that is unrolled around them, one alone: it may take what is between lanes some steps apart."""
 
     def stride(self, position: Position) -> int | None:
         """Elements between neighbouring lanes; None when it is not constant."""

@@ -14,7 +14,7 @@ from tile_ir.ops import ROUNDINGS, Aggregation
 from tile_ir.stripe.affine import Quasi
 from tile_ir.stripe.nodes import Bind, Const, Load, LoadIndex, Op, Reduce, Store
 
-from tile_opt.lowering.memory import SPREAD, WIDE
+from tile_opt.lowering.memory import widest_spread
 from tile_opt.model.coalescing import turns
 from tile_opt.model.operations import DIVISIONS, NARROW, beside, instructions, latency, rounding, width
 from tile_opt.model.scheduled import Access, Loop, Term, Tree
@@ -255,7 +255,8 @@ class _Counter:
         """Vectors of which shuffles make one, where neighbouring lanes load elements a few steps apart; 0 where they are further."""
         stride = access.stride(self.vector.name) if self.vector is not None else None
         steps, rest = divmod(stride or 0, access.dtype.bytes)
-        if rest or not 1 < steps <= SPREAD or self.lanes < WIDE:
+        unrolled = [i.extent for i in self.tree.static if i.bind is Bind.UNROLL]
+        if rest or not 1 < steps <= widest_spread(self.lanes, access.dtype.bytes, unrolled == [steps]):
             return 0
         return -(-(steps * (self.lanes - 1) + 1) // self.lanes)
 

@@ -10,7 +10,7 @@ from tile_ir.stripe.nodes import Bind
 
 from tile_opt.kernel.unify import is_indirect
 from tile_opt.kernel.work import op_cost
-from tile_opt.lowering.memory import SPREAD, WIDE
+from tile_opt.lowering.memory import FILLED, WIDE
 from tile_opt.plan.plan import Across, Cover, Level, Plan, Reduction
 from tile_opt.plan.space.cpu.columns import MAX_OPS
 from tile_opt.plan.space.cpu.facts import Facts
@@ -49,9 +49,7 @@ def _loops(facts: Facts) -> tuple[str, str] | None:
         u.extent or is_indirect(main, u) for u in main.uses
     ):
         return None
-    few = (
-        n for n in facts.shared if facts.is_free(n) and 1 < facts.extents[n] <= SPREAD and n not in facts.constrained
-    )
+    few = (n for n in facts.shared if facts.is_free(n) and 1 < facts.extents[n] < FILLED and n not in facts.constrained)
     for short in few:
         along = next((n for n in reversed(main.loop_names) if _suits(facts, n, short)), None)
         if along is not None:

@@ -15,13 +15,15 @@ from tile_ir.stripe.nodes import Bind
 from tile_opt.kernel.unify import is_indirect
 from tile_opt.kernel.view import Use, is_parallel
 from tile_opt.kernel.work import is_elementwise
-from tile_opt.lowering.memory import SPREAD, WIDE
+from tile_opt.lowering.memory import FILLED, WIDE, widest_spread
 from tile_opt.plan.plan import Cover, Edge, Level, Plan
 from tile_opt.plan.space.cpu.facts import Facts
 from tile_opt.plan.space.cpu.groups import cut, group_levels, wanted_groups
 
 SHORT = 8
 """Iterations of the short loop at most: each is a copy of the code."""
+NARROW = 4
+"""Elements of a row that are a vector already, but where they are turned round."""
 MOVING = 4
 """Registers at most that a vector comes together from where each iteration of the short loop reads its own."""
 
@@ -78,9 +80,13 @@ def _is_filled(facts: Facts, loop: str) -> bool:
     if len(steps) != 1 or not facts.is_free(loop) or facts.extents[loop] < facts.lanes:
         return False
     (step,) = steps
-    near = SPREAD if facts.lanes >= WIDE else 1
-    read = all(0 <= facts.stride(u, loop) <= near for _, u in uses if u.reads)
+    read = all(0 <= facts.stride(u, loop) <= _nearest(facts, u) for _, u in uses if u.reads)
     return 1 < step <= SHORT and read and all(_cells(facts, b) == step for b in {u.buffer for _, u in uses if u.writes})
+
+
+def _nearest(facts: Facts, use: Use) -> int:
+    """Steps between lanes that are read as one vector."""
+    return max(1, widest_spread(facts.lanes, facts.view.type_of(use.buffer).dtype.bytes))
 
 
 def _cells(facts: Facts, buffer: str) -> int:
@@ -111,7 +117,9 @@ def _loops(facts: Facts) -> tuple[str, str] | None:
 def _suits(facts: Facts, loop: str, short: str, reads: Sequence[Use], writes: Sequence[Use]) -> bool:
     """Vectors along a loop are read as they lie, or a few steps apart, and leave gaps that the short one fills."""
     count = facts.extents[short]
-    moving = count if any(facts.stride(u, short) for u in reads) else 1
+    moving = count if any(facts.stride(u, short) and facts.stride(u, loop) != count for u in reads) else 1
     dense = all(facts.stride(u, loop) == count for u in writes) and facts.extents[loop] >= facts.lanes
-    near = (0, 1, count) if count < SPREAD and facts.lanes >= WIDE else (0, 1)  # four elements are a vector already
+    turned = any(facts.stride(u, short) < 0 for u in reads)
+    gaps = count < NARROW or (turned and count <= FILLED)
+    near = (0, 1, count) if gaps and facts.lanes >= WIDE else (0, 1)
     return dense and facts.is_free(loop) and moving <= MOVING and all(facts.stride(u, loop) in near for u in reads)
