@@ -35,6 +35,7 @@ from tile_opt.program.single import SingleTerms as SingleTerms
 from tile_opt.program.split_batches import SplitBatches as SplitBatches
 from tile_opt.program.split_reduction import SplitReduction as SplitReduction
 from tile_opt.program.subsample import Subsample as Subsample
+from tile_opt.program.tall_products import TallProducts as TallProducts
 
 ROWS = 8
 """Rows of a tile that a register tile has: with fewer, each vector that it loads is multiplied too seldom."""
@@ -87,6 +88,7 @@ def rewrites_for(target: Target) -> tuple[Rewrite, ...]:
             *CLEAN,
             BorderPieces(),
             Cascade(kept=_row_kept(target)),
+            TallProducts(),
             DropDead(),
             *(replace(r, cores=units) if isinstance(r, SplitReduction) else r for r in FASTER),
         )

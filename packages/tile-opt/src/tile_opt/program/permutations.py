@@ -30,7 +30,7 @@ class ComposePermutations(Rewrite):
         ops: list[Op] = []
         for op in program.ops:
             made = renamed(op, same) if same else op
-            order = _order(made, types)
+            order = order_of(made, types)
             if order is None or not isinstance(made, Contraction):
                 ops.append(made)
                 continue
@@ -48,7 +48,7 @@ class ComposePermutations(Rewrite):
         return replace(program, ops=tuple(ops), outputs=outputs)
 
 
-def _order(op: Op, types: Mapping[str, TensorType]) -> Order | None:
+def order_of(op: Op, types: Mapping[str, TensorType]) -> Order | None:
     """Which dimension of its operand each dimension of a result is, where it is a whole copy of that; else None."""
     if not isinstance(op, Contraction) or op.agg is not Aggregation.ASSIGN or len(op.loads) != 1 or op.body:
         return None
