@@ -46,3 +46,15 @@ def test_lanes_lie_side_by_side_in_the_largest_operand_where_they_do_in_no_loop_
     text = "function (X[C, D, A], Y[A, C]) -> (O) { O[a, d : A, D] = +(X[c, d, a] * Y[a, c]); }"
     made = compiled(text, PROCESSOR, "sample", None, X=(300, 40, 32), Y=(32, 300))
     assert lanes(made) == ["a"]
+
+
+@pytest.mark.parametrize("cores", [2, 3, 8])
+@pytest.mark.parametrize("columns", [2896, 5801, 11618, 16448, 46603])
+def test_columns_are_shared_out_evenly_in_pieces_that_the_first_cache_holds(columns: int, cores: int) -> None:
+    """Three pieces are as slow on two cores as four."""
+    made = compiled("function (X[N, M]) -> (R) { R[j : M] = +(X[i, j]); }", processor("zen4", cores), X=(720, columns))
+    (decision,) = made.decisions.values()
+    (piece,) = (c.size for level in decision.plan.bound(Bind.GRID) for c in level.covers)
+    pieces = -(-columns // piece)
+    assert 4 * piece <= 16384
+    assert -(-pieces // cores) * piece <= 1.1 * columns / cores + 64

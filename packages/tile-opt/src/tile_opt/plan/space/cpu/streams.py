@@ -101,7 +101,9 @@ def walking_plan(facts: Facts, vector: str) -> Plan | None:
     wanted = wanted_groups(facts)
     groups = cut(facts, outer, {}, wanted)
     shared = wanted > 1 and not balanced(count(facts, groups), facts.settings.cores)
-    even = -(-facts.extents[vector] // facts.settings.cores) if shared else facts.extents[vector]
+    # As many pieces for every core, of what the first cache holds.
+    parts = facts.settings.cores * -(-facts.extents[vector] // (facts.settings.cores * room)) if shared else 1
+    even = -(-facts.extents[vector] // parts)
     strip = min((n * facts.lanes for n in (MAX_VECTORS, MAX_VECTORS - 1)), key=lambda n: -(-even // n) * n)
     piece = max(strip, min(room // strip * strip, -(-even // strip) * strip))
     pieces = {vector: piece} if piece < facts.extents[vector] else {}
