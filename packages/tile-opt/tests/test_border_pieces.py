@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from random import Random
 
 import numpy as np
@@ -110,6 +111,13 @@ def test_what_reads_a_concatenation_stays() -> None:
 def test_a_small_copy_stays() -> None:
     program = bound(TWO_PASSES, "clamp")
     assert BorderPieces().apply(program) is program
+
+
+@pytest.mark.parametrize(("mode", "stays"), [("", True), ("clamp", False)])
+def test_what_loads_under_a_condition_needs_no_pieces_for_frames_of_zeros(mode: str, stays: bool) -> None:
+    program = bound(FOUR, mode)
+    assert (replace(PIECES, zeros=False).apply(program) is program) == stays
+    assert PIECES.apply(program) is not program
 
 
 def drawn(draw: Random) -> tuple[str, tuple[int, ...]]:

@@ -101,7 +101,7 @@ def rewrites_for(target: Target) -> tuple[Rewrite, ...]:
     return (
         *fold,
         *CLEAN,
-        BorderPieces(least=FRAMED, step=NEVER),
+        BorderPieces(least=FRAMED, step=NEVER, zeros=False),
         Factorise(),
         apart,
         Prepack(),

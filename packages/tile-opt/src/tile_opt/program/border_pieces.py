@@ -43,12 +43,14 @@ Pointwise = Contraction | Elementwise
 class BorderPieces(Rewrite):
     """Compute interiors and the strips around them apart.
 
-    Where framed copies of `least` bytes and more go, and `step` for each aggregation that strips then do by themselves.
+    Where framed copies of `least` bytes and more go, and `step` for each aggregation that strips then do by themselves. Without `zeros`
+    frames of zeros are no copies: what reads them loads under a condition.
     """
 
     name: ClassVar[str] = "border_pieces"
     least: int = 1 << 16
     step: int = 1 << 16
+    zeros: bool = True
 
     def apply(self, program: Program) -> Program:
         found, closed = _interiors(program, self.least)
@@ -61,7 +63,8 @@ class BorderPieces(Rewrite):
 
     def _pays(self, part: Program, found: Interiors) -> bool:
         """The bytes of framed copies that go are worth the kernels that come."""
-        saved = sum(op.type.nbytes for op in part.ops if isinstance(op, Contraction) and op.name in found.boxes)
+        copies = (op for op in part.ops if isinstance(op, Contraction) and op.name in found.boxes)
+        saved = sum(op.type.nbytes for op in copies if self.zeros or op.default is not None)
         steps = sum(isinstance(op, Contraction) and op.agg is not Aggregation.ASSIGN for op in part.ops)
         return saved >= max(self.least, steps * self.step)
 
