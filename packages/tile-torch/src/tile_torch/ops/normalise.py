@@ -31,7 +31,7 @@ def moments(shape: Shape, axes: Shape) -> list[str]:
     ]
 
 
-class _Operands:
+class Operands:
     """Tensors of a function that may be absent, each with its name, widened, in a shape that broadcasts."""
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ def batch_norm(
 ) -> tuple[Value, Value, Value]:
     """By running statistics, as a scale and a shift of each channel; nothing is saved."""
     along = (x.shape[1], *(1,) * (len(x.shape) - 2))
-    given = _Operands()
+    given = Operands()
     source = given.add("X", x, x.shape)
     center, spread = given.add("M", mean, along), given.add("V", variance, along)
     scale, shift = given.add("W", weight, along), given.add("B", bias, along)
@@ -82,7 +82,7 @@ def _of_batch(call: Call, x: Value, weight: Value, bias: Value, eps: float) -> t
     """The result, the mean, 1 / deviation, and the variance of each channel."""
     shape, channels = tuple(x.shape), x.shape[1]
     along = (channels, *(1,) * (len(shape) - 2))
-    given = _Operands()
+    given = Operands()
     source = given.add("In", x, shape)
     scale, shift = given.add("W", weight, along), given.add("B", bias, along)
     value = f"D * R{f' * {scale}' if scale else ''}{f' + {shift}' if shift else ''}"
@@ -117,7 +117,7 @@ def layer_norm(
     """Over the last dimensions; the mean and 1 / deviation are results, too."""
     shape, rank = tuple(x.shape), len(x.shape)
     over = tuple(range(rank - len(normalized_shape), rank))
-    given = _Operands()
+    given = Operands()
     source = given.add("In", x, shape)
     scale, shift = given.add("W", weight, normalized_shape), given.add("B", bias, normalized_shape)
     value = f"D * R{f' * {scale}' if scale else ''}{f' + {shift}' if shift else ''}"
@@ -138,7 +138,7 @@ def group_norm(
     """Groups of channels, with a scale and shift for each channel."""
     each = C // group
     split = (N, group, each, HxW)
-    given = _Operands()
+    given = Operands()
     source = given.add("In", x, split)
     scale, shift = given.add("W", weight, (group, each, 1)), given.add("B", bias, (group, each, 1))
     value = f"D * R{f' * {scale}' if scale else ''}{f' + {shift}' if shift else ''}"
@@ -159,7 +159,7 @@ def _statistics(call: Call) -> list[str]:
     return [f"{out} = {reshaped(cast(value, call.type(k)[1]), call.type(k)[0])};" for out, value, k in pairs]
 
 
-def _several(call: Call, given: _Operands, lines: Sequence[str]) -> tuple[Value, ...]:
+def _several(call: Call, given: Operands, lines: Sequence[str]) -> tuple[Value, ...]:
     if not (call.wants(1) or call.wants(2)):
         return apply(function(given.names, ("Y",), *lines[:-2]), *given.values), None, None
     return apply(function(given.names, ("Y", "Y1", "Y2"), *lines), *given.values)
