@@ -31,6 +31,7 @@ from tile_opt.program.powers import Powers as Powers
 from tile_opt.program.prepack import Prepack as Prepack
 from tile_opt.program.separate import SeparateWindows as SeparateWindows
 from tile_opt.program.share import ShareCommon as ShareCommon
+from tile_opt.program.short_sorts import ShortSorts as ShortSorts
 from tile_opt.program.single import SingleTerms as SingleTerms
 from tile_opt.program.split_batches import SplitBatches as SplitBatches
 from tile_opt.program.split_reduction import SplitReduction as SplitReduction
@@ -85,6 +86,7 @@ def rewrites_for(target: Target) -> tuple[Rewrite, ...]:
             DotProducts(target=target),
             PlacedParts(),
             LongPlaces(),
+            ShortSorts(bytes=target.settings.vector_bytes),
             *CLEAN,
             BorderPieces(),
             Cascade(kept=_row_kept(target)),

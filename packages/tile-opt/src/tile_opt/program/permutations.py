@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from tile_ir.names import claim
 from tile_ir.ops import Aggregation
-from tile_ir.program.nodes import Constraint, Contraction, Op, Poly, Program, TensorLoad, TensorType
+from tile_ir.program.nodes import Argsort, Constraint, Contraction, Gather, Op, Poly, Program, TensorLoad, TensorType
 from tile_ir.program.rename import renamed
 
 from tile_opt.program.base import Rewrite
@@ -76,7 +76,9 @@ def _reading(op: Contraction, origin: str, before: Order) -> Contraction:
     return replace(op, loads=(replace(load, tensor=origin, formulas=ordered),))
 
 
-def permuted(name: str, source: str, type: TensorType, order: Order, reader: Contraction) -> Contraction:
+def permuted(
+    name: str, source: str, type: TensorType, order: Order, reader: Contraction | Argsort | Gather
+) -> Contraction:
     """``name[…] = =(source[…])`` with the dimensions of `source` in another order."""
     forms = tuple(Poly.of({f"d{d}": 1}) for d in range(len(type.shape)))
     return Contraction(

@@ -1,0 +1,91 @@
+"""Sorting many short rows: along columns of a copy, so that lanes of vectors have a row each.
+
+Places of a row's elements are numbers of elements that go before. Rows shorter than vectors leave most lanes idle, and
+what lanes have in common is put together across them; columns side by side need neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import prod
+from typing import ClassVar
+
+from tile_ir.names import claim
+from tile_ir.program.nodes import Argsort, Gather, Lookup, Op, Program, TensorType, coordinates
+
+from tile_opt.program.base import Rewrite
+from tile_opt.program.permutations import permuted
+
+
+@dataclass(frozen=True)
+class ShortSorts(Rewrite):
+    """Sort rows of fewer than `bytes` bytes, of which there are at least `rows`, along the first dimension of a copy."""
+
+    name: ClassVar[str] = "short_sorts"
+    bytes: int = 64
+    rows: int = 64
+
+    def apply(self, program: Program) -> Program:
+        types, taken = program.types(), set(program.types())
+        sorts: dict[str, _Columns] = {}
+        ops: list[Op] = []
+        for op in program.ops:
+            if isinstance(op, Argsort) and self._suits(op, types):
+                sorts[op.name] = _Columns(op, types[op.arg], claim(f"{op.arg}_columns", taken), claim(op.name, taken))
+                ops += sorts[op.name].places()
+            elif isinstance(op, Gather) and (found := _taken(op, sorts)) is not None:
+                ops += found.elements(op, claim(op.name, taken))
+            else:
+                ops.append(op)
+        return replace(program, ops=tuple(ops)) if sorts else program
+
+    def _suits(self, op: Argsort, types: Mapping[str, TensorType]) -> bool:
+        type = types[op.arg]
+        length = type.shape[-1] if type.shape else 0
+        last = op.axis == len(type.shape) - 1 and length * type.dtype.bytes < self.bytes
+        return last and length > 1 and prod(type.shape[:-1]) >= self.rows
+
+
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """A sort, the copy of what it sorts that has rows as columns, and the places there."""
+
+    op: Argsort
+    type: TensorType
+    copy: str
+    found: str
+
+    def places(self) -> tuple[Op, ...]:
+        """The copy, the places in its columns, and these as rows."""
+        rank = len(self.type.shape)
+        copy = permuted(self.copy, self.op.arg, self.type, (rank - 1, *range(rank - 1)), self.op)
+        columns = TensorType(self.op.type.dtype, self._column_shape)
+        found = replace(self.op, name=self.found, type=columns, arg=self.copy, axis=0)
+        return copy, found, self._rows(self.op.name, found)
+
+    def elements(self, op: Gather, name: str) -> tuple[Op, ...]:
+        """The sorted elements, as columns and as rows."""
+        cell = coordinates(len(self.type.shape))
+        columns = TensorType(op.type.dtype, self._column_shape)
+        sorted_ = Gather(name, columns, self.copy, (Lookup(self.found, cell), *cell[1:]), op.origin)
+        return sorted_, self._rows(op.name, sorted_)
+
+    def _rows(self, name: str, columns: Argsort | Gather) -> Op:
+        rank = len(self.type.shape)
+        return permuted(name, columns.name, columns.type, (*range(1, rank), 0), columns)
+
+    @property
+    def _column_shape(self) -> tuple[int, ...]:
+        shape = self.op.type.shape
+        return (shape[-1], *shape[:-1])
+
+
+def _taken(op: Gather, sorts: Mapping[str, _Columns]) -> _Columns | None:
+    """The sort whose own elements are fetched in its order."""
+    last = op.subscripts[-1] if op.subscripts else None
+    found = sorts.get(last.tensor) if isinstance(last, Lookup) else None
+    if found is None or op.data != found.op.arg or op.type.shape != found.op.type.shape:
+        return None
+    cell = coordinates(len(op.type.shape))
+    return found if op.subscripts == (*cell[:-1], Lookup(found.op.name, cell)) else None
