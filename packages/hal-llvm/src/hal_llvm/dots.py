@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+
+from tile_ir.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Form:
     """An intrinsic for so many words at once."""
 

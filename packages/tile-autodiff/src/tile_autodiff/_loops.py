@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from tile_ir.frozen import frozen
 from tile_ir.names import claim
 from tile_ir.program.liveness import used_by
 from tile_ir.program.nodes import Elementwise, Loop, Param, Program, TensorType
@@ -21,7 +22,7 @@ Pulled = Callable[[Program, Sequence[str]], Program]
 """The vector-Jacobian product of a program with respect to some of its inputs."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Varying:
     """What of a loop depends on what is derived by."""
 

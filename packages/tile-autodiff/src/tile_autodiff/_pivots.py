@@ -9,9 +9,9 @@ derivative by p is 0: nothing is computed for it, and nothing of what a gradient
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 
+from tile_ir.frozen import frozen
 from tile_ir.ops import Aggregation
 from tile_ir.program.liveness import defined_by, used_by
 from tile_ir.program.nodes import Contraction, CustomGradient, Elementwise, Literal, Op, Operand, Program, TensorType
@@ -23,7 +23,7 @@ _SCALED = (Aggregation.SUM, *_SHIFTED)
 """And with a positive factor of all elements."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Form:
     """``x * exp(scale * p) + shift * p``, where one of both is 0."""
 
@@ -38,7 +38,7 @@ _PIVOT = _Form(shift=Fraction(1))
 Scalar = _Form | Literal
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Moved:
     """A tensor that the pivot moves, and the dimensions by which the pivot's own are subscripted."""
 

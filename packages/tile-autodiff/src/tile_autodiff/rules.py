@@ -9,10 +9,10 @@ They serve whole tensors and the scalar bodies of contractions alike. Broadcasti
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import pi, sqrt
 
 from tile_ir.dtype import DType
+from tile_ir.frozen import frozen
 from tile_ir.ops import OPS, ROUNDINGS, Signature
 from tile_ir.program.macros import MACROS, literal
 from tile_ir.program.nodes import Literal, Operand
@@ -20,7 +20,7 @@ from tile_ir.program.nodes import Literal, Operand
 from tile_autodiff._emit import Emitter
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Site:
     """One use of a function: its operands, its result and the derivative that comes in."""
 
@@ -52,7 +52,7 @@ class Site:
 Partial = Callable[[Site], Operand | None]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Rule:
     """Partials by operand position (`more` serves further ones); where the rule holds and what it follows."""
 

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 from math import prod
 
 from tile_ir.dtype import DType
+from tile_ir.frozen import frozen
 from tile_ir.kernels import KernelList
 from tile_ir.target import Target
 
@@ -43,7 +44,7 @@ class Status(IntEnum):
     """The device, or its driver, refused something."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Parameter:
     """One parameter of a C function."""
 
@@ -74,7 +75,7 @@ class Parameter:
         return prod(self.shape) * self.dtype.bytes
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Entry:
     """A C function: the inputs, then the outputs."""
 
@@ -93,7 +94,7 @@ class Entry:
         return f"int32_t {self.name}({self.signature});"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ObjectFile:
     """A relocatable object file, and the symbols that others refer to."""
 
@@ -101,7 +102,7 @@ class ObjectFile:
     symbols: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Exported:
     """What a device writes: object files to be linked, or files of text by suffix."""
 

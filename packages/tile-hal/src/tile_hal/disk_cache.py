@@ -14,12 +14,12 @@ import time
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from sys import modules
 
+from tile_ir.frozen import frozen
 from tile_ir.settings import Settings
 
 MAGIC = b"TILECACHE1\n"
@@ -49,7 +49,7 @@ def default_folder() -> Path:
     return Path(platformdirs.user_cache_dir("tile", appauthor=False)) / "kernels"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Entry:
     """One file of the cache."""
 

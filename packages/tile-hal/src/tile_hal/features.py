@@ -8,12 +8,13 @@ those, whatever the minor version.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+
+from tile_ir.frozen import frozen
 
 from tile_hal.interfaces import Device, Executor, Memory
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Feature:
     """One thing that a device may offer."""
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from typing import Any
@@ -18,6 +17,7 @@ import numpy.typing as npt
 from tile_ir import kernels as ir
 from tile_ir.diagnostics import TileDeviceError, TileInternalError
 from tile_ir.dtype import DType
+from tile_ir.frozen import frozen
 from tile_ir.semtree.nodes import Access
 from tile_ir.stripe.nodes import Block, Direction, Refinement
 from tile_ir.target import Capabilities, Target
@@ -39,7 +39,7 @@ def supported_dtypes() -> frozenset[DType]:
 # --- parameters ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Parameter:
     """What a buffer must be to serve as one parameter of a kernel."""
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tile_ir.dtype import DType
+from tile_ir.frozen import frozen
 from tile_ir.kernels import KernelList, StepKind
 from tile_ir.target import Capabilities, Target
 
@@ -25,7 +25,7 @@ HAL_API: tuple[int, int] = (1, 7)
 unless it says what it requires of that (`Driver.requires`)."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Result:
     """Outcome of a finished event."""
 
@@ -72,7 +72,7 @@ class Buffer(ABC):
         """End the mapping; the event signals that the device sees what was written."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MemoryUsage:
     """What a device's memory is used for, by this process, at one moment."""
 
@@ -205,7 +205,7 @@ class Kernel(ABC):
         """
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DirectArray:
     """One array that a direct call takes: a plain `numpy.ndarray` of exactly this shape and dtype.
 
@@ -218,7 +218,7 @@ class DirectArray:
     """Then the array must be writable, and have no memory in common with any array before it."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DirectStep:
     """One step of a direct call."""
 
@@ -232,7 +232,7 @@ class DirectStep:
     """What runs in a step that is a kernel; of the device's own executor."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Turning:
     """A buffer of a step in a loop that is other memory in each round (see `tile_ir.kernels.Window`).
 
@@ -255,7 +255,7 @@ class Turning:
         return self.cycle[round % len(self.cycle)], self.start + round * self.stride
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LoopStep:
     """Steps of a direct call or a batch that run `count` times, one round after the other."""
 
@@ -264,7 +264,7 @@ class LoopStep:
     """Those of a round: of the same kind as the steps outside, or loops."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Direct:
     """A program as a function of NumPy arrays in host memory."""
 
@@ -278,7 +278,7 @@ class Direct:
     """It takes no more than microseconds and keeps the interpreter lock: no other thread runs Python meanwhile."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Part:
     """Bytes of an arena: memory that each run of a batch has for itself."""
 
@@ -287,7 +287,7 @@ class Part:
     nbytes: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BatchStep:
     """One step of a batch."""
 

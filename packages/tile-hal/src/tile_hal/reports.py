@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from enum import Enum
+
+from tile_ir.frozen import frozen
 
 
 class TilePluginWarning(UserWarning):
@@ -23,7 +24,7 @@ class PluginStatus(Enum):
     """TILE_PLUGINS says so."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PluginReport:
     """One line of `tile plugins`."""
 
@@ -44,7 +45,7 @@ class PluginReport:
         return f"plugin {self.entry_point!r} of {self.distribution} {self.version}".rstrip()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DoctorReport:
     """What one plugin says of its hardware: what is there, what is missing, which command installs it."""
 

@@ -9,13 +9,13 @@ import atexit
 import contextlib
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, TypeVar
 
 import numpy as np
 from tile_ir import forking
 from tile_ir.diagnostics import TileDeviceError, TileInternalError
+from tile_ir.frozen import frozen
 from tile_ir.kernels import BufferKind, KernelList, Step, StepKind, flat_steps
 from tile_ir.mapped import give_back
 
@@ -125,7 +125,7 @@ def drain() -> None:
             submission.wait()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StepTime:
     """How long one step of a run took."""
 
@@ -391,7 +391,7 @@ class Prepared:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Launch:
     """A step with what its position decides."""
 

@@ -13,12 +13,13 @@ import re
 import sys
 import time
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from enum import Enum
 from functools import cache
 from typing import Any, cast
 
 from tile_ir.diagnostics import TileDeviceError
+from tile_ir.frozen import frozen
 from tile_ir.settings import Settings
 
 from tile_hal.disk_cache import PLUGINS, DiskCache, disk_cache, sources
@@ -43,7 +44,7 @@ class Stage(Enum):
     DOCTOR = "when it is asked what it finds"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Verdict:
     """What became of a plugin in a process of its own."""
 

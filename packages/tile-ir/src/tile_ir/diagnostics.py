@@ -13,6 +13,8 @@ from enum import Enum
 from itertools import accumulate
 from types import FrameType
 
+from tile_ir.frozen import frozen
+
 
 @dataclass(frozen=True, slots=True)
 class Source:
@@ -38,7 +40,7 @@ class Source:
         return self.text[start:] if end < 0 else self.text[start:end]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Span:
     """Characters [start, end) of a source."""
 
@@ -90,7 +92,7 @@ class Severity(Enum):
     WARNING = "warning"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Note:
     """A second place that explains a diagnostic ("first defined here")."""
 
@@ -98,7 +100,7 @@ class Note:
     span: Span | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Diagnostic:
     """One finding: code such as ``TILE-E012``, a sentence, where it is, and a hint."""
 

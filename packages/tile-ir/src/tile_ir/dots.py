@@ -12,15 +12,15 @@ those that it has an instruction for, and all others are rewritten.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from tile_ir.dtype import DType
+from tile_ir.frozen import frozen
 
 WORD = DType.INT32
 """The dtype of several factors side by side."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DotProduct:
     """``c + a . b`` with factors of the dtypes `a` and `b` in words, and the sum in the dtype `c`."""
 

@@ -14,13 +14,14 @@ from difflib import get_close_matches
 from typing import Any, cast
 
 from tile_ir.diagnostics import Diagnostic, TileDeviceError
+from tile_ir.frozen import frozen
 
 Port = tuple[str, int]
 """One unit: ``("SRAM", 2)`` is ``SRAM[2]``."""
 _PORT = re.compile(r"([A-Za-z_]\w*)\[(\d+)\]")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MemUnit:
     """`count` memories of `size_KiB` KiB each."""
 
@@ -33,7 +34,7 @@ class MemUnit:
         return int(self.size_KiB * 1024)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ExecUnit:
     """`count` units that each do `ops_per_cycle` scalar operations; a kernel pays `pipeline_depth` cycles to fill one."""
 
@@ -42,14 +43,14 @@ class ExecUnit:
     pipeline_depth: int = 1
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TxUnit:
     """Units that move data: DMA engines, networks on chip."""
 
     count: int = 1
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Bus:
     """A shared connection: one transfer at a time, `bytes_per_cycle` of it a cycle."""
 

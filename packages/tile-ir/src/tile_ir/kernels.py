@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import Enum
 
 from tile_ir.diagnostics import Span, shown
 from tile_ir.dtype import DType
+from tile_ir.frozen import frozen
 from tile_ir.semtree.nodes import Function
 from tile_ir.stripe.nodes import Block, ConstantBuffer
 from tile_ir.target import Target
@@ -18,7 +19,7 @@ OUTPUT_ALIGN = 16
 """Bytes: kernels may assume that outputs start on a multiple of them, as NumPy's arrays do."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Kernel:
     """One kernel: the scheduled Stripe block and, where the target asks for it, its semtree function.
 
@@ -92,7 +93,7 @@ class BufferKind(Enum):
     CONST = "const"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BufferInfo:
     """A buffer a step may name. Temporaries live at `offset` of arena `arena` and may share bytes when never live at once."""
 
@@ -116,7 +117,7 @@ class StepKind(Enum):
     """Run the steps of `Step.loop` again and again; `buffers` are all that it touches outside, those that it writes first."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Step:
     """One launch; `deps` are numbers of earlier steps that must have finished.
 
@@ -140,7 +141,7 @@ class Step:
     """(to, from), where all that it does is to copy cells of buffers to the same cells of others."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Window:
     """A buffer that is other memory in each round of a loop.
 
@@ -165,7 +166,7 @@ class Window:
         return self.cycle[round % len(self.cycle)], self.start + round * self.stride
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Loop:
     """Steps that run `count` times; those of a round start when the round before it is over.
 
@@ -177,7 +178,7 @@ class Loop:
     steps: tuple[Step, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class KernelList:
     """Distinct kernels, the buffers they touch and the steps that run them, for one target."""
 

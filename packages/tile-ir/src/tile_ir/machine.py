@@ -8,14 +8,15 @@ a number that is off costs accuracy, never correctness.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
+
+from tile_ir.frozen import frozen
 
 SLOW = 1e-3
 """The least of what times are divided by."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Cache:
     """One level of cache, data or unified."""
 
@@ -41,7 +42,7 @@ class Cache:
     """Cores that share it."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Tlb:
     """One level of page translations."""
 
@@ -52,7 +53,7 @@ class Tlb:
     """Cycles that a page not found here costs beyond a hit."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Pages:
     """Pages of memory and what translates them, nearest first."""
 
@@ -65,7 +66,7 @@ class Pages:
     tlbs: tuple[Tlb, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Ports:
     """Vector instructions that a core starts per cycle, by kind, and the cycles until a result can be used."""
 
@@ -98,7 +99,7 @@ class Ports:
     """Cycles lost where a loop ends unexpectedly."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class VectorUnit:
     """Registers that one thread, or one work item, computes in."""
 
@@ -110,7 +111,7 @@ class VectorUnit:
     """Bytes that the `Ports` count as one instruction; 0 = one register."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Bandwidths:
     """Bytes per nanosecond (GB/s) between the last cache and memory."""
 
@@ -123,7 +124,7 @@ class Bandwidths:
     """Of stores that pass the caches by."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Memory:
     """Device memory."""
 
@@ -135,7 +136,7 @@ class Memory:
     """Lines that one core can wait for at once."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LocalMemory:
     """Memory that the items of a group share."""
 
@@ -149,7 +150,7 @@ class LocalMemory:
     latency: float = 30
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Occupancy:
     """What bounds the groups that reside on one core (multiprocessor) at once."""
 
@@ -169,7 +170,7 @@ class Occupancy:
     """Sub-groups that issue an instruction in the same cycle."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Launch:
     """Seconds that do not depend on the work."""
 
@@ -185,7 +186,7 @@ class Launch:
     """Counting the groups of a kernel, and what the last one waits for until it sees what all others have stored."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Functions:
     """Instructions of the multiply port that one elementary function of a vector of float32 takes."""
 
@@ -219,7 +220,7 @@ class Functions:
     """The same for exp, log and tanh, of which backends may have their own."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class InstructionRate:
     """A matrix instruction or dot product by its name, and how many a core starts per cycle."""
 
@@ -227,7 +228,7 @@ class InstructionRate:
     rate: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Machine:
     """See the module's text. Only a graphics processor has an `occupancy`."""
 

@@ -6,11 +6,11 @@ otherwise. `tile_ir.numerics` holds the executable definition of each.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
 from tile_ir.dots import DOTS
 from tile_ir.dtype import DType
+from tile_ir.frozen import frozen
 
 
 class Signature(Enum):
@@ -27,7 +27,7 @@ class Signature(Enum):
     DOT = "word, word, T -> T"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ScalarOp:
     """A scalar operation: its name in every IR, number of operands and typing rule."""
 

@@ -7,9 +7,9 @@ no statements.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tile_ir.contents import Contents
+from tile_ir.frozen import frozen
 from tile_ir.kernels import BufferInfo, Kernel, KernelList, Step
 from tile_ir.program.nodes import TensorType
 from tile_ir.semtree import nodes as semtree
@@ -17,7 +17,7 @@ from tile_ir.stripe import nodes as stripe
 from tile_ir.target import Target
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class KernelOutline:
     """One kernel without its body, and without labels, which are not what it is stored for."""
 
@@ -47,7 +47,7 @@ class KernelOutline:
         return Kernel(self.name, stripe.Block(self.block), function, self.groups, self.flops, self.bytes)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ConstantOutline:
     """A constant without its bytes."""
 
@@ -55,7 +55,7 @@ class ConstantOutline:
     type: TensorType
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Outline:
     """A kernel list without bodies, constants' bytes and target."""
 

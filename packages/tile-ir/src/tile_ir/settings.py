@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from tile_ir.diagnostics import Diagnostic, TileSettingError
+from tile_ir.frozen import frozen
 
 _DECIMAL = re.compile(r"[0-9]{1,9}(\.[0-9]{0,9})?")
 _THREADS = re.compile(r"0*[1-9][0-9]{0,5}")
@@ -18,7 +18,7 @@ _LONGEST = 2e6
 _PLUGIN = re.compile(r"-?[A-Za-z0-9_][A-Za-z0-9._-]*")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Settings:
     """Process-wide choices from the environment."""
 

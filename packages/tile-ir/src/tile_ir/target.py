@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cache
 from importlib.resources import files
 from typing import Any, ClassVar
@@ -16,10 +16,11 @@ from typing import Any, ClassVar
 from tile_ir.diagnostics import Diagnostic, TileDeviceError
 from tile_ir.document import from_document, to_document
 from tile_ir.dtype import DType
+from tile_ir.frozen import frozen
 from tile_ir.machine import Machine
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HardwareSettings:
     """The numbers that schedules are made from; a target document's ``settings``. None of them changes a result.
 
@@ -82,7 +83,7 @@ class HardwareSettings:
     index_bits: int = 64
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Capabilities:
     """What a device can do, frozen: promises that the conformance suite checks.
 
@@ -121,7 +122,7 @@ class Capabilities:
     quirks: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PassConfig:
     """One entry of a pass list: the pass's registered name, a label, and its option fields."""
 
@@ -130,7 +131,7 @@ class PassConfig:
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Options:
     """What the user allowed beyond the language's own rules.
 
@@ -152,7 +153,7 @@ class Options:
         return self.reduced_precision or (self.short_products and factor.bytes < DType.FLOAT32.bytes)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Target:
     """A device as the compiler sees it; frozen, and part of the cache key.
 

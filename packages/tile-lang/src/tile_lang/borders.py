@@ -8,7 +8,6 @@ What is computed away from the borders need not read it (`tile_opt.program.borde
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 from math import ceil, floor, prod
@@ -18,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from tile_ir.diagnostics import Span
 from tile_ir.dtype import DType
+from tile_ir.frozen import frozen
 from tile_ir.ops import Aggregation
 from tile_ir.program.nodes import (
     Constraint,
@@ -155,7 +155,7 @@ def interval(formula: Poly, ranges: Ranges) -> Interval:
 # --- copies --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Piece:
     """`count` cells of a copy from `start` on, which are those at ``first + step * k`` of the tensor."""
 

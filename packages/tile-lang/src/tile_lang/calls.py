@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from tile_ir.diagnostics import Span
+from tile_ir.frozen import frozen
 
 from tile_lang.dims import as_integer
 from tile_lang.scope import Scope
 from tile_lang.values import Const, Tensor, Value, describe, fail
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Call:
     """A call in hand: its arguments and where they stand."""
 
@@ -67,7 +67,7 @@ class Call:
         return found
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Builtin:
     """How many arguments a function takes (`most` None: any number), how a call is bound, and where its sizes begin."""
 

@@ -17,6 +17,7 @@ from typing import cast
 from tile_ir.collector import uncollected
 from tile_ir.diagnostics import Diagnostic
 from tile_ir.dtype import DType
+from tile_ir.frozen import frozen
 from tile_ir.program.nodes import TensorType
 
 from tile_lang import ast
@@ -54,7 +55,7 @@ def check(
     return sorted([*stated.diagnostics, *found], key=lambda d: d.span.start if d.span else 0)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Checked:
     """What came of one look at a function and those before it."""
 

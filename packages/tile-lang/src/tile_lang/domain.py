@@ -9,7 +9,6 @@ Fewer independent formulas leave an index without bounds (or the domain is empty
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from math import lcm, prod
 from typing import Any
@@ -17,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from tile_ir.diagnostics import TileLimitError
+from tile_ir.frozen import frozen
 from tile_ir.program.nodes import Constraint, Poly
 
 Integers = npt.NDArray[Any]
@@ -94,7 +94,7 @@ def evaluate_form(form: Poly, indexes: Sequence[str], table: Integers) -> tuple[
     return row.apply(table)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _IntegerRow:
     """``(factors · x + const) / den`` with integers."""
 

@@ -7,19 +7,19 @@ hold small whole numbers, so that sums and products are exact in float32 in any 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from tile_ir.frozen import frozen
 
 Array = npt.NDArray[Any]
 Arrays = dict[str, Array]
 Shape = tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Example:
     """A Tile function with the shapes of its float32 inputs and its meaning in NumPy."""
 

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Literal
 
 from tile_ir.diagnostics import Diagnostic, Span
+from tile_ir.frozen import frozen
 
 from tile_lang._tables import RULES, STATES
 from tile_lang.lexer import PUNCTUATION, Lexed, Token
@@ -42,7 +43,7 @@ _GROUPS: tuple[tuple[set[str], str], ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Fault(Exception):
     """The automaton has no move for the token at `position` of a piece; `states` is its stack."""
 

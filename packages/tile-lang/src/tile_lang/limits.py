@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tile_ir.diagnostics import Diagnostic, Span, TileLimitError
+from tile_ir.frozen import frozen
 
 LIMIT_CODE = "TILE-E050"
 
@@ -26,7 +26,7 @@ _WHAT = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Limits:
     """Upper bounds, each checked where the quantity first becomes known.
 

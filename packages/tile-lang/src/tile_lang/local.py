@@ -7,10 +7,11 @@ of the call is left in the Program; its mistakes say where it was called.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from tile_ir.diagnostics import Diagnostic, Note, Span
+from tile_ir.frozen import frozen
 
 from tile_lang import ast
 from tile_lang.scope import LocalFunction, Scope, plural, show
@@ -18,7 +19,7 @@ from tile_lang.statements import attempt, bind_dims, bind_statement, output
 from tile_lang.values import BindFailure, Const, Failed, Tensor, TupleValue, Value, describe, fail
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Call:
     """A call of such a function."""
 

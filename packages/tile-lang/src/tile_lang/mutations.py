@@ -8,12 +8,12 @@ bracket's content for another's), so that many of the texts parse, and many of t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from random import Random
 
 from tile_ir.diagnostics import Source
 from tile_ir.dtype import DType
+from tile_ir.frozen import frozen
 from tile_ir.program.nodes import TensorType
 
 from tile_lang.builtins import BUILTINS
@@ -23,7 +23,7 @@ from tile_lang.lexer import KEYWORDS, PUNCTUATION, Token, lex
 Texts = list[str]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Mutant:
     """A text with types for what may be its inputs; `seed` and `number` make it again."""
 

@@ -15,6 +15,7 @@ from enum import Enum
 
 from tile_ir.collector import uncollected
 from tile_ir.diagnostics import Diagnostic, Source, Span, TileError, TileLimitError
+from tile_ir.frozen import frozen
 
 from tile_lang import ast
 from tile_lang.lexer import Lexed, check_limits, lex
@@ -62,7 +63,7 @@ class Piece:
         return [t.kind for t in self.lexed.tokens[:2]] in (["FUNCTION", "ID"], ["FUNCTION", "IDX"])
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Placed:
     """A piece and where it begins."""
 
@@ -70,7 +71,7 @@ class Placed:
     piece: Piece
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Pieced:
     """A text that was read piece by piece."""
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from tile_ir.diagnostics import Span
+from tile_ir.frozen import frozen
 
 from tile_lang import ast
 from tile_lang.local import binders
@@ -20,7 +21,7 @@ Names = Callable[[ast.Statement], frozenset[str]]
 """The names in a statement."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Bound:
     """What was bound, how many calls that took, and how deep they went."""
 

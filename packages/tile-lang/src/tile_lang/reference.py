@@ -7,17 +7,17 @@ and holds the table to `tile_lang.builtins.BUILTINS` and `tile_ir.ops.OPS`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import inf, nan, pi
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from tile_ir.frozen import frozen
 
 Array = npt.NDArray[Any]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Entry:
     """How one thing of the language is written, what it means, and an example."""
 

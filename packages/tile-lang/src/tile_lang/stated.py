@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from tile_ir.diagnostics import Diagnostic, Severity, Source, Span
 from tile_ir.dtype import DType
+from tile_ir.frozen import frozen
 from tile_ir.program.nodes import TensorType
 
 _COMMENT = re.compile(r"\s*//[ \t]*(?P<mark>shapes:)?(?P<rest>[^\n]*)")
@@ -16,7 +16,7 @@ _TYPE = re.compile(r"(?P<name>\w+'?)=(?P<dtype>[a-z]\w*)?(?P<sizes>\[[\d,\s]*\])
 _DTYPES = {d.value: d for d in DType}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Stated:
     """The types by input, and what of the comment cannot be read."""
 

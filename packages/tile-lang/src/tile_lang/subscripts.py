@@ -8,8 +8,9 @@ tensor with one dimension for each distinct index formula among the subscripts.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from tile_ir.frozen import frozen
 from tile_ir.ops import Aggregation
 from tile_ir.program.nodes import (
     Constraint,
@@ -32,7 +33,7 @@ from tile_lang.values import Const, Tensor, fail
 # --- accesses ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Access:
     """A tensor with affine subscripts, and the constraints of all subscripts that the text has there."""
 
@@ -103,7 +104,7 @@ def _constraints(
     return tuple(found)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Places:
     """The dimensions of what is gathered or scattered: distinct formulas with their extents."""
 
@@ -148,7 +149,7 @@ def _fixed(formula: Poly, extent: int) -> bool:
 # --- targets -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Place:
     """Where a contraction writes: to ``[formulas… : extents…]``, and from there to the subscripts of `shape`."""
 

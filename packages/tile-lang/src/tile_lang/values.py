@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NoReturn
 
 from tile_ir.diagnostics import Diagnostic, Note, Span
+from tile_ir.frozen import frozen
 from tile_ir.program.nodes import TensorType
 
 Number = int | float | bool
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Tensor:
     """A value of the program."""
 
@@ -19,21 +19,21 @@ class Tensor:
     type: TensorType
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Const:
     """A literal, a dimension, or what was folded from them: exact, and without a dtype of its own."""
 
     value: Number
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TupleValue:
     """The result of ``tuple(a, …)``: gone when binding ends."""
 
     items: tuple[Value, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Draw:
     """The result of ``prng_step``: what ``prng_value`` and ``prng_state`` choose from."""
 
@@ -41,7 +41,7 @@ class Draw:
     state: Tensor
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Failed:
     """A name whose definition has an error that was reported already."""
 

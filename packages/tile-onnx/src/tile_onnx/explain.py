@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from tile_ir.frozen import frozen
 
 from tile_onnx.segments import HostWork, Piece, Segment
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from tile_onnx.graph import Graph
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class KernelTime:
     """Seconds that a kernel takes in one run, all its launches together, and the nodes that it computes."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
 from typing import Any, cast
@@ -11,6 +10,7 @@ from typing import Any, cast
 import numpy as np
 from onnx import TypeProto, ValueInfoProto
 from tile_ir.diagnostics import Diagnostic, TileTypeError
+from tile_ir.frozen import frozen
 from tile_runtime.tensor import Tensor
 
 from tile_onnx.dtypes import dtype_name
@@ -19,7 +19,7 @@ Dimension = int | str | None
 """A size, the name of a size, or nothing that is known."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Argument:
     """An input or output: its name, element type (`float32`), kind (`tensor`, `sequence`, `optional` …) and shape."""
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from tile_ir.frozen import frozen
 
 if TYPE_CHECKING:
     from tile_onnx.node import Node
@@ -17,7 +18,7 @@ HostFunction = Callable[..., "Array | tuple[Array | None, ...]"]
 AnyFunction = TypeVar("AnyFunction", bound=Callable[..., Any])
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Entry:
     """An operator from opset `since` on: a converter, or a function of arrays that runs on the host."""
 

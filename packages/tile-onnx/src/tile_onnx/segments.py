@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from tile_ir.diagnostics import Diagnostic, TileTypeError
+from tile_ir.frozen import frozen
 from tile_runtime.compose import Composition
 from tile_runtime.ops.values import tile_dtype
 from tile_runtime.symbols import Symbol, roots
@@ -27,7 +28,7 @@ Store = dict[str, Any]
 """Arrays, Tensors and lists of them by name, while a model runs."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Segment:
     """A device program, and the names of what it takes and gives."""
 
@@ -45,7 +46,7 @@ class Segment:
         return (results,) if len(self.outputs) == 1 else results
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HostWork:
     """A function between device programs, of arrays or of whatever stands in the store."""
 
@@ -65,14 +66,14 @@ class HostWork:
             raise TileTypeError(Diagnostic("TILE-E910", message)) from problem
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Name:
     """A value of the store."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Ask:
     """What a walk needs to go on: the numbers of a value, or its dtype and shape."""
 
@@ -84,7 +85,7 @@ class Ask:
         return host_array(found) if self.numbers else type_of(found)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Piece:
     """Steps, and then questions, or the outputs (known values, or values of the store)."""
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from onnx import NodeProto
 from tile_ir.diagnostics import Diagnostic, TileTypeError
+from tile_ir.frozen import frozen
 
 from tile_onnx import functions
 from tile_onnx.node import Node
@@ -32,7 +32,7 @@ REFUSED: Mapping[str, tuple[str, str]] = {
 """Operators of ai.onnx and ai.onnx.ml that never run: why, and what helps."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Problem:
     """One node: `operator (domain, opset)`, its name, input types, why, and what would help."""
 

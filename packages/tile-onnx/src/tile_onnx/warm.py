@@ -7,10 +7,10 @@ the program does.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
+from tile_ir.frozen import frozen
 
 from tile_onnx.engine import PIECES, Engine
 from tile_onnx.segments import Name, Segment, type_of
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Key = tuple[Any, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Ready:
     """A program that takes the inputs of a call as they are, and gives its outputs."""
 

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tile_ir.frozen import frozen
+
 LARGE = 4096
 """Bytes from which raw data are left where they are."""
 
@@ -22,7 +24,7 @@ class _Odd(Exception):
     """Bytes that are better left to protobuf."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Field:
     number: int
     start: int

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from tile_ir.frozen import frozen
 from tile_ir.kernels import KernelList
 from tile_ir.stripe.nodes import Program as StripeProgram
 from tile_ir.target import PassConfig
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from tile_opt.proof import Report
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Compiled:
     """Every stage of one compilation."""
 

@@ -7,11 +7,11 @@ else that it uses (weights, constants, what a composition computed before) is co
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import numpy as np
 from tile_ir.diagnostics import Diagnostic, TileTypeError
+from tile_ir.frozen import frozen
 
 from tile_runtime.arguments import input_type
 from tile_runtime.checks import checked_flag, described, wrong_kind
@@ -126,7 +126,7 @@ def _rows(leaf: Any) -> int | None:
 # --- tracing ----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Rounds:
     """A loop that a user asks for."""
 

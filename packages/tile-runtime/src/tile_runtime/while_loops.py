@@ -7,10 +7,10 @@ longer holds stays as it is, and the host looks at the condition in between.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from tile_ir.diagnostics import Diagnostic, TileTypeError
+from tile_ir.frozen import frozen
 
 from tile_runtime.arguments import input_type
 from tile_runtime.checks import described
@@ -61,7 +61,7 @@ def while_loop(
     return unflatten(form, found if given else [t.numpy() for t in found])
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _While:
     """A loop that a user asks for."""
 

@@ -7,11 +7,11 @@ in a block of memory that the next call takes over; calls at the same time have 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 
 from tile_hal.ahead import ABI, Entry, Parameter, Status
 from tile_ir.dtype import DType
+from tile_ir.frozen import frozen
 from tile_ir.kernels import BufferKind, KernelList, Loop, Step, StepKind, Window, flat_steps, windows_in
 
 from hal_llvm.ahead.share import SHARE, TEAM_WORDS
@@ -31,7 +31,7 @@ _BY_VALUE: Mapping[DType, str] = {
 } | {d: f"i{d.bits}" for d in DType if d.is_integer}  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Compiled:
     """Kernels as symbols ``NAME.kernel<i>``, and the scratch bytes of each per thread."""
 

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from tile_ir.frozen import frozen
+
 from hal_llvm.emit.types import held, spread, suffix
 
 if TYPE_CHECKING:
@@ -15,7 +17,7 @@ Operand = tuple[str, str]
 """An LLVM type and a value of it."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Machine:
     """What emission must know of the processor; it never changes what a kernel computes, but for `fma`."""
 

@@ -8,9 +8,9 @@ Parameters are those of a job (`pool_ir`): long loops end when its word for stop
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from tile_ir.diagnostics import TileDeviceError
+from tile_ir.frozen import frozen
 from tile_ir.kernels import Kernel
 from tile_ir.semtree.nodes import Function, Param
 
@@ -23,7 +23,7 @@ from hal_llvm.emit.types import of
 from hal_llvm.pool_ir import JOB_PARAMS, JOB_STOP
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Emitted:
     """IR text and, for each kernel, the scratch bytes one thread needs, and whether some of its loops may be stopped."""
 

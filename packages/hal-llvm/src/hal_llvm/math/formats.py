@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from tile_ir.frozen import frozen
 
 from hal_llvm.math.coefficients import EXP, EXP_LONG, LOG, LOG_LONG, SINH, SINH_LONG
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Format:
     """A format of floating-point numbers: its bits, where its functions end, and their polynomials."""
 

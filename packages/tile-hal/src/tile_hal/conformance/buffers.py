@@ -7,13 +7,13 @@ buffer spoils the result, and whatever it writes there is seen afterwards.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 from tile_ir.dtype import DType
+from tile_ir.frozen import frozen
 
 from tile_hal.interfaces import Buffer, Device, Event
 
@@ -39,7 +39,7 @@ def download(buffer: Buffer, dtype: DType, dependencies: Sequence[Event] = ()) -
     return np.frombuffer(data, np.uint8).view(dtype.numpy)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Guarded:
     """A buffer that lies inside a larger one."""
 

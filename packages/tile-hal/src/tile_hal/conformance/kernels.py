@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib import import_module
 from typing import Any, cast
 
@@ -13,6 +13,7 @@ import pytest
 import tile_lang
 import tile_opt
 from tile_ir.dtype import DType, from_numpy
+from tile_ir.frozen import frozen
 from tile_ir.kernels import BufferInfo, BufferKind, Kernel, KernelList, Step, StepKind
 from tile_ir.program.nodes import TensorType
 from tile_ir.semtree.nodes import (
@@ -113,7 +114,7 @@ def splat(value: Expr, lanes: int) -> Expr:
 # --- both forms --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Sample:
     """One kernel in the two forms that devices take: semtree, and Tile for what takes scheduled Stripe.
 

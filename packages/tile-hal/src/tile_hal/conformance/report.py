@@ -6,12 +6,13 @@ import json
 import platform
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from tile_ir.dtype import DType
+from tile_ir.frozen import frozen
 
 import tile_hal
 from tile_hal.interfaces import HAL_API, Device
@@ -36,7 +37,7 @@ FORMAT = 2
 """Version of the JSON document."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Case:
     """One test on one device; `outcome` is one of OUTCOMES."""
 
@@ -57,7 +58,7 @@ def versions(*distributions: str) -> dict[str, str]:
     return {"python": platform.python_version(), **{name: version(name) for name in distributions}}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RunFacts:
     """How the suite was run: what somebody needs to run it again."""
 
@@ -76,7 +77,7 @@ class RunFacts:
     versions: dict[str, str] = field(default_factory=lambda: versions("numpy", "tile-hal", "tile-ir"))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DeviceFacts:
     """What the report says of a device besides outcomes."""
 
@@ -125,7 +126,7 @@ class DeviceFacts:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Report:
     """The outcome of a run."""
 

@@ -6,12 +6,13 @@ Every kernel is launched by its own test alone, so that what goes wrong in one i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import lru_cache
 
 import numpy as np
 from tile_ir.diagnostics import TileError
 from tile_ir.dtype import DType
+from tile_ir.frozen import frozen
 from tile_ir.kernels import BufferKind, KernelList
 from tile_ir.semtree.nodes import Function
 
@@ -24,7 +25,7 @@ alone = False
 """Whether every kernel is built by itself: once a process died, for it may have been in a compiler."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Case:
     """``out[i] = formula(in0[i], …)`` for `count` elements; `name` and dtypes say which formula it is."""
 

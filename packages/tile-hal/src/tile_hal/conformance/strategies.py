@@ -15,6 +15,7 @@ from fractions import Fraction
 
 from hypothesis import strategies as st
 from tile_ir.dtype import DType, promote
+from tile_ir.frozen import frozen
 from tile_ir.ops import Aggregation
 from tile_ir.program.nodes import Poly, TensorType
 
@@ -41,7 +42,7 @@ class Data(Enum):
     """Normal random numbers; sums and products are compared within the tolerance table."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Case:
     """A program in text, the types of its inputs, and how to fill and compare."""
 
@@ -59,7 +60,7 @@ class Case:
     __repr__ = __str__
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Formula:
     """An index formula: its text and its meaning."""
 

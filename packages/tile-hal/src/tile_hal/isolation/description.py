@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from tile_ir.frozen import frozen
 from tile_ir.target import Capabilities, Target
 
 from tile_hal.interfaces import Device
 from tile_hal.isolation.documents import from_document, to_document
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Description:
     """A device, as its worker describes it."""
 

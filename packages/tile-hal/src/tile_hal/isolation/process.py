@@ -7,8 +7,9 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from subprocess import DEVNULL, PIPE
+
+from tile_ir.frozen import frozen
 
 from tile_hal.errors import Code, device_error
 
@@ -16,7 +17,7 @@ FAREWELL = 2.0
 """Seconds that a process has to end by itself before it is ended."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Outcome:
     """What became of a process."""
 

@@ -11,9 +11,9 @@ wraps, ``{W}`` its width in bits, ``{f}`` the suffix of float functions.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from tile_ir.dtype import DType, Kind
+from tile_ir.frozen import frozen
 
 NAMES: Mapping[DType, str] = {
     DType.BOOL: "bool", DType.INT8: "int8_t", DType.INT16: "int16_t", DType.INT32: "int32_t", DType.INT64: "int64_t",
@@ -96,7 +96,7 @@ HALF_CASTS: Mapping[tuple[DType, DType], str] = {
 """Bodies of the conversions between float32 and the half types, by (to, from); to the nearest, ties to even."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Operation:
     """A function of the prelude: its identifier and its text."""
 

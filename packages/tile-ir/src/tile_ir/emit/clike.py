@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tile_ir.dtype import DType, Kind
@@ -36,6 +35,7 @@ from tile_ir.emit.pieces import (
     render,
 )  # fmt: skip
 from tile_ir.emit.shallow import shallow
+from tile_ir.frozen import frozen
 from tile_ir.semtree.errors import SemtreeError
 from tile_ir.semtree.nodes import (
     Access,
@@ -77,7 +77,7 @@ MATH = (
 _NAMES = {"round_even": "rint"} | {name: name for name in ("fma", *MATH)}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Close:
     """End of a block: its closing text and how many scopes of names it ends."""
 

@@ -7,18 +7,18 @@ node once, and rewriting keeps the sharing.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from functools import cache
 from operator import attrgetter
 from typing import Any, TypeVar, cast
 
-from tile_ir.frozen import replace
+from tile_ir.frozen import frozen, replace
 from tile_ir.semtree.nodes import Alloc, Assign, Block, Expr, For, Function, LastGroup, Let, Statement, TeamMma, Var
 
 Node = TypeVar("Node", bound=Expr | Statement)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Shape:
     """Which fields of a node class hold expressions and blocks."""
 

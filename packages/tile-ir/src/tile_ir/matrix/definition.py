@@ -9,19 +9,20 @@ many of them a core starts per cycle is a number of each machine (`Machine.instr
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from itertools import product
 from math import prod
 
 from tile_ir.dtype import DType
+from tile_ir.frozen import frozen
 from tile_ir.ops import Aggregation
 
 ROLES = ("m", "n", "k")
 """The loops of a matrix instruction: rows and columns of c, and the depth of the products."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Digit:
     """Part of a coordinate: ``coordinate // step % size`` counts ``weight`` lanes, or registers."""
 
@@ -35,7 +36,7 @@ Places = tuple[tuple[Digit, ...], tuple[Digit, ...]]
 """The digits of a row and of a column."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Operand:
     """How a matrix of `sizes` lies in the lanes: the digits of its row and of its column, and its elements' type."""
 
@@ -84,7 +85,7 @@ def registers(size: int, step: int, weight: int) -> Digit:
     return Digit(size, step, weight, lane=False)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MatrixInstruction:
     """``c += a @ b`` of one sub-group; the factors are converted to the dtype of c, which holds all of their values."""
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 
+from tile_ir.frozen import frozen
 from tile_ir.program.liveness import defined_by, live_ops, used_by
 from tile_ir.program.nodes import ConstantTensor, Op, Param, Program, TensorType
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Part:
     """Operations that run together, as a program of their own; its inputs and outputs are called like the values that they are."""
 

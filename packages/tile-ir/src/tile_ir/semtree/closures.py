@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from tile_ir.emit.walker import children, walk_expr
+from tile_ir.frozen import frozen
 from tile_ir.semtree import closures_matrix as matrix_closures
 from tile_ir.semtree import closures_memory as memory_closures
 from tile_ir.semtree import closures_tiles as tile_closures
@@ -78,7 +79,7 @@ MAX_DEPTH = 150
 _SPILL_DEPTH = 40
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Code:
     """A compiled statement: `run(frame)` is True after a Return; with `waits`, it gives a generator of that."""
 

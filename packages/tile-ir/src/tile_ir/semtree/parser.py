@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from tile_ir.diagnostics import Diagnostic, Source, Span, TileSyntaxError
 from tile_ir.dtype import DType
+from tile_ir.frozen import frozen
 from tile_ir.ops import Aggregation
 from tile_ir.semtree.nodes import (
     Access,
@@ -111,7 +112,7 @@ def _fail(message: str, span: Span | None) -> NoReturn:
     raise TileSyntaxError(Diagnostic("SEMTREE-E001", message, span))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Element:
     """``ptr[index, options]``, not yet known to be read or written."""
 
@@ -219,7 +220,7 @@ class _Builder:
         return For(name, start, stop, step, body, unroll)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Reduce:
     rule: str
     arity: int

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tile_ir.dtype import DType, Kind
 from tile_ir.emit.pieces import (
@@ -32,6 +31,7 @@ from tile_ir.emit.pieces import (
     infix,
     render,
 )  # fmt: skip
+from tile_ir.frozen import frozen
 from tile_ir.semtree.errors import SemtreeError
 from tile_ir.semtree.nodes import (
     Alloc,
@@ -335,13 +335,13 @@ class _Printer:
         return "".join(p if isinstance(p, str) else self.expr(*p) for p in pieces)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Close:
     scopes: int
     text: str = "}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Else:
     block: Block
 

@@ -10,6 +10,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from tile_ir.dtype import DType
+from tile_ir.frozen import frozen
 from tile_ir.stripe.affine import Affine, DivMod, DivModOp, Quasi
 from tile_ir.stripe.nodes import Instr
 
@@ -36,18 +37,18 @@ _MAX_DIGITS = 40
 _E = TypeVar("_E", bound=Enum)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ScalarName:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BufferView:
     name: str
     at: tuple[Quasi | str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Call:
     name: str
     args: tuple[Any, ...]
@@ -68,13 +69,13 @@ class Call:
         return {**defaults, **given}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Option:
     name: str
     value: Any
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class UntypedOp:
     """An operation whose dtype is inferred once its block's refinements are known."""
 
@@ -84,14 +85,14 @@ class UntypedOp:
     deps: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Numbered:
     label: int | None
     deps: tuple[int, ...]
     statement: Any
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Guard:
     forms: tuple[Quasi, ...]
 

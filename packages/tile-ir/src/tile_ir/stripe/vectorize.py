@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tile_ir import numerics
+from tile_ir.frozen import frozen
 from tile_ir.stripe.affine import Quasi
 from tile_ir.stripe.nodes import Block, Const, Direction, Load, LoadIndex, Op, Order, Refinement, Store
 from tile_ir.stripe.view import View
@@ -30,7 +31,7 @@ SMALL = 1 << 10
 """Boxes of so many points are kept: leaves are run again and again, at other places."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Domain:
     """The index points of a block for one point of its parent, in iteration order."""
 

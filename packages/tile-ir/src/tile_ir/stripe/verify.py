@@ -8,12 +8,12 @@ integer sets (bounds, races) is tested elsewhere.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from math import prod
 
 from tile_ir.diagnostics import TileInternalError
 from tile_ir.dots import DOTS, WORD
 from tile_ir.dtype import DType
+from tile_ir.frozen import frozen
 from tile_ir.ops import OPS, Signature
 from tile_ir.stripe.affine import Affine, DivMod, Quasi
 from tile_ir.stripe.nodes import (
@@ -54,7 +54,7 @@ class StripeError(TileInternalError):
         return (type(self), (self.message, self.path, self.head, self.check))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Site:
     """A block with what its checks may look at: the enclosing block (None at the top) and the path to it."""
 

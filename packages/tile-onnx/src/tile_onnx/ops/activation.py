@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from tile_ir.frozen import frozen
 from tile_runtime.ops.text import cast, expression, literal, reshaped
 from tile_runtime.ops.values import Value, apply
 
@@ -12,7 +13,7 @@ from tile_onnx.ops.elementwise import of_floats
 from tile_onnx.registry import operator
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Activation:
     """An expression of ``X`` with attributes in braces, and what those are by default."""
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import sqrt
 from typing import Any
 
 from tile_ir.dtype import DType
+from tile_ir.frozen import frozen
 from tile_runtime.ops.reducing import reduced
 from tile_runtime.ops.text import Names, Shape, at, cast, contraction, function, literal, names, reshaped, wide
 from tile_runtime.ops.values import Value, apply
@@ -21,7 +21,7 @@ _SCORES = ("P", "Capped", "Biased", "W")
 """By qk_matmul_output_mode."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Sizes:
     """Of an attention, whose `groups` heads of keys and values serve `heads` heads of queries."""
 
@@ -60,7 +60,7 @@ class Sizes:
         return ("h", "r")[: len(self.apart)] if of_query else ("h",)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Operand:
     """Queries, keys or values in the text."""
 
@@ -114,7 +114,7 @@ def _apart(node: Node, k: int) -> tuple[int, int, int, int]:
     return batch, heads, sequence, beside // heads
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Text:
     """The statements so far."""
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
 from tile_ir.dtype import DType
+from tile_ir.frozen import frozen
 from tile_runtime.ops.matmul import product
 from tile_runtime.ops.reducing import reduced
 from tile_runtime.ops.text import (
@@ -33,7 +33,7 @@ from tile_onnx.registry import operator
 Texts = dict[int, str]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Inputs:
     """Inputs of a node: how a text calls them, by number, and those that it names, with their values."""
 

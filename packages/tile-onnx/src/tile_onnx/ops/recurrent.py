@@ -9,10 +9,10 @@ Shapes: inputs [T, B, I], the inputs' part [T, D, B, gates * H], states [1, D, B
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
+from tile_ir.frozen import frozen
 from tile_runtime.loops import scan
 from tile_runtime.ops.gather import reversed_sequences
 from tile_runtime.ops.moving import flipped, permuted, reshaped
@@ -41,7 +41,7 @@ _BETAS = {"affine": 0.0, "scaledtanh": 1.0, "hardsigmoid": 0.5}
 """What the functions that have parameters take where the node gives none."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Cell:
     """What an operator makes of a step: gates in the order of the weights, their activations."""
 
@@ -50,7 +50,7 @@ class Cell:
     step: Callable[[Layer], list[str]]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Layer:
     """The sizes and settings of one node."""
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import inf, nan, prod
 
 import numpy as np
 from tile_ir.dtype import DType
+from tile_ir.frozen import frozen
 from tile_runtime.ops.reducing import reduced, reduced_shape
 from tile_runtime.ops.text import Shape, cast, function, reshaped, wide
 from tile_runtime.ops.values import Value, apply
@@ -16,7 +16,7 @@ from tile_onnx.node import Node
 from tile_onnx.registry import operator
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Reduction:
     """``after`` of the aggregation of ``before``; `empty` is what nothing reduces to (None: the dtype's limit)."""
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import floor
 
 import numpy as np
 import numpy.typing as npt
+from tile_ir.frozen import frozen
 from tile_runtime.ops.resize import Axis, Interpolation, resized_axes
 from tile_runtime.ops.values import Value
 
@@ -49,7 +49,7 @@ def resize(node: Node) -> Value:
     return resized_axes(node.value(0), how, _axes(node), node.attribute("extrapolation_value", 0.0))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Scale:
     """How much larger an axis gets: `denominator` new cells for `numerator` old ones."""
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
+from tile_ir.frozen import frozen
 from tile_runtime.ops.values import Array
 
 from tile_onnx.node import Node
@@ -59,7 +59,7 @@ def _ranked(scores: Array, least: float | None) -> Iterator[tuple[int, int, Arra
         yield batch, class_, places[np.argsort(-scores[batch, class_, places], kind="stable")]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Choice:
     """Up to `count` of the boxes, each of which overlaps those chosen before it by `limit` at most."""
 

@@ -7,9 +7,9 @@ nor a dimension (x with its window index, y with its own, …), so every questio
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tile_ir.diagnostics import Diagnostic, TileTypeError
+from tile_ir.frozen import frozen
 from tile_ir.program.nodes import Contraction
 from tile_ir.stripe.affine import Affine
 
@@ -17,7 +17,7 @@ from tile_opt.analysis.domain import FlatDomain
 from tile_opt.analysis.sets import MAX_PARTS, Part, Sets
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Region:
     """Output cells as a loop nest: ``cell[d]`` over indexes from 0 and constraints (>= 0), without existentials."""
 
@@ -27,7 +27,7 @@ class Region:
     cell: tuple[Affine, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Component:
     names: tuple[str, ...]
     dims: tuple[int, ...]

@@ -7,10 +7,11 @@ constraints is one valid tuple of the contraction, and every valid tuple is one 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import gcd
 
 from tile_ir.diagnostics import Diagnostic, TileTypeError
+from tile_ir.frozen import frozen
 from tile_ir.program.nodes import Contraction, Poly
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import row_major_strides
@@ -21,7 +22,7 @@ from tile_opt.analysis.sets import Bounds, Sets
 from tile_opt.analysis.system import EmptyDomain, Range, System, gather, merge_parallel
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FlatDomain:
     """Loop indexes ``0 <= name < range`` in name order, constraints (>= 0) and accesses over them.
 

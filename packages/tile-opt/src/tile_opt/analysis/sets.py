@@ -8,11 +8,11 @@ program; those of one compilation share the flat domains that they have found.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
 from tile_ir.diagnostics import Diagnostic, Span, TileLimitError
+from tile_ir.frozen import frozen
 from tile_ir.settings import Settings
 from tile_ir.stripe.affine import Affine
 
@@ -31,7 +31,7 @@ OPTIONAL_SECONDS = 1.0
 """For a question that may remain open."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Part:
     """A basic set without existentials: bounds of every dimension and the constraints (>= 0) they do not imply."""
 

@@ -6,15 +6,15 @@ Forms are relative to the views of the enclosing block, whose own indexes keep t
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from tile_ir.frozen import frozen
 from tile_ir.stripe.affine import Affine, DivMod, Quasi
 from tile_ir.stripe.nodes import Block, Direction, Init, Load, Refinement, Special, Statement, Store, Transfer
 
 from tile_opt.analysis.sets import Sets
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Access:
     """Cells of a buffer of the enclosing block: a box of `extent` at `forms`, for each point of the indexes.
 
@@ -34,13 +34,13 @@ class Access:
     """Number of the statement in the block."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _View:
     buffer: str
     forms: tuple[Affine, ...] | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Scope:
     """Where a statement stands: its block's indexes as forms, its views, and the loops and constraints around it."""
 

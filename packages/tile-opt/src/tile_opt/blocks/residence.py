@@ -8,10 +8,11 @@ a faster way from bank to bank.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import permutations
 from math import prod
 
+from tile_ir.frozen import frozen
 from tile_ir.hardware import HardwareModel, Port
 from tile_ir.stripe.affine import Affine, DivMod, DivModOp, Quasi
 from tile_ir.stripe.nodes import Block, Direction, Index, Init, Order, Refinement
@@ -22,7 +23,7 @@ MAX_LOOPS = 5
 """Loops whose every order is tried."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Links:
     """The ways into one of `banks` banks."""
 
@@ -33,7 +34,7 @@ class Links:
     """The time of a byte on it, where one from far memory takes 1."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Residence:
     """How a view stays: in runs of `run` turns of the banks' `turns`, each with the same contents."""
 
@@ -68,7 +69,7 @@ class Residence:
         return (self.within - 1, *last)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LoopOrder:
     """An order of a block's loops, and the operands that stay."""
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from typing import cast
 
+from tile_ir.frozen import frozen
 from tile_ir.names import claim
 from tile_ir.stripe.affine import Affine, Quasi
 from tile_ir.stripe.nodes import Block, Direction, Index, Init, Order, Refinement, TensorType
 from tile_ir.stripe.walk import index_names, with_indexes
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TiledView:
     """A refinement tiled: origin of a tile over the outer indexes, cell in it over the inner ones, extents of the tile."""
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 
+from tile_ir.frozen import frozen
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import (
     Block,
@@ -23,7 +23,7 @@ from tile_ir.stripe.nodes import (
 from tile_opt.blocks.split import shifted
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Clip:
     """Where a view lies inside its parent: forms >= 0 over the block's indexes and the cells c0, c1, … of the view."""
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import Any
+
+from tile_ir.frozen import frozen
 
 from tile_opt.model.causes import Cause
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TableColumn:
     """An access to a buffer: elements from the buffer's start, and stride per loop of the table."""
 
@@ -18,7 +20,7 @@ class TableColumn:
     offset: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FlattenTable:
     """One stage of a kernel: its loops by name, accesses, constraints ``left · loops <= right`` and operations."""
 
@@ -35,7 +37,7 @@ class FlattenTable:
     """More constraints of the contraction, which the others imply and the kernel does not check."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Prediction:
     """What the cost model expects of one launch of a scheduled kernel."""
 
@@ -48,7 +50,7 @@ class Prediction:
     """Share of the machine's peak arithmetic; None for kernels without arithmetic."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PlanCandidate:
     """Another plan that the scheduler would consider, on one line, and its predicted seconds."""
 
@@ -56,7 +58,7 @@ class PlanCandidate:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PlanReport:
     """The decision of the pass that scheduled a kernel.
 
@@ -77,7 +79,7 @@ class PlanReport:
     """The tile search by reads and roofline over this kernel, a tile an entry, in the order of evaluation."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LoopReport:
     """A bound loop of the schedule; `form` is how a grid loop is unpacked from the group number of its axis."""
 
@@ -87,7 +89,7 @@ class LoopReport:
     form: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ScheduleReport:
     """What the scheduled kernel really has, read from its Stripe."""
 
@@ -104,7 +106,7 @@ class ScheduleReport:
     """Values that the items of a group combine."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Roofline:
     """`intensity` operations per compulsory byte against the target's knee; `attainable` is a share of peak."""
 
@@ -117,7 +119,7 @@ class Roofline:
         return "compute" if self.intensity >= self.knee else "memory"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class KernelReport:
     """One distinct kernel."""
 
@@ -159,7 +161,7 @@ class KernelReport:
         return tuple(line for t in self.tables[merging[-1] + 1 if merging else 0 :] for line in t.operations)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MemoryReport:
     """Bytes of device buffers while the program runs."""
 
@@ -176,7 +178,7 @@ class MemoryReport:
         return self.inputs + self.outputs + self.constants + self.arena
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ChoiceReport:
     """What became of the kernels that compute `producer` and `consumer`: "fused", "tiled", "inlined", "apart" or "stored"."""
 
@@ -189,7 +191,7 @@ class ChoiceReport:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ErrorReport:
     """A certified bound on an output's rounding error: |error| <= `factor` times what `relation` says.
 
@@ -216,7 +218,7 @@ class ErrorReport:
                 return f"no bound: {self.reason}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ProgramReport:
     """A whole compilation."""
 

@@ -7,10 +7,9 @@ starts its cells, and whatever reads them, have one loop over both. Split into t
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import prod
 
-from tile_ir.frozen import replace
+from tile_ir.frozen import frozen, replace
 from tile_ir.names import claim
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Index
@@ -18,7 +17,7 @@ from tile_ir.stripe.nodes import Index
 from tile_opt.kernel.view import KernelView, Stage, is_parallel
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Spelling:
     """A loop of a stage is to become loops of these ranges, outermost first."""
 

@@ -7,9 +7,7 @@ v says the group itself, and nothing remains to be searched or constrained.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from tile_ir.frozen import replace
+from tile_ir.frozen import frozen, replace
 from tile_ir.names import claim
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Index
@@ -17,7 +15,7 @@ from tile_ir.stripe.nodes import Index
 from tile_opt.kernel.view import KernelView, Stage, is_parallel
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Group:
     """Iterations of `loop` are ``size * number + member``; the stage's own loop `number` is decided by it."""
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from tile_ir.frozen import frozen
 from tile_ir.names import claim
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Const, Load, LoadIndex, Op, Statement, Store
@@ -87,7 +88,7 @@ def _inlined_use(stage: Stage, use: Use, producer: Stage, out: Use) -> Stage:
     return replace(stage, uses=inner.uses + outer.uses, body=_spliced(outer.statements, use.name, body, stored))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Body:
     """Statements, and the accesses that they go through."""
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from itertools import permutations, product
 from math import prod
 
 from tile_ir.dots import DOTS
+from tile_ir.frozen import frozen
 from tile_ir.matrix import LANES, MATRIX_INSTRUCTIONS, ROLES, MatrixInstruction
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Const, Load, Op, Store
@@ -25,7 +25,7 @@ def usable(target: Target) -> list[MatrixInstruction]:
     return [i for i in named if i.lanes == LANES and target.options.rounds(i.a.dtype)]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Bound:
     """A constraint that one factor's subscript p of a dimension tells: ``sign * p + const >= 0``."""
 
@@ -35,7 +35,7 @@ class Bound:
     const: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Match:
     """A stage that does what an instruction does; `left` and `right` are the local names of its factors."""
 

@@ -8,15 +8,14 @@ have these loops themselves, bound to the grid, so that whatever handles a kerne
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
-from tile_ir.frozen import replace
+from tile_ir.frozen import frozen, replace
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Bind, Block, Direction, Index, Refinement
 from tile_ir.stripe.walk import blocks_in
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Pipeline:
     """Tile loops, the boxes that are private to one tile, and the parts in order."""
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tile_ir.dtype import DType
-from tile_ir.frozen import replace
+from tile_ir.frozen import frozen, replace
 from tile_ir.names import claim
 from tile_ir.ops import Aggregation
 from tile_ir.stripe.affine import Affine
@@ -32,7 +31,7 @@ from tile_opt.kernel.work import is_elementwise, merged_use
 Loops = tuple[Index, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Prefix:
     """A stage of a kernel that is a prefix aggregation, and what stands around it."""
 

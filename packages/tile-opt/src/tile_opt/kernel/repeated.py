@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from math import prod
 
-from tile_ir.frozen import replace
+from tile_ir.frozen import frozen, replace
 from tile_ir.names import claim, fresh
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Index
@@ -21,7 +20,7 @@ BESIDES = 8
 """Iterations of a reduction that items do not share."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Repeated:
     """Which of the reader's loops become a stretch's own: from `split` on, which is cut into pieces of `size` iterations."""
 

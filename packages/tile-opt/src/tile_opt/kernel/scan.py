@@ -8,8 +8,8 @@ output index only bounds the elements: read in the order in which cells take the
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from tile_ir.frozen import frozen
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Index, Load, LoadIndex, Store
 
@@ -17,7 +17,7 @@ from tile_opt.kernel.view import Stage, is_parallel
 from tile_opt.kernel.work import merged_use
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Scan:
     """Cells 0, 1, … and elements 0, 1, … of an aggregating stage, in the order in which cells take elements in.
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 
-from tile_ir.frozen import replace
+from tile_ir.frozen import frozen, replace
 from tile_ir.names import claim
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Bind, Direction, Index, Location, Refinement, Scope, TensorType
@@ -22,7 +21,7 @@ MANY = 4
 """Tiles that read the same, for which it is worth a copy in the order in which they do."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TiledLoop:
     """A loop of the last kernel cut into tiles, and what each kernel computes for a tile."""
 
@@ -37,7 +36,7 @@ class TiledLoop:
         return Index(self.number, -(-self.extent // self.tile), bind=Bind.GRID)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Tiled:
     """Kernels under common loops over tiles."""
 

@@ -9,8 +9,8 @@ the kernels compute; consumers of consumers add theirs.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+from tile_ir.frozen import frozen
 from tile_ir.stripe.affine import Affine
 
 from tile_opt.kernel.unify import is_indirect
@@ -20,7 +20,7 @@ Place = tuple[int, str]
 """A dimension of a temporary, and the loop of its producer that runs along it."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Window:
     """Rows `step*first + low` to `step*last + high` of a kernel, for rows `first` to `last` of the tiled loop."""
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from tile_ir.frozen import frozen
 from tile_ir.inherited import inherited, takeable
 from tile_ir.kernels import KernelList, Step, Window
 from tile_ir.kernels import Loop as Rounds
@@ -17,7 +18,7 @@ from tile_opt.loops.round import Round, needed
 from tile_opt.loops.rows import row_bytes
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Ring:
     """Where a value is written: buffers in turn, or the rows of one; round t begins at byte ``start + t * stride``."""
 

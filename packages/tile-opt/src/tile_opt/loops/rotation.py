@@ -7,10 +7,11 @@ the round after it, and, where a carried value is only handed on (``(u, p) -> (n
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from tile_ir.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Reading:
     """Where a round finds what carry number `carry` holds: first the initial values `inits` (by carry), one a round, then,
     with a `ring`, what was computed as that ring's value `age` + 1 rounds ago; without one, `inits` from `repeats` on again.

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from tile_ir.frozen import frozen
 from tile_ir.program.liveness import defined_by, used_by
 from tile_ir.program.nodes import ConstantTensor, Loop, Op, Program
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Round:
     """One round of `loop`."""
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 
 from tile_ir.dtype import DType
+from tile_ir.frozen import frozen
 from tile_ir.kernels import KernelList, StepKind
 from tile_ir.names import claim
 from tile_ir.program.nodes import ConstantTensor, Loop, Param, Program, results_of
@@ -70,7 +71,7 @@ def is_small(kernels: KernelList) -> bool:
     return 0 < sum(kernels.kernels[s.kernel].estimated_seconds for s in each) <= MOST_SECONDS
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Serial:
     """A loop as a part of its program that is one kernel."""
 
@@ -90,7 +91,7 @@ def serial(round: Round, stripe: StripeProgram, program: Program, name: str) -> 
     return work.finished(name, program, needed(program))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Row:
     """A buffer, or the row of it that a round has."""
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from tile_ir.frozen import frozen
 
 ALIGN = 64
 Places = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Lifetime:
     """A temporary's size and the first and last step that touch it."""
 
@@ -64,7 +64,7 @@ def overlapping(intervals: Sequence[tuple[int, int]]) -> list[set[int]]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Touch:
     """The buffers that a step reads and writes."""
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from tile_ir.frozen import frozen
 from tile_ir.semtree.nodes import Binary, Expr
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Refinement, Swizzle
@@ -12,7 +11,7 @@ from tile_opt.lowering.builder import Builder
 from tile_opt.lowering.forms import Scaled, bounds
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Arrangement:
     """Where the element at an offset by strides lies; all numbers are powers of two, but that of rows."""
 

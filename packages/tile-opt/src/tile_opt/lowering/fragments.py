@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from itertools import product
 from math import prod
 
 from tile_ir.diagnostics import TileInternalError
+from tile_ir.frozen import frozen
 from tile_ir.matrix import LANES
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Fragment, TensorType
@@ -16,7 +16,7 @@ from tile_ir.stripe.nodes import Fragment, TensorType
 from tile_opt.lowering.forms import Scaled
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FragmentMap:
     """The matrices of an allocation: `place[e]` is the (lane, register) of element e of each, in C order."""
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import reduce
 from math import prod
 
 from tile_ir.dtype import DType
+from tile_ir.frozen import frozen
 from tile_ir.ops import Aggregation
 from tile_ir.semtree.nodes import (
     Alloc,
@@ -56,7 +56,7 @@ def combine_threads(
     return exchange.loops(len(values))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Exchange:
     """The array of all threads' values: those of value n start at ``n * threads``."""
 

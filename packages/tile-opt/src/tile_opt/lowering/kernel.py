@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 
 from tile_ir.dtype import DType
+from tile_ir.frozen import frozen
 from tile_ir.semtree.nodes import Access, Binary, Block, Compare, Expr, Function, IdKind, If, Param, Space, Type, Var
 from tile_ir.stripe import nodes as stripe
 from tile_ir.stripe.affine import Affine
@@ -26,7 +26,7 @@ INT32_ELEMENTS = 1 << 30
 """Below this many elements every subscript, and each term of it, fits 32 bits with room to spare."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Slot:
     """A buffer of main as a kernel sees it: its storage and what is known of its address."""
 
@@ -35,7 +35,7 @@ class Slot:
     align: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Source:
     """A name that a kernel's refinements refer to: a view of a slot."""
 
@@ -44,7 +44,7 @@ class Source:
     type: stripe.TensorType
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LoweredKernel:
     """A kernel's function; `params[i]` is the slot number of parameter i, or -1 - n for its own temporary n."""
 
@@ -253,7 +253,7 @@ def _prepare(
     return nest, finish
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Finish:
     """Closes the function body; groups for which `cond` does not hold (a folded grid has some) do nothing."""
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from tile_ir.frozen import frozen
 from tile_ir.semtree.nodes import Binary, Const, Expr, Var
 from tile_ir.stripe.affine import Affine, DivMod, DivModOp, Quasi
 from tile_ir.stripe.nodes import Index
@@ -13,7 +14,7 @@ from tile_opt.lowering.builder import Builder
 from tile_opt.lowering.forms import Scaled, fold, resolve, without
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LoopBounds:
     """``for start <= i < stop``; the value lies in [low, high]. `single` is the only value, when there is one."""
 
@@ -32,7 +33,7 @@ def probe(index: Index) -> str:
     return f"?{index.name}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Limit:
     """One bound that is known only at run time: its form and its interval."""
 

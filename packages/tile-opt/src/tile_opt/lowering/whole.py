@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from tile_ir.frozen import frozen
 from tile_ir.stripe import nodes as stripe
 from tile_ir.stripe.affine import Affine, DivMod
 
 from tile_opt.lowering.forms import Env, linear, resolve
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WholeMove:
     """Buffer `target` (a name of main) becomes zero, or a copy of `source`."""
 

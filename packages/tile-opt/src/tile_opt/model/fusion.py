@@ -8,10 +8,10 @@ is exact where this is a guess, and takes a thousand times as long as a choice m
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from types import MappingProxyType
 
+from tile_ir.frozen import frozen
 from tile_ir.machine import Cache, Machine
 from tile_ir.stripe.nodes import Bind, Index, Refinement
 
@@ -33,7 +33,7 @@ LONG = 64
 NOTHING: Mapping[str, float] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Forecast:
     """Seconds of one run, by cause."""
 

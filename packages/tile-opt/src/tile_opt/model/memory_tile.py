@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import log2, prod
 
+from tile_ir.frozen import frozen
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Block, Direction, Refinement
 
@@ -15,7 +16,7 @@ from tile_opt.blocks.split import tile_counts, tile_extents
 SMALL_PRIMES = (2, 3, 5, 7)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TileRules:
     """Limits and weights of the search; names and defaults are those of PlaidML's pass where it has them."""
 
@@ -37,7 +38,7 @@ class TileRules:
     """Candidates in a row that bring nothing better end the search."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Candidate:
     """Tile sizes in index order, the bytes of their views, and what they cost."""
 

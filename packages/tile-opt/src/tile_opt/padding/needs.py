@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tile_ir.frozen import frozen
 from tile_ir.program.nodes import Op
 
 
@@ -38,7 +39,7 @@ class Mask:
     neutral: int | float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Needs:
     """Of a pair of programs. Operations are counted, numbers are (operation, place among its literals)."""
 

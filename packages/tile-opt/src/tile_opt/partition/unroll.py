@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tile_ir.diagnostics import Diagnostic, TileTypeError
+from tile_ir.frozen import frozen
 from tile_ir.names import claim
 from tile_ir.program.liveness import used_by
 from tile_ir.program.nodes import Elementwise, Gather, Literal, Loop, Op, Param, Poly, Program, Reshape, TensorType
@@ -17,7 +18,7 @@ ROUNDS = 4096
 """More are refused: a stage per round would be planned."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Unrolled:
     """A program without loops."""
 

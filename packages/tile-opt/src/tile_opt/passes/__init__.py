@@ -5,12 +5,13 @@ A pass joins by one line in `PASSES`; its module is imported only when a pass li
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
 
 from tile_ir.diagnostics import Diagnostic, TileDeviceError
+from tile_ir.frozen import frozen
 from tile_ir.target import PassConfig
 
 from tile_opt.passes.base import KernelPass, Pass
@@ -54,7 +55,7 @@ PASSES: dict[str, str] = {
 """Pass name -> ``module:class``."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Former:
     """What a pass's name once meant, too: the targets of backends that were written then go on working."""
 

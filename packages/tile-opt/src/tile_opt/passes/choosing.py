@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
+from tile_ir.frozen import frozen
 from tile_ir.stripe.nodes import Program
 from tile_ir.target import Target
 
@@ -32,7 +33,7 @@ class Chosen(Enum):
     """Not inlined."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Choice:
     """What was chosen for the kernels that compute `producer` and `consumer`, which name their results."""
 
@@ -52,7 +53,7 @@ class Choice:
         return self.producer, self.consumer
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Choices:
     """A rewritten program, and what was chosen on the way."""
 

@@ -15,6 +15,7 @@ from typing import ClassVar
 
 from tile_ir.deadline import check
 from tile_ir.diagnostics import Diagnostic, TileDeviceError
+from tile_ir.frozen import frozen
 from tile_ir.names import claim
 from tile_ir.stripe.hashing import structural_hash
 from tile_ir.stripe.nodes import Block, Program, Refinement, Statement
@@ -35,7 +36,7 @@ from tile_opt.plan.names import Names, operands, renamed
 from tile_opt.plan.plan import Plan
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Built:
     """What a plan makes of a kernel.
 
@@ -66,7 +67,7 @@ def refused(message: str) -> TileDeviceError:
     return TileDeviceError(Diagnostic("TILE-E415", message, hint="leave the kernel's plan out, and it gets one"))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Decision:
     """The plan of one kernel."""
 
@@ -99,7 +100,7 @@ class Decision:
         return (plan for plan in self.scheduler.candidates(self.view, target) if plan != self.plan)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Scheduled:
     """A scheduled program, and what was decided for its kernels, by name."""
 
@@ -191,7 +192,7 @@ class SchedulingPass(Pass):
         return Scheduled(without_unread(scheduled, made), run.decisions)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Known:
     """A kernel, its plan, and what that made of it."""
 

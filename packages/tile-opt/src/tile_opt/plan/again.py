@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import TypeVar
 
 from tile_ir.diagnostics import Span
-from tile_ir.frozen import replace
+from tile_ir.frozen import frozen, replace
 from tile_ir.stripe.nodes import Block, Load, Refinement, Special, Statement, Store, Transfer
 from tile_ir.stripe.walk import blocks_in
 
@@ -74,7 +73,7 @@ def _table(old: Iterable[K], new: Iterable[T]) -> Mapping[K, T] | None:
     return table
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Renaming:
     buffers: Mapping[str, str]
     words: Mapping[str, str]

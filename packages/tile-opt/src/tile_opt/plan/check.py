@@ -8,7 +8,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from tile_ir.diagnostics import (
     Diagnostic,
@@ -21,6 +20,7 @@ from tile_ir.diagnostics import (
     TilePlanError,
     TilePlanWarning,
 )
+from tile_ir.frozen import frozen
 from tile_ir.stripe.nodes import Block
 from tile_ir.stripe.verify import verify_block
 from tile_ir.target import Target
@@ -31,7 +31,7 @@ from tile_opt.plan.plan import Plan
 from tile_opt.plan.text import Entry, Plans, parse_plans, print_plans
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PlanCheck:
     """What is done before, while and after a plan is built. Each raises TilePlanError with all that it finds.
 

@@ -7,13 +7,13 @@ built into a kernel with the same results, or not at all.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from difflib import get_close_matches
 from math import prod
 
 from tile_ir.diagnostics import Severity
 from tile_ir.dots import DOTS
 from tile_ir.dtype import DType, promote
+from tile_ir.frozen import frozen
 from tile_ir.matrix import MATRIX_INSTRUCTIONS
 from tile_ir.matrix.x86 import PRODUCTS, TILE, TILED_INSTRUCTIONS
 from tile_ir.ops import Aggregation
@@ -44,7 +44,7 @@ ACROSS: dict[Bind, tuple[Across, ...]] = {
 UNITS = ("REG", "LOCAL", "DRAM")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Finding:
     """A mistake in a line of a plan; `word` is the part of the line that is wrong, or ""."""
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
-from tile_ir.frozen import replace
+from tile_ir.frozen import frozen, replace
 
 from tile_opt.kernel.view import KernelView
 from tile_opt.plan.plan import Plan
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Names:
     """Loops and buffers of a kernel by their order; equal kernels have as many of each."""
 

@@ -7,10 +7,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tile_ir.diagnostics import Diagnostic, TileDeviceError
 from tile_ir.dtype import DType
+from tile_ir.frozen import frozen
 from tile_ir.matrix import ROUND, TF32_BITS
 from tile_ir.names import claim
 from tile_ir.stripe.affine import Affine
@@ -24,7 +25,7 @@ from tile_opt.plan.plan import Plan, Staging
 from tile_opt.plan.tree import Around, Ranges, spans
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Panels:
     """The copy `name` of an operand: a dimension per loop of `order`, and before them one per loop that is cut in `tiles`."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from lark import (
@@ -11,6 +10,7 @@ from lark import (
     v_args,  # pyright: ignore[reportUnknownVariableType]
 )
 from lark.tree import Meta
+from tile_ir.frozen import frozen
 from tile_ir.stripe.nodes import Bind, Scope, Swizzle
 from tile_ir.stripe.syntax import Fault, integer_of, string_of
 
@@ -23,7 +23,7 @@ _FIELDS = {
 """The word of each option of a staging, and its field."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Line:
     """An entry of a plan: the word that a person knows it by, what it says, and its characters [start, end)."""
 
@@ -33,7 +33,7 @@ class Line:
     end: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PlacedPlan:
     """The plan of a kernel, and the lines that it was read from."""
 

@@ -23,12 +23,12 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
 from tile_ir.diagnostics import Diagnostic, Source, Span, TileSyntaxError
+from tile_ir.frozen import frozen
 from tile_ir.stripe.nodes import Bind, Scope
 from tile_ir.stripe.syntax import Fault
 
@@ -62,7 +62,7 @@ _KINDS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Entry:
     """Which line of a plan: its kind ("plan", "level", "stage", "reduce", "edge", "instruction") and number there."""
 

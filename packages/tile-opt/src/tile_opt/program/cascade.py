@@ -18,6 +18,7 @@ from functools import reduce
 from math import inf, isfinite, prod
 from typing import ClassVar
 
+from tile_ir.frozen import frozen
 from tile_ir.names import claim
 from tile_ir.ops import Aggregation
 from tile_ir.program.liveness import defined_by, used_by
@@ -62,7 +63,7 @@ MEMBERS = 3
 """Contractions of the least program there is something to gain for: a product, its maximum and a weighted sum."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Weighted:
     """A sum of ``exp(inner - row) * inside * outside``: `inside` moves with the sum, `outside` does not."""
 

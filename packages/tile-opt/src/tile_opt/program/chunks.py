@@ -6,10 +6,11 @@ Where chunks are many, runs of them are put together first, each by a group of i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import isqrt, prod
 
 from tile_ir.dtype import DType
+from tile_ir.frozen import frozen
 from tile_ir.names import claim
 from tile_ir.program.nodes import Contraction, Elementwise, IndexOf, Literal, Op, TensorType
 from tile_ir.stripe.affine import Affine
@@ -27,7 +28,7 @@ LOWEST = {
 """Below the largest element of a chunk whose elements are all -inf there is no difference to take the exponential of."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Pair:
     """A sum over rows that depends on another aggregate of the same rows, all by the indexes of the sum."""
 
@@ -47,7 +48,7 @@ class Pair:
     """What is summed."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Chunked:
     """What takes the place of a pair."""
 
@@ -57,7 +58,7 @@ class Chunked:
     total: Contraction
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Level:
     """Both aggregates of each chunk: tensors by the numbers of chunks, then the cells."""
 

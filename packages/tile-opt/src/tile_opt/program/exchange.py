@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from tile_ir.frozen import frozen
 from tile_ir.names import claim
 from tile_ir.ops import Aggregation
 from tile_ir.program.nodes import Constraint, Contraction, Op, Poly, Program, TensorType
@@ -46,7 +47,7 @@ class ExchangeSums(Rewrite):
         return with_replaced(program, made)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Product:
     """The product that a row is weighted with, by the indexes of the weighted sum and one of its own."""
 

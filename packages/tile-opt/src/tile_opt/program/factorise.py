@@ -15,6 +15,7 @@ from math import prod
 from typing import ClassVar
 
 from tile_ir.dtype import DType
+from tile_ir.frozen import frozen
 from tile_ir.names import claim
 from tile_ir.ops import Aggregation
 from tile_ir.program.nodes import (
@@ -108,7 +109,7 @@ def _names(formulas: Iterable[Poly]) -> Names:
 # --- which pairs -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Leaf:
     """A factor as the contraction loads it."""
 
@@ -117,7 +118,7 @@ class Leaf:
     cost: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Product:
     """Factors that are multiplied and summed over what only they have; `names` are the indexes that remain."""
 

@@ -7,10 +7,10 @@ each value counts in units that are so much smaller than the last bit of the lar
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import inf, nan
 
 from tile_ir.dtype import DType
+from tile_ir.frozen import frozen
 from tile_ir.program.macros import literal
 
 from tile_opt.program.steps import Cells
@@ -21,7 +21,7 @@ MINUS = 31
 """The bit from which on a word counts the minus infinities; those below count the others."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Format:
     """How a float is made of bits."""
 
@@ -54,7 +54,7 @@ FORMATS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Ordered:
     """Floats as unsigned keys: the larger, or with `smallest` the smaller, the number, the larger the key.
 
@@ -90,7 +90,7 @@ class Ordered:
         return self.cells.where(do("cmp_eq", bits, self._nan), nan, value)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FixedPoint:
     """Floats as whole numbers of units, `count` of which are added at most."""
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from tile_ir.diagnostics import Span
+from tile_ir.frozen import frozen
 from tile_ir.names import claim
 from tile_ir.ops import Aggregation
 from tile_ir.program.liveness import used_by
@@ -55,7 +56,7 @@ def _instead(op: Op, gone: set[str], made: dict[str, list[Op]]) -> Sequence[Op]:
     return made.get(op.name, ())
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Fold:
     """A contraction, which of its factors is fixed, and the operations behind it that only scale and shift."""
 

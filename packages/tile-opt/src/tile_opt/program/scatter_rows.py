@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
 from tile_ir.dtype import DType
+from tile_ir.frozen import frozen
 from tile_ir.ops import Aggregation
 from tile_ir.program.macros import literal
 from tile_ir.program.nodes import Gather, IndexOf, Lookup, Poly, Scatter, Subscript, TensorType, coordinates
@@ -14,7 +15,7 @@ from tile_ir.program.nodes import Gather, IndexOf, Lookup, Poly, Scatter, Subscr
 from tile_opt.program.steps import Steps
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ScatterRows:
     """Coordinates of the updates: those that a coordinate of the result shows as they are, and all others, the rows."""
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import ClassVar
 
+from tile_ir.frozen import frozen
 from tile_ir.names import claim
 from tile_ir.ops import Aggregation
 from tile_ir.program.nodes import Constraint, Contraction, Op, Poly, Program, TensorType
@@ -49,7 +50,7 @@ class SeparateWindows(Rewrite):
         yield op
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Window:
     """An aggregation of what it loads, and the sizes of its indexes."""
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from tile_ir.frozen import frozen
 from tile_ir.names import claim
 from tile_ir.program.liveness import used_by
 from tile_ir.program.nodes import Constraint, Contraction, Op, Poly, Program, Reshape, TensorLoad, TensorType
@@ -37,7 +38,7 @@ class SplitBatches(Rewrite):
         return replace(program, ops=ops) if work.gone else program
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Batch:
     """The index of a product that says which of a stack, and what takes its place."""
 

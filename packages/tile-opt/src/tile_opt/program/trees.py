@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import inf
 
 from tile_ir.dtype import DType
+from tile_ir.frozen import frozen
 from tile_ir.ops import OPS, Aggregation
 from tile_ir.program.nodes import (
     Constraint,
@@ -29,7 +30,7 @@ LARGEST = 64
 Names = Mapping[str, Affine]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Leaf:
     """An element of a tensor."""
 
@@ -38,7 +39,7 @@ class Leaf:
     dtype: DType
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Call:
     """A scalar operation of `tile_ir.ops.OPS`."""
 

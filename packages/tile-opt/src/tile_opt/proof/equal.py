@@ -9,8 +9,8 @@ where they take aggregates, by the first and last cell that those do, after whic
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from tile_ir.frozen import frozen
 from tile_ir.ops import OPS, Aggregation
 
 from tile_opt.proof.describe import described, term_with
@@ -25,7 +25,7 @@ DEEPEST = 12
 """Aggregates of aggregates of …"""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Difference:
     """A point at which two values differ, and how."""
 

@@ -10,8 +10,9 @@ these where subscripts have quotients, as those of a view under another shape do
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import combinations
+
+from tile_ir.frozen import frozen
 
 from tile_opt.proof.order import before
 from tile_opt.proof.sites import Access, Unsupported
@@ -21,7 +22,7 @@ Ways = tuple[tuple[Access, Relation], ...]
 """Stores, each with the relation from a load's points to its own."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Seen:
     """What a load sees."""
 

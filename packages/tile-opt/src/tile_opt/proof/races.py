@@ -8,9 +8,9 @@ Stores that merge in the same way may meet across lanes, which a vector reduces,
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import combinations_with_replacement
 
+from tile_ir.frozen import frozen
 from tile_ir.stripe.nodes import Bind, Scope
 
 from tile_opt.proof.order import before
@@ -18,7 +18,7 @@ from tile_opt.proof.sites import GRIDS, THREADS, Access, Flat, Loop, Site
 from tile_opt.proof.spaces import DIM, IN, OUT, Relation, Set, Spaces, isl, sample
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Race:
     """Two accesses that meet in a cell, and what their points differ in."""
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import Enum
+
+from tile_ir.frozen import frozen
 
 
 class Verdict(Enum):
@@ -16,7 +17,7 @@ class Verdict(Enum):
     """Gathers, scatters and foreign code: subscripts that are data."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Finding:
     """The verdict on one kernel, or on one tensor that kernels hand on."""
 
@@ -30,7 +31,7 @@ class Finding:
         return f"{self.verdict.value}: {self.kernel}, {self.claim}" + (f": {self.message}" if self.message else "")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Report:
     """All findings on a scheduled program."""
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
+from tile_ir.frozen import frozen
 from tile_ir.ops import Aggregation
 from tile_ir.stripe.affine import Affine, DivMod, DivModOp, Quasi
 from tile_ir.stripe.nodes import (
@@ -56,7 +57,7 @@ class Unsupported(Exception):
     """What a proof does not cover, in a few words."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Loop:
     """A loop with a name that no other loop of the program has."""
 
@@ -148,7 +149,7 @@ class Flat:
     """What no proof covers, by the kernel that it is in."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _View:
     """What a refinement shows: `origin` in the buffer, or in a view of it under another shape."""
 
@@ -163,7 +164,7 @@ class _View:
     windows: tuple[tuple[tuple[Form, ...], tuple[int, ...]], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Frame:
     """Where the walk is."""
 

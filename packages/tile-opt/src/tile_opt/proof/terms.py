@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import assert_never
 
 from tile_ir.dtype import DType
+from tile_ir.frozen import frozen
 from tile_ir.ops import Aggregation
 
 from tile_opt.proof.sites import Access, Unsupported
@@ -28,7 +29,7 @@ class Leaf:
     dtype: DType
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Constant:
     value: int | float | bool
     dtype: DType

@@ -9,10 +9,11 @@ are left.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple, cast
 
+from tile_ir.frozen import frozen
 from tile_ir.names import claim
 from tile_ir.ops import Aggregation
 from tile_ir.program.nodes import Constraint, Contraction, Literal, TensorLoad
@@ -28,7 +29,7 @@ _FAR = 1 << 60
 """What no index reaches."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Bound:
     """``0 <= form < size`` in the contraction's own indexes; a box may imply it."""
 

@@ -11,6 +11,7 @@ from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass, field
 
 from tile_ir.dtype import DType
+from tile_ir.frozen import frozen
 from tile_ir.names import claim
 from tile_ir.program.liveness import defined_by
 from tile_ir.program.nodes import Literal, Op, Param, Program, TensorType
@@ -34,7 +35,7 @@ class _Instance:
     readers: list[tuple[Site, Box]] = field(default_factory=list[tuple[Site, Box]])
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Step:
     """One operation for one box, as the walk met it."""
 
@@ -45,7 +46,7 @@ class _Step:
     cut: Cut
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Region:
     """What computing a box takes."""
 

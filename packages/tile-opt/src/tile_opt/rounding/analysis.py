@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import isinf, log2, prod
 from typing import assert_never
 
 from tile_ir.dtype import DType
+from tile_ir.frozen import frozen
 from tile_ir.ops import OPS, Aggregation, Signature
 
 from tile_opt.proof.spaces import OUT, Set, integer
@@ -28,7 +29,7 @@ from tile_opt.rounding.bound import (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Arithmetic:
     """What differs from operations that are rounded once each."""
 

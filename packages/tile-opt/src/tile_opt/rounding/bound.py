@@ -8,11 +8,12 @@ dtypes they happen, and what the error is relative to. Valid while nothing overf
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 
 from tile_ir.accuracy import eps, ulp_bound
 from tile_ir.dtype import DType
+from tile_ir.frozen import frozen
 from tile_ir.ops import ROUNDINGS
 
 
@@ -31,7 +32,7 @@ class Relation(Enum):
 _ORDER = (*Relation,)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Bound:
     """The rounding error of a value."""
 

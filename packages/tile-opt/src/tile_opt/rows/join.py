@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
+from tile_ir.frozen import frozen
 from tile_ir.kernels import KernelList, Loop, Step, StepKind, Window
 from tile_ir.program.nodes import ConstantTensor, Program, TensorType
 from tile_ir.target import Target
@@ -15,7 +16,7 @@ from tile_opt.loops.rows import row_bytes
 from tile_opt.rows.runs import Run
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Piece:
     """A function compiled for a certain number of rows."""
 

@@ -7,10 +7,10 @@ ULP or two. float16 and bfloat16 are computed in float32 and rounded once.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from math import factorial, log, pi, sqrt
 
 from tile_ir.dtype import DType
+from tile_ir.frozen import frozen
 from tile_ir.semtree.nodes import (
     Assign,
     Binary,
@@ -42,7 +42,7 @@ _ERFC = (
 """``(1 + 2*x) * exp(x**2) * erfc(x)`` in q = (x - 4) / (x + 4) for 0 <= x <= 28, constant term first; relative error 8e-17."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Term:
     """A value of a float type in a formula; numbers beside it have its type."""
 
@@ -100,7 +100,7 @@ class _Term:
         return (other if isinstance(other, _Term) else self.number(other)).expr
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Test:
     """A condition in a formula."""
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from tile_ir.emit.walker import map_block, walk_expr
-from tile_ir.frozen import replace
+from tile_ir.frozen import frozen, replace
 from tile_ir.semtree.nodes import (
     Binary,
     Block,
@@ -63,7 +63,7 @@ def join_stores(function: Function, register: int) -> Function:
     return replace(function, body=joined(map_block(function.body, None, statement)))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Place:
     """Where a store begins: a pointer, an index without its constant part, and that part."""
 

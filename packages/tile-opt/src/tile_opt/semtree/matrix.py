@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 from math import prod
 
@@ -20,6 +20,7 @@ from tile_ir.emit.walker import (
     walk_statements,
     with_children,
 )
+from tile_ir.frozen import frozen
 from tile_ir.matrix import LANES, MANTISSA_BITS, Digit, MatrixInstruction, Operand, instruction_of
 from tile_ir.semtree.nodes import (
     Alloc,
@@ -132,7 +133,7 @@ def _has_collectives(function: Function) -> bool:
     return False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Area:
     """Local memory for the operands of one instruction, and a work item's places in it."""
 

@@ -7,9 +7,8 @@ In a replacement an operation on literals is computed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tile_ir.dtype import DType
+from tile_ir.frozen import frozen
 
 Pattern = str | int | bool | tuple["Pattern", ...]
 
@@ -19,7 +18,7 @@ BOOLEAN = frozenset({DType.BOOL})
 ANY = frozenset(DType)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Rule:
     """Rewrite `pattern` to `to` when the operands' dtype is one of `dtypes`; exact for every value, NaN and -0.0 included."""
 

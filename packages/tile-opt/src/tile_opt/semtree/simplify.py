@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tile_ir.emit.walker import children, variables, walk_statements, with_children
+from tile_ir.frozen import frozen
 from tile_ir.semtree.nodes import (
     Alloc,
     Assign,
@@ -41,7 +42,7 @@ def simplify(function: Function) -> Function:
     return replace(function, body=Block(tuple(body)), helpers=helpers)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Names:
     """What is known of a function's variables before the pass."""
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from math import prod
 
 from tile_ir.dtype import DType
+from tile_ir.frozen import frozen
 from tile_ir.ops import Aggregation
 from tile_ir.program.nodes import Contraction, Literal, Operand
 from tile_ir.stripe.affine import Affine
@@ -126,7 +127,7 @@ def _results(op: Contraction, domain: FlatDomain, context: Context) -> FlatDomai
     return results if context.sets.injective(names, (*results.box, *limits), results.output) else None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Partial:
     """Where partial results lie: `sizes` of them, of which those with negative `limits` are none."""
 

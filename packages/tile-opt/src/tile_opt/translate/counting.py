@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from math import prod
 
 from tile_ir.dtype import DType
+from tile_ir.frozen import frozen
 from tile_ir.program.nodes import Argsort
 from tile_ir.program.printer import print_op
 from tile_ir.stripe.affine import Affine
@@ -145,7 +145,7 @@ def _wanted(steps: Steps, places: str) -> None:
     steps.context.add(kernel)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Pass:
     """By the digit from bit `shift` on; `places` "" are those before the first pass."""
 

@@ -8,10 +8,10 @@ many has every so many-th element of a line from p on; what is kept of the parts
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import prod
 
 from tile_ir.dtype import DType
+from tile_ir.frozen import frozen
 from tile_ir.program.nodes import Argsort
 from tile_ir.program.printer import print_op
 from tile_ir.stripe.affine import Affine
@@ -56,7 +56,7 @@ def _parts(context: Context, op: Argsort, lines: int) -> int:
     return lanes * max(1, min(wanted, most // SHARE)) if most >= 4 else 1
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Walk:
     context: Context
     op: Argsort

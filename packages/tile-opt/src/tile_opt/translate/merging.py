@@ -8,9 +8,8 @@ elements are wanted, runs grow no longer than that, and each pass leaves half as
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tile_ir.dtype import DType
+from tile_ir.frozen import frozen
 from tile_ir.program.nodes import Argsort
 from tile_ir.program.printer import print_op
 from tile_ir.stripe.affine import Affine
@@ -34,7 +33,7 @@ def merged(context: Context, op: Argsort) -> None:
         count, width = step.left, step.longer
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Pass:
     """Runs of `width` become runs of `longer`; `places` "" are those before the first pass."""
 
@@ -91,7 +90,7 @@ class _Pass:
         return keys, places
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Split:
     """The stages of a pass; `low` and `high` bound how many elements before a chunk come from the first run."""
 

@@ -7,9 +7,9 @@ are free, the steps of one are ordered and hand the state on in the state output
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tile_ir.dtype import DType
+from tile_ir.frozen import frozen
 from tile_ir.program.nodes import Prng
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Order
@@ -41,7 +41,7 @@ def prng(context: Context, op: Prng) -> None:
     drawing.finish()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Drawing:
     """One operation's kernels; `target` is a buffer of `shape` with at most one dimension that is not 1."""
 

@@ -11,9 +11,9 @@ kernel for each doubling. Where only the first few are wanted, a run keeps no mo
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from tile_ir.dtype import DType
+from tile_ir.frozen import frozen
 from tile_ir.powers import power_of_two
 from tile_ir.program.nodes import Argsort
 from tile_ir.program.printer import print_op
@@ -54,7 +54,7 @@ def ranked(context: Context, op: Argsort) -> None:
         work.finish(words)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Ranking:
     """The kernels of one sort. Elements of a line stand together in all buffers but the argument and the result.
 
@@ -212,7 +212,7 @@ class _Ranking:
         self.context.add(kernel)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Bisection:
     """How an element finds its position in the run that its own run of `width` and its neighbour make."""
 
@@ -256,7 +256,7 @@ class _Bisection:
         return less
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Group:
     """A kernel whose groups of items each make a run in order: a stage for each doubling of runs."""
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from tile_ir.frozen import frozen
 from tile_ir.program.nodes import Lookup, Poly, Subscript
 from tile_ir.stripe.affine import Affine, Quasi
 
@@ -12,7 +12,7 @@ from tile_opt.translate.build import Stage
 from tile_opt.translate.context import Context
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Window:
     """A view of a tensor and the element in it: all of a dimension that data chooses from, else one cell."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from math import inf, log
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from tile_hal.interfaces import Device
 from tile_ir.diagnostics import TileDeviceError
+from tile_ir.frozen import frozen
 from tile_ir.machine import Machine
 
 from tile_runtime.measuring.machines import probed
@@ -51,7 +52,7 @@ GAIN = 0.01
 """Share of the trials' error that a change must save."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Timed(Generic[Program]):
     """A program's scheduled kernels and the seconds of a typical run of all of them; none, and infinite, where it failed."""
 
@@ -60,7 +61,7 @@ class Timed(Generic[Program]):
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Measured:
     """A program's time, and what was predicted before and after; `seconds` is infinite where it failed."""
 
@@ -70,7 +71,7 @@ class Measured:
     after: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Calibration:
     """The machine as measured, and the programs behind it."""
 

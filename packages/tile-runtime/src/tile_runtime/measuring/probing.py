@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from tile_ir.frozen import frozen
 from tile_ir.machine import Bandwidths, Cache, Machine
 
 Shapes = tuple[tuple[int, ...], ...]
@@ -23,7 +24,7 @@ _SOFTMAX = """function (A[M, N]) -> (R) {
 _WINDOWS = "function (A[N, H, W, C], B[I, J, C, O]) -> (R) { R[n, y, x, o : N, H, W, O] = +(A[n, y + i - 1, x + j - 1, c] * B[i, j, c, o]); }"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Trial:
     """A program on inputs called A and B."""
 
@@ -32,7 +33,7 @@ class Trial:
     shapes: Shapes
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Probe(Trial):
     """One whose time is mostly due to one number; `change` makes what that number stands for take so many times as long."""
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from tile_hal.interfaces import Device
 from tile_ir.diagnostics import Span
+from tile_ir.frozen import frozen
 from tile_ir.kernels import StepKind, labels_of, listed, windows_in
 from tile_ir.program.provenance import origins
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 COLUMNS = ("kernel", "of", "launches", "total", "share", "each", "GFLOP/s", "GB/s", "roofline", "part of")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Launch:
     """One step of one call."""
 
@@ -48,7 +49,7 @@ class Launch:
     """``file:line`` of the statements that it computes."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class KernelTime:
     """All launches of one kernel."""
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tile_ir.diagnostics import TileError
+from tile_ir.frozen import frozen
 
 from tile_runtime.measuring import winners
 from tile_runtime.measuring.measure import ROUNDS, Buffers, Launch, launches
@@ -68,7 +69,7 @@ class Trial:
                 yield decision.view.name, plan
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Tuned:
     """What tuning found: the program with the best plan of each kernel, and all trials, a kernel's fastest first."""
 
@@ -185,7 +186,7 @@ def _with(base: Lowered, trials: Sequence[Trial]) -> Lowered:
     return base.planned({**base.given, **plans}) if plans else base
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Variant:
     """A compilation with one plan of each kernel, made ready to run step by step."""
 

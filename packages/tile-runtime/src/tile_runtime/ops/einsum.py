@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from tile_ir.frozen import frozen
 
 from tile_runtime.ops.text import Names, Shape, aligned, at, contraction, function, names
 from tile_runtime.ops.values import Value, apply
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Term:
     """A tensor of the text, and the index of each of its dimensions."""
 
@@ -95,7 +95,7 @@ def _sizes(terms: Sequence[Term]) -> dict[str, int]:
     return {index: size for index, (size,) in found.items()}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Sums:
     """The sizes of indexes, and the statements so far."""
 

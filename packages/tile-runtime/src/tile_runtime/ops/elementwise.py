@@ -7,7 +7,6 @@ cannot hold its kind: an integer with 0.5 gives float32, a truth value with 2 in
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from functools import reduce
 from math import log, sqrt
@@ -15,6 +14,7 @@ from typing import Any
 
 import numpy as np
 from tile_ir.dtype import DType, promote
+from tile_ir.frozen import frozen
 
 from tile_runtime.ops.text import cast, expression, function, names
 from tile_runtime.ops.values import Value, apply, dtype_of
@@ -30,7 +30,7 @@ class Result(Enum):
     TRUTH = "bool, of operands that met in one dtype"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Operator:
     """Text of operands ``X0``, ``X1``, …; `integers` is what integers take instead."""
 

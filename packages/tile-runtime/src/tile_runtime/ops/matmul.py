@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from tile_ir.frozen import frozen
 
 from tile_runtime.ops.text import Names, Shape, aligned, at, contraction, function, names
 from tile_runtime.ops.values import Value, apply
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Product:
     """How matrices, vectors and stacks of matrices multiply: the subscripts of both, of the result, and its sizes."""
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from tile_ir.dtype import DType
+from tile_ir.frozen import frozen
 
 from tile_runtime.ops.moving import expanded, of_cells, reshaped
 from tile_runtime.ops.text import at, cast, contraction, expression, function, names
@@ -19,7 +19,7 @@ Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Axis:
     """How one axis is resized from `old` to `new` cells."""
 
@@ -101,7 +101,7 @@ _KERNELS: dict[str, tuple[int, Callable[[Floats, float], Floats]]] = {"linear": 
 """How far a kernel reaches, and its weight at a distance."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Interpolation:
     """How new cells are made of old ones, by ONNX's names of modes."""
 

@@ -8,9 +8,10 @@ one, in row-major order: where a place's cell lies in it is computed once for al
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import product
 from math import prod
+
+from tile_ir.frozen import frozen
 
 from tile_runtime.ops.text import aligned, at, contraction, function, names, reshaped
 from tile_runtime.ops.values import Value, apply
@@ -26,7 +27,7 @@ KERNELS: dict[str, dict[int, str]] = {"nearest": {0: "1"}, "linear": _LINEAR, "c
 """The weights of cells around a place: offsets from the cell below it, and what they are of the fraction f."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Sampled:
     """An axis that is sampled, of `size` cells: its coordinates are the tensor `place`, of shape `shape`."""
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from tile_ir.frozen import frozen
 
 from tile_runtime.ops.text import Names, Shape, names
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Window:
     """A window of `kernel` cells, `dilations` apart, that moves by `strides`; each field has a number for every axis."""
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from tile_ir.frozen import frozen
 
 LEAST, MOST = 0.7, 1.4
 """Between these a side is stretched by its factor, so that no shape is a round number."""
@@ -15,7 +17,7 @@ Dims = Callable[[int, float, float, float], Mapping[str, Shape]]
 """(elements of the larger arrays, three factors) -> shapes of the inputs."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Task:
     """One kernel; its time grows about as size to the power of `growth`."""
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from tile_hal.conformance.report import versions
 from tile_hal.interfaces import Device
+from tile_ir.frozen import frozen
 from tile_ir.machine import Machine
 
 from tile_runtime.measuring.machines import probed
@@ -32,7 +33,7 @@ DISTRIBUTIONS = ("numpy", "tile-hal", "tile-ir", "tile-opt", "tile-runtime")
 """Whose versions a report tells."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RunFacts:
     """How it was run: what somebody needs to run it again."""
 
@@ -46,7 +47,7 @@ class RunFacts:
     versions: dict[str, str] = field(default_factory=lambda: versions(*DISTRIBUTIONS))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class KernelPart:
     """One kernel of a function, as `explain` sees it."""
 
@@ -64,7 +65,7 @@ class KernelPart:
         return KernelPart(report.name, report.plan.kind, report.plan.measured, found.seconds if found else None, causes)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Measurement:
     """One function on one device; `problem` says why it was not measured."""
 
@@ -83,7 +84,7 @@ class Measurement:
     problem: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Peaks:
     """What a device could do."""
 
@@ -130,7 +131,7 @@ class Peaks:
         return name, floors[name]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DeviceReport:
     """All kernels on one device."""
 
@@ -157,7 +158,7 @@ class DeviceReport:
         return sorted((m for m in self.kernels if not m.problem), key=lambda m: (m.name == SMALL, self.share(m)))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PerformanceReport:
     """The outcome of a run."""
 

@@ -6,7 +6,7 @@ import ctypes
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -19,6 +19,7 @@ from tile_hal.recycling import LARGE
 from tile_hal.submission import Prepared
 from tile_ir.diagnostics import TileDeviceError
 from tile_ir.dtype import DType
+from tile_ir.frozen import frozen
 from tile_ir.inherited import inherited, takeable
 from tile_ir.kernels import OUTPUT_ALIGN, BufferInfo, BufferKind, KernelList, StepKind, counted_steps
 
@@ -38,7 +39,7 @@ HANDED_OVER_SECONDS = 1e-2
 estimate, and to hand it over and to hear that it is done takes up to 0.1 ms."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Result:
     """One output: its place among the bindings, and what NumPy makes of it."""
 
@@ -84,7 +85,7 @@ Pairs = tuple[tuple[int, int], ...]
 """Numbers of results, each with that of the argument whose memory it may take."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Inheriting:
     """A program that takes all arguments but some, in whose memory results are then."""
 

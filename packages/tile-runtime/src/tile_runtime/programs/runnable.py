@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tile_ir.frozen import frozen
 from tile_ir.kernels import KernelList
 from tile_ir.program.nodes import Param
 
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from tile_opt.compiled import Compiled
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Runnable:
     """A kernel list, with or without the kernels' bodies, and what its user's buffers are called."""
 

@@ -10,7 +10,6 @@ import hashlib
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.metadata import version
 from typing import TYPE_CHECKING, TypeVar
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 from tile_hal.disk_cache import disk_cache, sources
 from tile_hal.interfaces import Device, Library
 from tile_ir.contents import Contents
+from tile_ir.frozen import frozen
 from tile_ir.outline import Outline
 from tile_ir.program.nodes import ConstantTensor, Param, Program
 from tile_ir.record import from_record, to_record
@@ -45,7 +45,7 @@ _LONG = 80
 Parts = tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Constant:
     """Where the bytes of a constant are."""
 
@@ -54,7 +54,7 @@ class Constant:
     nbytes: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Head:
     """What an entry says of itself."""
 

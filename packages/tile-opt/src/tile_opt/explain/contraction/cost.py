@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
+from tile_ir.frozen import frozen
 from tile_ir.powers import power_of_two
 from tile_ir.target import HardwareSettings
 
@@ -13,7 +14,7 @@ from tile_opt.explain.contraction.flat import FlatKernel
 from tile_opt.explain.contraction.read_plan import ReadPlan, read_plan
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OutputPlan:
     """Threads along each output index (in plan order) and what a tile's outputs take."""
 
@@ -25,7 +26,7 @@ class OutputPlan:
     """Accumulators of all threads together."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TileCost:
     """Counters of one tile size and their verdict; names as the log prints them."""
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
+
+from tile_ir.frozen import frozen
 
 from tile_opt.kernel.strides import flat_stride
 from tile_opt.kernel.view import KernelView, Stage, Use
 from tile_opt.kernel.work import merged_use
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Access:
     """One tensor access: element bytes, offset and a stride per index, in elements."""
 
@@ -23,7 +24,7 @@ class Access:
     vector: int = 1
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Constraint:
     """``left · indexes <= right``."""
 
@@ -34,7 +35,7 @@ class Constraint:
         return f"({','.join(map(str, self.left))}) <= {self.right}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FlatKernel:
     """A contraction (or an elementwise kernel) as tables; `accesses[0]` is the output. Indexes sorted by name."""
 

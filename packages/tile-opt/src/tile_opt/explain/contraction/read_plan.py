@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+from tile_ir.frozen import frozen
 
 from tile_opt.explain.contraction.flat import Access
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Group:
     """Indexes merged for loading: `range` positions `stride` apart in global, `local` apart in shared memory."""
 
@@ -18,7 +20,7 @@ class Group:
     local: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ReadPlan:
     """How one input's tile is staged: its groups, elements in shared memory, and wide loads per tile."""
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
 
 from tile_ir.diagnostics import Diagnostic, TileTypeError
 from tile_ir.dtype import DType
+from tile_ir.frozen import frozen
 from tile_ir.program.nodes import Contraction, Elementwise, Literal, Operand, Program, TensorType
 from tile_ir.stripe.nodes import Block, Op
 from tile_ir.target import HardwareSettings, PassConfig, Target
@@ -33,7 +34,7 @@ SMALL_GPU = HardwareSettings(
 """A small graphics processor."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ContractionReport:
     """One kernel: its flatten table, output operations, tile search, read plans, thread plans and grid."""
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass
 
+from tile_ir.frozen import frozen
 from tile_ir.target import HardwareSettings
 
 from tile_opt.explain.contraction.cost import TileCost, tile_cost
@@ -13,7 +13,7 @@ from tile_opt.explain.contraction.flat import FlatKernel
 Tile = tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Search:
     """Every tile that was evaluated, in order, and the best one."""
 

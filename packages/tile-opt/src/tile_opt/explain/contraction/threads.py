@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 
+from tile_ir.frozen import frozen
 from tile_ir.powers import power_of_two
 from tile_ir.target import HardwareSettings
 
@@ -13,7 +13,7 @@ from tile_opt.explain.contraction.flat import FlatKernel
 from tile_opt.explain.contraction.read_plan import Group, ReadPlan
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Split:
     """An index (or load group) divided into `threads` that step together and `loops` in each thread."""
 
@@ -29,7 +29,7 @@ class Split:
         return f"{self.name}: {self.threads} threads x {self.loops}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Grid:
     """Work groups per dimension and, per output index, how its group number is unpacked."""
 

@@ -13,6 +13,7 @@ from itertools import permutations
 from math import prod
 from typing import Any, ClassVar
 
+from tile_ir.frozen import frozen
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Block, Direction, Instr, Program, Refinement
 from tile_ir.target import Target
@@ -25,7 +26,7 @@ MAX_INDEXES = 8
 """Blocks with more indexes are left alone."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StencilIndex:
     """One index of a stencil; `outs` and `ins` are stride rules per output and input."""
 
@@ -35,7 +36,7 @@ class StencilIndex:
     ins: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Stencil:
     """What an instruction computes; `startup_cost` is paid once per tile."""
 
@@ -43,7 +44,7 @@ class Stencil:
     startup_cost: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Match:
     """A stencil found in a block: tile sizes by index name, and what the whole block costs with it."""
 

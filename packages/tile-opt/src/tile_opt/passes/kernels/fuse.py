@@ -16,6 +16,7 @@ from math import prod
 from typing import ClassVar
 
 from tile_ir.deadline import check
+from tile_ir.frozen import frozen
 from tile_ir.machine import Machine
 from tile_ir.stripe.nodes import Block, Direction, Program, Refinement, Statement
 from tile_ir.stripe.walk import buffers_read, buffers_written
@@ -84,7 +85,7 @@ class Fuse(ChoosingPass):
         return Choices(group.finish(), tuple(group.choices.values()))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Facts:
     """What is asked of a view for each part that may join it."""
 

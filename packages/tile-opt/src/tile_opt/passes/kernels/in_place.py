@@ -18,6 +18,7 @@ from math import gcd, prod
 from operator import add, mul
 from typing import ClassVar
 
+from tile_ir.frozen import frozen
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import (
     Block,
@@ -65,7 +66,7 @@ class InPlace(Pass):
         return drop_unused_temporaries(work.result(program)) if joined or apart else program
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Part:
     """Some cells of a result, and the stage that writes them."""
 
@@ -75,7 +76,7 @@ class _Part:
     box: Box
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _View:
     """A box of a larger buffer."""
 

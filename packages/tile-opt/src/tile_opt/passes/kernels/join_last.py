@@ -7,11 +7,10 @@ work instead, where one group is enough for it and the device can count groups (
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from math import prod
 
 from tile_ir.diagnostics import TileError
-from tile_ir.frozen import replace
+from tile_ir.frozen import frozen, replace
 from tile_ir.semtree.nodes import MOST_COUNTS
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Bind, Block, Statement
@@ -128,7 +127,7 @@ class _Join:
         }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Tile:
     """A loop over the grid, and how many iterations of what it is cut from a group has."""
 

@@ -14,6 +14,7 @@ from itertools import product
 from math import prod
 from typing import ClassVar
 
+from tile_ir.frozen import frozen
 from tile_ir.stripe.hashing import structural_hash
 from tile_ir.stripe.nodes import Block, Program, Statement
 from tile_ir.target import Target
@@ -72,7 +73,7 @@ class TilePipelines(ChoosingPass):
         return Choices(rest, tuple(chains.choices))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Timed:
     """Kernels as one, and the seconds that it is expected to take."""
 

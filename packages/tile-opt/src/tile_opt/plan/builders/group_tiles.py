@@ -25,7 +25,7 @@ from functools import cached_property
 from math import prod
 
 from tile_ir.dtype import DType
-from tile_ir.frozen import replace
+from tile_ir.frozen import frozen, replace
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Bind, Block, Direction, Index, Order, Refinement, Sync, TensorType
 
@@ -57,7 +57,7 @@ def group_tiles(view: KernelView, main: Stage, plan: Plan) -> Nest:
     return Nest(view.name, grid, tuple(g.nest() for g in groups), allocs=tuple(locals_.values()))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Part:
     """A stretch of the stepped loop that is staged at once: `deep` iterations from `start`, a form of the step."""
 

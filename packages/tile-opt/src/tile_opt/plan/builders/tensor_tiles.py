@@ -24,7 +24,7 @@ from functools import cached_property
 from math import prod
 
 from tile_ir.dtype import DType
-from tile_ir.frozen import replace
+from tile_ir.frozen import frozen, replace
 from tile_ir.matrix import CHUNK_BYTES, PANEL_BYTES, ROLES, MatrixInstruction
 from tile_ir.semtree.nodes import PRODUCTS
 from tile_ir.stripe.affine import Affine
@@ -82,7 +82,7 @@ def beside_rows(view: KernelView, match: Match, plan: Plan) -> list[str]:
     return [i.name for i in view.loops if i.name not in sides and plan.tile(i.name, 0, i.range) > 1]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Moment:
     """A step of the reduction: the iteration of each loop around the steps, and its number among these."""
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
-from tile_ir.frozen import replace
+from tile_ir.frozen import frozen, replace
 from tile_ir.matrix import MatrixInstruction
 from tile_ir.stripe.affine import Affine
 
@@ -15,7 +14,7 @@ from tile_opt.kernel.view import KernelView, Stage
 from tile_opt.plan.tree import Nest, map_stages
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Widened:
     """A kernel with the loops of a match as long as its instruction wants them; `ends` are the iterations that count."""
 

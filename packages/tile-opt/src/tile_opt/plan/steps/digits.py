@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tile_ir.frozen import frozen
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Bind, Index
 
@@ -20,7 +21,7 @@ _SUFFIX = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Digit:
     """One loop of the nest: `index`, and how far apart in the planned loop its neighbouring iterations are."""
 
@@ -33,7 +34,7 @@ class Digit:
         return Affine.var(self.index.name, self.step)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Split:
     """One loop as the digits that its levels make of it, outermost first."""
 

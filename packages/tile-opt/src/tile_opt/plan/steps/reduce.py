@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import gcd
 
-from tile_ir.frozen import replace
+from tile_ir.frozen import frozen, replace
 from tile_ir.names import claim
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Bind, Const, Direction, Index, Load, Location, Refinement, Store, TensorType
@@ -17,7 +16,7 @@ from tile_opt.kernel.work import merged_use
 from tile_opt.plan.tree import REGISTER, Around, Nest, Node, Ranges, each_stage, map_stages, spans, stages_of
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Ways:
     """Partial results along one loop: its iterations in a whole tile, in vectors of so many lanes."""
 
@@ -60,7 +59,7 @@ def keep_partials(nest: Nest, ways: Mapping[str, Ways], name: str, around: Aroun
     return Nest(nest.name, body=body, guard=nest.guard, allocs=(alloc,))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Window:
     """The cells of a dimension that a nest meets where the loops around it stand: `first`, and each `step` after it."""
 
@@ -117,7 +116,7 @@ def _held(node: Node, buffer: str) -> tuple[frozenset[Affine], tuple[Use, ...]]:
     return common.union(node.constraints, node.guard), tuple(u for _, uses in inner for u in uses)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Partials:
     """Where partial results are, what they are of, and which cells of it they are for."""
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
-from tile_ir.frozen import replace
+from tile_ir.frozen import frozen, replace
 from tile_ir.names import claim
 from tile_ir.ops import Aggregation
 from tile_ir.stripe.affine import Affine
@@ -17,7 +16,7 @@ from tile_opt.kernel.view import Stage, Use
 from tile_opt.plan.tree import ARRAY, REGISTER, Around, Nest, Ranges, map_stages, spans, stages_of
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Copy:
     """A copy called `name` of what a nest reads of a buffer.
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from math import prod
 
 from tile_ir.dots import DOTS, DotProduct
 from tile_ir.dtype import DType
+from tile_ir.frozen import frozen
 from tile_ir.program.nodes import TensorType
 from tile_ir.stripe.affine import Affine
 from tile_ir.target import Target
@@ -28,7 +29,7 @@ INTEGER_PRODUCT = 2
 """Instructions of a product of int32, beside one of floats."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Choice:
     """How one sum of products becomes one of words."""
 
@@ -48,7 +49,7 @@ class Choice:
     """The instruction on tiles that the products are for."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Chooser:
     """Choices for one program on one target; `fixed` names values that no run changes."""
 

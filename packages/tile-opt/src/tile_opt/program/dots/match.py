@@ -13,6 +13,7 @@ from math import prod
 
 import numpy as np
 from tile_ir.dtype import DType
+from tile_ir.frozen import frozen
 from tile_ir.ops import Aggregation
 from tile_ir.program.nodes import Contraction, Literal, Poly
 from tile_ir.stripe.affine import Affine
@@ -29,7 +30,7 @@ LARGEST_SCALE, MOST_SCALES = 2.0**24, 4
 INT_LIMIT = 1 << 31
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Factor:
     """``x - zero``, each an expression over the contraction's indexes; `zero` is a number where it is known."""
 
@@ -41,7 +42,7 @@ class Factor:
         return frozenset(n for f in self.leaf.forms for n in f.names)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Match:
     """A sum of products of two factors, both integers or both 16-bit floats, times scales."""
 

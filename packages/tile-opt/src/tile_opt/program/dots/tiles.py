@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from math import prod
 
 from tile_ir.dots import DotProduct
+from tile_ir.frozen import frozen
 from tile_ir.matrix import MatrixInstruction
 from tile_ir.matrix.x86 import TILED_INSTRUCTIONS
 from tile_ir.stripe.affine import Affine
@@ -18,7 +18,7 @@ BUSY = 0.5
 """Share of the time in which the instruction runs, loads beside it."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Tiling:
     """Rows, columns and words of a sum that an instruction takes tile by tile."""
 

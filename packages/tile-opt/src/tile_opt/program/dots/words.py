@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from tile_ir.dots import WORD
 from tile_ir.dtype import DType
+from tile_ir.frozen import frozen
 from tile_ir.names import claim
 from tile_ir.ops import Aggregation
 from tile_ir.program.nodes import (
@@ -38,7 +39,7 @@ FLIP = {DType.UINT8: DType.INT8, DType.INT8: DType.UINT8}
 """The dtype of a byte whose highest bit is turned over: its value is then 128 less, or more."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Stored:
     """A factor ``x - zero`` as its words hold it: as ``y = x - zero + center``, which is a number of `dtype`.
 

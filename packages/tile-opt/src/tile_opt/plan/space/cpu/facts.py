@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from math import prod
 
+from tile_ir.frozen import frozen
 from tile_ir.machine import Cache, Machine
 from tile_ir.stripe.nodes import Bind, Op, Order
 from tile_ir.target import Target
@@ -26,7 +26,7 @@ SPILLS = 1.3
 """Times as long that a step of a tile takes whose sums and operands together outnumber the registers."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Operand:
     """What the main stage reads of one buffer."""
 

@@ -8,9 +8,10 @@ run's items are a multiple of the other's.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise, product
 from math import prod
+
+from tile_ir.frozen import frozen
 
 from tile_opt.model.contraction import SECTOR
 from tile_opt.plan.steps.groups.transpose import shares
@@ -33,7 +34,7 @@ SMALL, LARGE = 4096, 1.1
 """Elements of a tile above which few groups are at work at once, and how much longer they take."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OddTile:
     """Iterations of each loop, and how many items share them."""
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import prod
 
+from tile_ir.frozen import frozen
 from tile_ir.powers import power_of_two
 from tile_ir.stripe.nodes import Bind, Scope
 from tile_ir.target import Target
@@ -48,7 +48,7 @@ def plans(view: KernelView, target: Target) -> Iterator[Plan]:
         yield from _across(view, scan, target, moving)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Along:
     """Rows of neighbours in memory."""
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 
+from tile_ir.frozen import frozen
 from tile_ir.stripe.nodes import Bind
 
 from tile_opt.kernel.work import merged_use
@@ -13,7 +13,7 @@ from tile_opt.plan.space.facts import Facts
 from tile_opt.plan.steps.groups.homes import is_plain
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Share:
     """How a group divides one loop: `items` of them, `lanes` wide, each with `steps` such accesses."""
 

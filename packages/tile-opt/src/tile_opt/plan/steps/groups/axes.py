@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from tile_ir.frozen import replace
+from tile_ir.frozen import frozen, replace
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Bind, Index
 
@@ -13,7 +12,7 @@ from tile_opt.kernel.segments import Segment, interior, split_edges
 from tile_opt.plan.plan import Edge, Level, Plan
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Axis:
     """One shared loop inside a group: its iteration as a form over the indexes that stand for it."""
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import product
 
+from tile_ir.frozen import frozen
 from tile_ir.ops import Aggregation
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Const, Direction, Index, Load, Op, Reduce, Refinement, Statement, Store
@@ -13,7 +13,7 @@ from tile_opt.kernel.view import Stage, Use
 from tile_opt.plan.tree import Straight
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Total:
     """Merge the items' partial results, cell by cell, into cells that each item keeps."""
 

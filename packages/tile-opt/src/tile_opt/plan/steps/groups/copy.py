@@ -9,11 +9,10 @@ constraints leave out.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 
 from tile_ir.dtype import DType
-from tile_ir.frozen import replace
+from tile_ir.frozen import frozen, replace
 from tile_ir.stripe.affine import Affine, Quasi
 from tile_ir.stripe.nodes import (
     Bind,
@@ -52,7 +51,7 @@ Ranges = Mapping[str, tuple[int, int]]
 """Inclusive interval of every loop around a copy."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Limit:
     """Elements at p of a dimension are wanted where ``sign * p + form >= 0``."""
 
@@ -71,7 +70,7 @@ class Limit:
         return first % lanes == 0 and all(c % lanes == 0 for _, c in self.form.terms)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Items:
     """The work items of a group by their indexes; the last one is the fastest."""
 
@@ -92,7 +91,7 @@ class Items:
         yield from ((self.run(cut, last), self.run(0, cut)) for cut in range(1, last))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GroupCopy:
     """One step's box of an operand on its way into local memory."""
 

@@ -7,9 +7,8 @@ and every coordinate is affine in them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tile_ir.dtype import DType
+from tile_ir.frozen import frozen
 from tile_ir.matrix import LANES, Digit, Operand
 from tile_ir.stripe.affine import Affine, DivMod, DivModOp, Quasi
 from tile_ir.stripe.nodes import Bind, Fragment, Index, Layout, Location, Scope, TensorType, row_major_strides
@@ -54,7 +53,7 @@ def _digit_forms(at: Affine, digit: Digit, extent: int) -> list[Quasi]:
     return [whole, DivMod(at, size * step, DivModOp.DIV, -weight * size)]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Walk:
     """The elements that each lane holds: a row and a column over the lane indexes and `registers`."""
 

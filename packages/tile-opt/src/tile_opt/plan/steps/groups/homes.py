@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass
 from math import prod
 
-from tile_ir.frozen import replace
+from tile_ir.frozen import frozen, replace
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Bind, Load, Location, Refinement, Statement, Store, TensorType
 
@@ -18,7 +17,7 @@ from tile_opt.plan.steps.groups.parts import DEVICE_MEMORY, STATIC
 from tile_opt.plan.tree import ARRAY, GROUP_MEMORY, REGISTER
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Home:
     """Where a buffer of the kernel's own lies, and how it is subscripted: by `dims` in place of, or after, its own."""
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 
-from tile_ir.frozen import replace
+from tile_ir.frozen import frozen, replace
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Bind, Block, Index, Location, Refinement, Scope, Sync
 
@@ -24,7 +23,7 @@ STATIC = (Bind.UNROLL, Bind.VECTOR)
 Access = tuple[Stage, Use]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Version:
     """What the items of a group do where all forms of `guard` (of the grid's indexes) are >= 0."""
 

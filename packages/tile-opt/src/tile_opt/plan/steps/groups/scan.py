@@ -10,10 +10,9 @@ copies runs side by side; elsewhere the rows are the neighbours, and each item r
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from tile_ir.dtype import DType
-from tile_ir.frozen import replace
+from tile_ir.frozen import frozen, replace
 from tile_ir.names import claim
 from tile_ir.ops import Aggregation
 from tile_ir.stripe.affine import Affine
@@ -50,7 +49,7 @@ TEAM, PART, ROW, RUN = "team", "part", "row", "run"
 """Indexes of a group's items: over the teams of several rows, those of one row, the rows of a team, and their runs."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Carry:
     """What an ordered stage hands from cell to cell, and how it takes an element in."""
 
@@ -108,7 +107,7 @@ def _is_apart(view: KernelView, scan: Stage) -> bool:
     return bool(moving) and once and not fixed and not others & {u.buffer for u in moving}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Shares:
     """How the items of a group share its rows: `rows` of them, `runs` of each, `length` cells to a run."""
 

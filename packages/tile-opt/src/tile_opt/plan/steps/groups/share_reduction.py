@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from tile_ir.frozen import replace
+from tile_ir.frozen import frozen, replace
 from tile_ir.names import claim, fresh
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Block, Direction, Index, Load, Refinement, Store, TensorType
@@ -13,7 +11,7 @@ from tile_opt.kernel.view import KernelView, Stage, Use, close_kernel
 from tile_opt.kernel.work import merged_use
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SharedReduction:
     """A kernel of partial results, the kernel after it, and the buffer between them."""
 

@@ -8,10 +8,10 @@ dimension that is contiguous in memory, four elements at a time where that divid
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import product
 from math import gcd, prod
 
+from tile_ir.frozen import frozen
 from tile_ir.powers import power_of_two
 from tile_ir.stripe.affine import Affine, DivMod, DivModOp, Quasi
 from tile_ir.stripe.nodes import Bind, Index, TensorType
@@ -24,7 +24,7 @@ NARROWEST = 4
 """Bytes below which neighbouring elements are not copied one by one where they need not be."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Box:
     """A staged part of a buffer, dimensions in the buffer's order."""
 
@@ -57,7 +57,7 @@ def box_of(forms: tuple[Affine, ...], inner: Mapping[str, int]) -> Box:
     return Box(tuple(corner), tuple(extents), tuple(inside), tuple(steps))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CopyPlan:
     """Loops of an item's share of a copy: box subscripts per dimension, and what keeps them inside the box."""
 
@@ -136,7 +136,7 @@ def in_pieces(box: Box, whole: TensorType, contiguous: int, lanes: int) -> bool:
     return neighbours and box.extents[contiguous] % lanes == 0 and aligned and starts
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Run:
     """A part of the item's number: a form that takes the values [0, size)."""
 
@@ -144,7 +144,7 @@ class Run:
     size: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Dealt:
     """How items share the dimensions of a box."""
 

@@ -6,9 +6,9 @@ Half of the teams hand their cells over, the other half adds them to its own, un
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from tile_ir.dtype import DType
+from tile_ir.frozen import frozen
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Bind, Direction, Index, Load, Refinement, Store, Sync, TensorType
 
@@ -16,7 +16,7 @@ from tile_opt.kernel.view import Stage, Use
 from tile_opt.plan.tree import GROUP_MEMORY, Node
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Teams:
     """The teams of one group; `out` is the accumulator as an item uses it, `run` the loops over its cells."""
 

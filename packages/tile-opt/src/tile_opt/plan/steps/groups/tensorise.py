@@ -10,10 +10,9 @@ The stage's body stays, as the meaning of the instruction.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 
 from tile_ir.dtype import DType
-from tile_ir.frozen import replace
+from tile_ir.frozen import frozen, replace
 from tile_ir.matrix import MATRIX_LOADS, ROLES, ROUND, TF32_BITS, MatrixInstruction, Operand, side_by_side
 from tile_ir.stripe.affine import Affine, DivMod, DivModOp, Quasi
 from tile_ir.stripe.nodes import Bind, Direction, Index, Instr, Load, Refinement, Store, TensorType
@@ -27,7 +26,7 @@ PAIR = 2
 """Matrices of the second factor that one collective load fetches."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Factor:
     """A factor of the stage on its way from local memory into fragments."""
 
@@ -91,7 +90,7 @@ def on_fragments(
     return replace(moved, uses=uses, loops=loops)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Tensorised:
     match: Match
     stage: Stage

@@ -8,12 +8,11 @@ the items of each loop are a run of them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from math import gcd, prod
 
-from tile_ir.frozen import replace
+from tile_ir.frozen import frozen, replace
 from tile_ir.names import claim
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Bind, Block, Direction, Index, Layout, Load, Refinement, Store, Sync, TensorType
@@ -30,7 +29,7 @@ Items = tuple[tuple[str, int], ...]
 """How many items lie along each loop, the loop whose items are neighbours first."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Walk:
     """One way to take a tile: per loop its items, the lanes of an access, and the tile's iterations."""
 

@@ -7,11 +7,10 @@ ragged loops see to it that nothing is made of it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import gcd, prod
 
 from tile_ir.dtype import DType
-from tile_ir.frozen import replace
+from tile_ir.frozen import frozen, replace
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Bind, Direction, Index, Load, Op, Refinement, Statement, Store, TensorType
 
@@ -19,7 +18,7 @@ from tile_opt.kernel.view import Stage, Use
 from tile_opt.plan.tree import REGISTER
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Line:
     """A register dimension: `index` counts the elements, `step` apart in the operand, that `inside` chooses among."""
 
@@ -28,7 +27,7 @@ class Line:
     inside: Affine
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Window:
     """The elements that one item touches of an operand while its inner loops run."""
 
