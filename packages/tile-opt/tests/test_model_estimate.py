@@ -298,6 +298,30 @@ def test_another_candidate_is_chosen_where_it_is_clearly_faster() -> None:
     assert choose(target, slow, [], lambda block: block) is slow
 
 
+def test_where_none_can_be_clearly_faster_no_other_candidate_is_made() -> None:
+    target = TARGETS["zen4"]
+    fast = kernel(MATMUL, target, A=(200, 200), B=(200, 200))
+
+    def never() -> Iterator[Block]:
+        pytest.fail("another candidate was made")
+        yield fast
+
+    least = estimate(fast, target).seconds / 1.04
+    assert choose(target, fast, never(), lambda block: block, least=least) is fast
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+@pytest.mark.parametrize("shapes", [((200, 200), (200, 200)), ((64, 1024), (1024, 96)), ((7, 3000), (3000, 33))])
+def test_no_plan_is_estimated_to_take_less_than_the_least(shapes: tuple[tuple[int, int], ...], cores: int) -> None:
+    target = processor("zen4", cores)
+    made = compiled(MATMUL, target, A=shapes[0], B=shapes[1])
+    decision = next(d for d in made.decisions.values() if not d.parent)
+    plans = (decision.plan, *decision.others(target))
+    built = [decision.scheduler.build(decision.view, plan, target).kernel for plan in plans]
+    least = decision.scheduler.least(decision.view, target)
+    assert 0 < least < min(estimate(block, target).seconds for block in built)
+
+
 def test_of_candidates_that_take_about_as_long_one_that_copies_far_less_in_each_call_is_chosen() -> None:
     target = TARGETS["zen4"]
     slow, fast = (kernel(MATMUL, t, A=(200, 200), B=(200, 200)) for t in (replace(target, passes=()), target))

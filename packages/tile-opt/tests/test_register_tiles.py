@@ -25,7 +25,7 @@ from tile_opt.kernel.segments import cover_masked
 from tile_opt.kernel.view import open_kernel
 from tile_opt.pipeline import Scheduled, schedule
 from tile_opt.plan.space.cpu.facts import Facts
-from tile_opt.plan.space.cpu.tiles import tiles
+from tile_opt.plan.space.cpu.tiles import fastest_cycles, tiles
 from tile_opt.translate import to_stripe
 
 PASSES = tuple(PassConfig(n) for n in ("inline", "fuse", "merge", "accumulate", "schedule_kernels"))
@@ -189,3 +189,13 @@ def test_weights_of_gathered_cells_are_kept_for_all_rows_that_share_them() -> No
     for value, tiled in (("G * W + H * U", True), ("G * W", False)):
         made = compiled(source % value, reference("zen4"), Z=(64, 2500), I=pairs, W=pairs, U=pairs)
         assert any(d.plan.reason == "register tile" for d in made.decisions.values()) == tiled
+
+
+@pytest.mark.parametrize(("m", "k", "n"), [(64, 64, 64), (200, 576, 100), (7, 512, 2048), (512, 27, 33)])
+def test_the_fastest_tile_is_found_among_those_that_are_weighed_whole(m: int, k: int, n: int) -> None:
+    (kernel,) = kernels_of(to_stripe(product(m, k, n)))
+    assert isinstance(kernel, Block)
+    view = open_kernel(kernel)
+    assert view is not None
+    target = processor(1)
+    assert fastest_cycles(view, target) == tiles(Facts(view, target, 1))[0].cycles

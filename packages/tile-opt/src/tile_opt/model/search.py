@@ -25,13 +25,18 @@ def choose(
     others: Iterable[T],
     kernel: Callable[[T], Block],
     copied: Callable[[T], int] = lambda _: 0,
+    least: float = 0.0,
 ) -> T:
     """Of candidates whose scheduled top block is `kernel(candidate)`, the one with the shortest estimated time.
 
     That is `first`, what the space of plans itself would take, unless another is clearly faster; and one that is hardly
-    slower, but takes far less memory, `copied` bytes, in each call, goes before either.
+    slower, but takes far less memory, `copied` bytes, in each call, goes before either. The others are neither made nor
+    estimated where none can be so much faster: no plan takes less than `least` seconds.
     """
-    timed = [(estimate(kernel(candidate), target).seconds, candidate) for candidate in (first, *others)]
+    alone = estimate(kernel(first), target).seconds
+    if alone <= FASTER * least and not copied(first) // LESS:
+        return first
+    timed = [(alone, first), *((estimate(kernel(candidate), target).seconds, candidate) for candidate in others)]
     before = timed[0][0] / FASTER
     seconds, best = min(timed[1:], key=lambda t: t[0], default=timed[0])
     if seconds >= before:

@@ -142,7 +142,8 @@ class SchedulingPass(Pass):
         if first is None or count < 2 or first[1].after:
             return first
         others = (pair for pair in islice(candidates, count - 1) if not pair[1].after)
-        return choose(target, first, others, lambda pair: pair[1].kernel, lambda pair: _copied(view, *pair))
+        least = self.least(view, target)
+        return choose(target, first, others, lambda pair: pair[1].kernel, lambda pair: _copied(view, *pair), least)
 
     def _timely(self, view: KernelView, plan: Plan, target: Target) -> Built:
         check("a plan of", view.name)
@@ -152,6 +153,11 @@ class SchedulingPass(Pass):
         """How many candidates to build and estimate before one is taken; 1 trusts their order."""
         del view, target
         return 1
+
+    def least(self, view: KernelView, target: Target) -> float:
+        """Seconds that every plan is estimated to take at the least; 0 where that is not known."""
+        del view, target
+        return 0.0
 
     def checked(self, view: KernelView, plan: Plan, target: Target, given: Mapping[str, Plan] | None = None) -> Built:
         """What a plan from outside makes of a kernel; TilePlanError where it does not fit.

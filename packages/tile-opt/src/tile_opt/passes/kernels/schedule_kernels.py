@@ -8,8 +8,9 @@ from typing import ClassVar
 
 from tile_ir.target import Target
 
-from tile_opt.kernel.view import KernelView
+from tile_opt.kernel.view import KernelView, close_kernel
 from tile_opt.kernel.work import op_cost, points, repeats, view_is_heavy
+from tile_opt.model.least import least_seconds
 from tile_opt.passes.scheduling import Built, SchedulingPass
 from tile_opt.plan.build import build_all
 from tile_opt.plan.plan import Plan
@@ -35,6 +36,9 @@ class ScheduleKernels(SchedulingPass):
         """Register tiles differ by what caches do to them, which only the model sees; small kernels are over before it is."""
         work = sum(points(stage, view.ranges) * repeats(stage, view) * op_cost(stage) for stage in view.stages)
         return WEIGHED if view_is_heavy(view) and work >= LONG else 1
+
+    def least(self, view: KernelView, target: Target) -> float:
+        return least_seconds(view.block or close_kernel(view), target.machine)
 
     def build(self, view: KernelView, plan: Plan, target: Target) -> Built:
         parts = build_all(view, plan)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Sequence
 from math import inf, prod
 
 from tile_ir.frozen import frozen
@@ -62,9 +62,9 @@ class Tile:
         return dict(self.rows).get(loop, 1)
 
 
-def tiles(facts: Facts) -> list[Tile]:
-    """Register tiles of the main stage, the fastest first."""
-    found = sorted((t for v in _vector_loops(facts) for t in _Along(facts, v).tiles()), key=lambda t: t.cycles)
+def tiles(facts: Facts, within: float = inf) -> list[Tile]:
+    """Register tiles of the main stage, the fastest first; those that take `within` times as long as it may be missing."""
+    found = sorted((t for v in _vector_loops(facts) for t in _Along(facts, v).tiles(within)), key=lambda t: t.cycles)
     if not found or found[0].code <= LARGE:
         return found
     near = [t for t in found if t.cycles <= NEARLY * found[0].cycles]
@@ -97,7 +97,7 @@ def fastest_cycles(view: KernelView, target: Target) -> float | None:
     if not (facts.heavy or view_is_heavy(view)):
         return None
     tiled = facts.lanes > 1 and facts.merged is not None and facts.main.loops
-    found = tiles(facts) if tiled else []
+    found = tiles(facts, NEARLY) if tiled else []
     return found[0].cycles if found else None
 
 
@@ -174,12 +174,15 @@ class _Along:
         self.narrow = [o for o in facts.operands if vector not in o.strides]
         self.turned = [o for o in self.wide if o.strides[vector] != 1] if self.own else []
 
-    def tiles(self) -> Iterator[Tile]:
+    def tiles(self, within: float) -> Iterator[Tile]:
+        """Those that take less than `within` times as long as the fastest, and perhaps others."""
+        fastest = inf
         rows = [self._unrolled(sizes) for sizes in self._rows()]
         for vectors in map(self._vectors, self._counts()):
             for unrolled in rows:
-                made = self._weighed(vectors, unrolled)
+                made = self._weighed(vectors, unrolled, within * fastest)
                 if made is not None:
+                    fastest = min(fastest, made.cycles)
                     yield made
 
     def _unrolled(self, sizes: tuple[tuple[str, int], ...]) -> _Rows:
@@ -220,8 +223,8 @@ class _Along:
                 more = [s for s in range(2, min(6, facts.extents[other]) + 1) if not facts.is_ragged(other, s)]
                 yield from (((name, a), (other, b)) for a in sizes if a <= 6 for b in more)
 
-    def _weighed(self, vectors: _Vectors, rows: _Rows) -> Tile | None:
-        """The tile with its cycles; None when registers run out."""
+    def _weighed(self, vectors: _Vectors, rows: _Rows, most: float) -> Tile | None:
+        """The tile with its cycles; None when registers run out, or where its arithmetic alone takes more than `most`."""
         facts, ports = self.facts, self.facts.machine.ports
         count = vectors.count * rows.count
         wide = sum([vectors.count * cpu_operands.repeats(o, rows.sizes) for o in self.wide])
@@ -236,6 +239,8 @@ class _Along:
         step += vectors.masking
         rate = ops / step * vectors.share * rows.share
         steps = facts.points * self.ops / ports.fma / facts.lanes / ops / (rate / (ops / step))
+        if steps * step + rows.storing > most:
+            return None
         packed, fetching, copied = self._turning() if self.own else self._packing(vectors, steps, rows)
         spread, repeating = self._spreading(steps, rows, copied if packed else None)
         cycles = steps * step + fetching + repeating + rows.storing
@@ -251,24 +256,30 @@ class _Along:
 
     def _packing(self, vectors: _Vectors, steps: float, rows: _Rows) -> tuple[tuple[Use, ...], float, float]:
         """The operands that panels are worth it for, cycles to fetch all operands, and those of copying."""
-        packed: dict[Use, float] = {}
+        packed: list[_Wide] = []
         cycles = 0.0
         for wide in vectors.wide:
             again = cpu_operands.refetched(self.facts, wide.operand, vectors.count, rows.sizes)
             in_panel, in_place = wide.in_panel * steps, (wide.here + again) * steps
             if wide.copying + in_panel < in_place:
-                packed[wide.operand.use] = wide.copying
+                packed.append(wide)
             cycles += min(wide.copying + in_panel, in_place)
             cycles += wide.reached
-        copied = sum([copying * self._again(use, packed, rows) for use, copying in packed.items()])
-        return tuple(packed), cycles + copied - sum(packed.values()), copied
+        if not packed:
+            return (), cycles, 0
+        copied = sum([wide.copying * self._again(wide.operand, packed, rows) for wide in packed])
+        uses = tuple([wide.operand.use for wide in packed])
+        return uses, cycles + copied - sum([wide.copying for wide in packed]), copied
 
-    def _again(self, use: Use, packed: Collection[Use], rows: _Rows) -> int:
+    def _again(self, operand: Operand, packed: Sequence[_Wide], rows: _Rows) -> int:
         """How often an operand is copied: for each iteration of the loops around that another copy moves with, and it does not."""
+        if len(packed) < 2:
+            return 1
         facts, inner = self.facts, {self.vector, *(n for n, _ in rows.sizes)}
-        just = {o.use for o in self.wide if o.use in packed and not cpu_operands.is_ahead(facts, o, self.vector)}
-        moved = {n for u in just for n in facts.names(u)} & set(facts.shared) - inner
-        return prod(facts.extents[n] for n in moved - facts.names(use)) if use in just else 1
+        just = [wide.operand for wide in packed if not cpu_operands.is_ahead(facts, wide.operand, self.vector)]
+        moved = {n for o in just for n in o.strides} & set(facts.shared) - inner
+        again = any(o is operand for o in just)
+        return prod(facts.extents[n] for n in moved - operand.strides.keys()) if again else 1
 
     def _spreading(self, steps: float, rows: _Rows, copied: float | None) -> tuple[tuple[Use, ...], float]:
         """The operands to spread over lanes, and the cycles of giving all to them.
