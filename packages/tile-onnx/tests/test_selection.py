@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tile_onnx
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
-from peer import SEEDS, check, numbers, random
+from peer import SEEDS, a_model, check, numbers, outputs_of, random
 
 SHAPES = arrays_of.array_shapes(min_dims=1, max_dims=3, max_side=5)
 
@@ -65,3 +66,17 @@ def test_many_boxes_of_which_few_or_most_are_kept(side: float) -> None:
     limits = [np.array([300], np.int64), np.array([0.3], np.float32), np.array([0.05], np.float32)]
     inputs = [boxes.astype(np.float32), scores.astype(np.float32), *limits]
     check("NonMaxSuppression", inputs, {"center_point_box": 1}, opset=11)
+
+
+@pytest.mark.parametrize("device", [None, "interp"])
+def test_classes_of_few_and_of_many_boxes_beside_one_another_with_scores_that_tie(device: str | None) -> None:
+    rng = random(5)
+    boxes: Any = rng.uniform(0, 9, (2, 150, 4)).astype(np.float32)
+    scores: Any = rng.integers(0, 11, (2, 3, 150)).astype(np.float32) / 10
+    scores[:, 1] *= rng.uniform(0, 1, (2, 150)) < 0.05  # a few are in question, and most are in the other classes
+    scores[0, 2] = 0
+    limits: list[Any] = [np.array([90], np.int64), np.array([0.6], np.float32), np.array([0.05], np.float32)]
+    model = a_model("NonMaxSuppression", [boxes, scores, *limits], opset=11)
+    feeds: dict[str, Any] = {f"x{k}": v for k, v in enumerate([boxes, scores, *limits])}
+    (found,) = tile_onnx.load(model, device=device).run(feeds).values()
+    np.testing.assert_array_equal(found, outputs_of(model, feeds, False)[0])

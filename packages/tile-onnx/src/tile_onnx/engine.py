@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from tile_ir import forking
+from tile_ir.collector import uncollected
 from tile_runtime.tensor import Tensor
 
 from tile_onnx import support
@@ -84,8 +85,9 @@ class Engine:
         asks: tuple[Ask, ...] = ()
         results: list[Any] = []
         try:
-            values = {n: recorder.given(n, t) for n, t in types.items()}
-            results = walk.run(self.graph.pruned(wanted), values, self._path)
+            with uncollected():
+                values = {n: recorder.given(n, t) for n, t in types.items()}
+                results = walk.run(self.graph.pruned(wanted), values, self._path)
         except Suspended as ending:
             asks = ending.asks
         if walk.problems:

@@ -16,7 +16,7 @@ from tile_onnx.graph import Graph, attribute_value
 from tile_onnx.values import Held, Value, described, dtype_of
 
 if TYPE_CHECKING:
-    pass
+    from tile_runtime.evaluator import Evaluator
 
 __all__ = ["Array", "Node", "RunOnHost", "Symbol", "Unsupported", "Value"]
 
@@ -41,6 +41,8 @@ class Unlooped(Exception):
 class Walker(Protocol):
     """What a node needs of the walk."""
 
+    @property
+    def evaluator(self) -> Evaluator: ...
     def host_array(self, value: Symbol | Held, name: str) -> Array: ...
     def converted(self, node: Node) -> Any: ...
     def enter(self, node: Node, graph: Graph, inputs: Sequence[Value], step: str) -> list[Value]: ...
@@ -77,6 +79,11 @@ class Node:
         if self._steps is None:
             raise TypeError("a node outside a walk has no values")
         return self._steps
+
+    @property
+    def evaluator(self) -> Evaluator:
+        """What runs the model, for work on the host that has programs of its own."""
+        return self._walker.evaluator
 
     # --- attributes and outputs -----------------------------------------------------------------------
 

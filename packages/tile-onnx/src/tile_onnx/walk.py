@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 from onnx import AttributeProto, NodeProto
@@ -23,6 +23,9 @@ from tile_onnx.node import Node, RunOnHost, Unlooped, Unsupported
 from tile_onnx.registry import Entry, find
 from tile_onnx.segments import Ask, Recorder, Suspended
 from tile_onnx.values import Held, Poison, Value, described, is_array, is_known, leaves
+
+if TYPE_CHECKING:
+    from tile_runtime.evaluator import Evaluator
 
 VALUED = {"f": 16, "i": 64, "u": 64, "b": 64}
 """Elements up to which an input of one row is a value (by kind of dtype) where something known is computed from it."""
@@ -75,6 +78,7 @@ class GraphRunner(Protocol):
 
     graph: Graph
     language: Language
+    evaluator: Callable[[], Evaluator]
 
     def inner(self, graph: Graph, language: Language, path: str) -> GraphRunner:
         """One for a subgraph, whose values are called `path` and their name."""
@@ -278,6 +282,10 @@ class Walk:
         return self._recorder.work(label, work, [*further.values(), *inputs], outputs, self._live, of_arrays=False)
 
     # --- numbers --------------------------------------------------------------------------------------
+
+    @property
+    def evaluator(self) -> Evaluator:
+        return self._engine.evaluator()
 
     def host_array(self, value: Symbol | Held, name: str) -> Array:
         """The numbers of a value that is not known: inputs become values, else a device program ends."""
