@@ -58,3 +58,19 @@ def test_columns_are_shared_out_evenly_in_pieces_that_the_first_cache_holds(colu
     pieces = -(-columns // piece)
     assert 4 * piece <= 16384
     assert -(-pieces // cores) * piece <= 1.1 * columns / cores + 64
+
+
+@pytest.mark.parametrize(
+    ("order", "outermost"), [("kjil", "j"), ("kijl", "k"), ("jikl", "j")], ids=["apart", "in turn", "whole rows"]
+)
+def test_loops_that_finish_short_runs_of_lines_are_inside_the_others(order: str, outermost: str) -> None:
+    """Four floats are a part of a line: the loop that goes on there, in the operand or the result, is not outermost."""
+    dimensions = ", ".join(order).upper()
+    made = compiled(
+        f"function (A[I, J, K, L]) -> (O) {{ O[{', '.join(order)} : {dimensions}] = =(A[i, j, k, l]); }}",
+        processor("zen4"),
+        A=(24, 25, 26, 4),
+    )
+    (decision,) = made.decisions.values()
+    loops = [c.loop for level in decision.plan.levels for c in level.covers]
+    assert loops[0] == outermost

@@ -42,7 +42,7 @@ def column_plan(facts: Facts, vector: str) -> Plan:
         unroll = None
     if unroll and not window and facts.heavy and not _moved_sums(facts):
         window = facts.window([(unroll, rows)], vectors)
-    outer = [n for n in facts.shared if n not in (vector, unroll)]
+    outer = _lines_inside(facts, vector, [n for n in facts.shared if n not in (vector, unroll)])
     sizes = {vector: vectors * lanes} | ({unroll: rows} if unroll else {})
     order = [*outer, vector, *((unroll,) if unroll else ())]
     steps = in_pieces(facts, order, sizes) if facts.heavy else None
@@ -56,6 +56,20 @@ def column_plan(facts: Facts, vector: str) -> Plan:
     again = vector in grid or (_sums(facts) and facts.settings.masks)
     edges = ((vector, Edge.OVERLAP),) if spread and vector not in grid else facts.tails(vector, again)
     return Plan(tuple(levels), sums, edges=edges, reason="vectors along the output")
+
+
+def _lines_inside(facts: Facts, vector: str, outer: list[str]) -> list[str]:
+    """The loops in an order in which those that go on along short runs, of operands or the result, are inside the others.
+
+    Where they are different ones, lines of the operands would be gone when their next runs are read.
+    """
+    run = facts.extents[vector]
+    if facts.heavy or facts.main.loops or len(facts.view.stages) > 1 or run * facts.bytes >= facts.cache(1).line:
+        return outer
+    ends = [{n for n in outer if abs(facts.stride(u, n)) == run} for u in facts.memory_uses()]
+    if ends.count(ends[0]) == len(ends) or not all(facts.is_free(n) for n in outer):
+        return outer
+    return sorted(outer, key=lambda n: any(n in found for found in ends))
 
 
 def _inner_levels(
