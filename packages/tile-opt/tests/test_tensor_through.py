@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 
 import numpy as np
 import pytest
@@ -43,9 +44,9 @@ def plan_for(sample: Sample) -> Plan:
 
 
 def agrees(sample: Sample, rounding: bool) -> Program:
-    """One kernel, proved, and right on both interpreters; the one of kernels rounds."""
+    """The best plan without copies before it: one kernel, proved, and right on both interpreters; the one of kernels rounds."""
     inputs = inputs_of(sample.program)
-    stripe = scheduled(sample.program, ONLY_TEAMS)
+    stripe = optimize_given(sample, ONLY_TEAMS, print_plans({"kernel_0": plan_for(sample)}))
     assert len(list(kernels_of(stripe))) == 1 and (roundings(stripe) > 0) is rounding
     report = prove(to_stripe(sample.program), stripe, seconds=30)
     assert "1 proved" in str(report), str(report)
@@ -66,7 +67,7 @@ def test_float32_is_rounded_and_turned_on_its_way(layout: str, m: int, n: int, k
 @pytest.mark.parametrize(("columns", "last"), [(33, "j"), (21, "k")])
 def test_rows_of_16_bits_that_begin_anywhere_go_on_as_they_are(columns: int, last: str) -> None:
     """Turned where they make no whole panels: columns of an instruction that has 32."""
-    sample = matmul("tn", BF16, 65, columns, 35)
+    sample = matmul("tn", BF16, 61, columns, 35)
     plan = plan_for(sample)
     assert plan.instruction is not None and plan.instruction.name.startswith("wgmma")
     assert {s.operand for s in plan.stagings if s.unit == "REG"} == {"A", "B"}
@@ -75,6 +76,28 @@ def test_rows_of_16_bits_that_begin_anywhere_go_on_as_they_are(columns: int, las
         "B": last,
     }
     assert not roundings(agrees(sample, rounding=False))
+
+
+WEIGHTS = "function (D[N, C, X], G[N, O, X]) -> (R) { R[o, c : O, C] = +(D[n, c, x] * G[n, o, x]); }"
+"""Of a convolution of one tap."""
+FETCHED = {
+    "rows that begin anywhere": (matmul("tn", BF16, 789, 789, 789), 1),
+    "few results": (
+        Sample(bound(WEIGHTS, BF16, D=(11, 64, 3025), G=(11, 512, 3025)), lambda given: (given["G"], given["D"])),
+        24,
+    ),
+}
+"""And how many groups share a sum, at least: an H200 took 20 and 32 us; 28 and 44 where groups had 64 x 32 and 128 x 32."""
+
+
+@pytest.mark.parametrize("name", FETCHED)
+def test_what_is_fetched_element_by_element_serves_many_results(name: str) -> None:
+    """Groups of a core issue such copies one after the other, however many there are."""
+    sample, ways = FETCHED[name]
+    busy = ONLY_TEAMS.resolved(cores=132)
+    plan = next(TensorTile().candidates(view_of(sample, busy), busy))
+    assert prod(c.size for c in plan.levels[0].covers) >= 64 * 128
+    assert max(r.ways for r in plan.reductions) >= ways
 
 
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])

@@ -57,15 +57,14 @@ class Shared:
 
 
 def shared(view: KernelView, found: Sequence[Tile]) -> Iterator[Shared]:
-    """Ways to give all cores work where the tile that is best alone, and the best of the largest, have too few groups.
+    """Ways to give all cores work where the tile that is best alone, and the one that is best on all cores, have too few groups.
 
-    Of a large tile that has few groups alone, its share of the instruction's rate while they run says which is best. The
-    smallest is one, too, where no loop has steps enough for all cores.
+    The smallest is one, too, where no loop has steps enough for all cores.
     """
     alone = min(found, key=lambda t: t.seconds)
-    largest = max(found, key=lambda t: (prod(t.group.values()), t.share / t.groups))
+    spread = min(found, key=lambda t: t.cycles)
     smallest = max(found, key=lambda t: (t.groups, t.share))
-    chosen = [alone, largest, *(() if any(map(_is_enough, (alone, largest))) else (smallest,))]
+    chosen = [alone, spread, *(() if any(map(_is_enough, (alone, spread))) else (smallest,))]
     for tile in {id(t): t for t in chosen}.values():
         yield from _spread(view, tile)
 

@@ -10,9 +10,8 @@ from math import gcd, prod
 
 from tile_ir.frozen import replace
 from tile_ir.machine import LocalMemory, Occupancy
-from tile_ir.matrix import LANES, LINES, PANEL_BYTES, MatrixInstruction, elements
+from tile_ir.matrix import LANES, PANEL_BYTES, MatrixInstruction
 from tile_ir.powers import power_of_two
-from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Bind, Scope
 from tile_ir.target import Target
 
@@ -27,16 +26,18 @@ from tile_opt.plan.builders.tensor_checks import problems
 from tile_opt.plan.builders.tensor_results import given, part_of
 from tile_opt.plan.builders.tensor_tiles import LEVELS, TensorTile, panel_swizzle, takes_copies
 from tile_opt.plan.plan import Across, Cover, Edge, Instruction, Level, Plan, Reduction, Staging
+from tile_opt.plan.space.tensor.pitches import pitch
 from tile_opt.plan.space.tensor.stores import given_bytes, given_results, given_seconds, store_seconds
-from tile_opt.plan.steps.groups.banks import BANK_BYTES, COPY_BYTES, bank_conflicts, padding
-from tile_opt.plan.steps.groups.copy import GroupCopy, local_type, order_of
+from tile_opt.plan.steps.groups.banks import BANK_BYTES, COPY_BYTES
 
 TEAMS = (2, 1)
 """Teams of sub-groups in a group."""
 TEAM_VERSIONS, THROUGH_VERSIONS = 4, 3
 """Steps of teams in local memory: of what is copied there, and of what is put there out of registers."""
-THROUGH = 1.25
-"""Times longer than predicted that tiles take whose factors go through registers (an H200: eight of them, 1.18 to 1.6)."""
+ROUNDED, APART = 1.3, 1.9
+"""Times longer than predicted that tiles through registers take, of factors that are rounded there, and of rows that follow two loops (an H200)."""
+FAR = 2
+"""Latencies of memory that a step through registers waits for at least, where groups are few: it fetches many elements one by one (an H200: 2.4)."""
 PUT = 0.3
 """Share of the time of putting factors into local memory that is not beside products."""
 FETCHED, KEPT = 12, 6
@@ -267,7 +268,8 @@ class Tile:
         stored = given_seconds(work, machine) if self._given else direct
         stored = max(traffic["results"], stored / (2 if self.resident > 1 else 1))
         seconds = beside((matrix, cache, traffic["memory"])) + stored + machine.launch.kernel
-        return seconds * (THROUGH if self.through else 1.0)
+        rounded = self.through and takes_copies(self.instruction)
+        return seconds * (ROUNDED if rounded else 1.0) * (APART if self.through and self.beside else 1.0)
 
     @property
     def _per_cycle(self) -> float:
@@ -297,8 +299,23 @@ class Tile:
         cores = max(1, self.target.settings.cores)
         waves, rest = divmod(groups, cores * self.resident)
         last = -(-rest // cores)
+        if self.through:
+            cycles = waves * self.resident * self._step(self.resident) + last * self._step(max(1, last))
+            return self._products * groups / (cores * cycles)
         turns = waves * self.resident + last / (ALONE + (1 - ALONE) * last / self.resident)
         return self.rate * groups / (cores * turns)
+
+    def _step(self, together: int) -> float:
+        """Cycles of a core for a step of a team's group, when it has so many groups: these wait beside each other, and issue one by one."""
+        products, puts = self._products, self._puts
+        return max(products + TEAM_WAITS / together, puts, (products + puts + TEAM_WAITS) / together)
+
+    @property
+    def cycles(self) -> float:
+        """Of a core, if groups were so small that all cores had as much to do."""
+        depth = self.view.ranges[self.loops["k"]]
+        steps = -(-depth // self.deep) * self._rounds * self.groups
+        return steps * self._products / self.rate / max(1, self.target.settings.cores)
 
     @cached_property
     def rate(self) -> float:
@@ -308,7 +325,7 @@ class Tile:
         m, n, k = self.instruction.shape
         products = self._products
         if self.instruction.team > 1:
-            return products / (products + (TEAM_WAITS + self._puts) / self.resident)
+            return products / self._step(self.resident)
         loaded = self._slices * (self.tall * m + self.wide * n) * k * self.instruction.a.dtype.bytes
         waits = 2 * machine.launch.barrier + self._narrow_copies
         return products / (products + loaded / (local.banks * local.bank_bytes) + waits)
@@ -368,9 +385,9 @@ class Tile:
         machine = self.target.machine
         if self._rounds == 1 and not self.through:
             return 1.0
-        products = self._products / self.rate
         together = min(self.resident, -(-self.groups // max(1, self.target.settings.cores)))
-        steps = 1 if self.through else self.versions - 1
+        products = self._step(together) if self.through else self._products / self.rate
+        steps = 1 / FAR if self.through else self.versions - 1
         return max(1.0, machine.memory.latency * machine.clock_ghz / (steps * products * together))
 
     @cached_property
@@ -460,33 +477,7 @@ class Tile:
         boxes = TensorTile(self.view, self.match, plan).boxes
         for staging in plan.stagings:
             mine = [c for c in boxes if c.use.buffer == staging.operand]
-            yield replace(staging, pad=max(self._pad(c, staging, collective) for c in mine))
-
-    def _pad(self, copy: GroupCopy, staging: Staging, collective: bool) -> int:
-        order, dtype = order_of(copy.use, staging), copy.source.dtype
-        row = copy.box.extents[order[-1]]
-        lanes = self._first(copy, order[-1], collective)
-
-        def conflicts(pad: int) -> int:
-            strides = local_type(copy.box.extents, order, dtype, pad).strides
-            at = [sum(f.const * s for f, s in zip(forms, strides, strict=True)) * dtype.bytes for forms in lanes]
-            return bank_conflicts(at, COPY_BYTES if collective else BANK_BYTES)
-
-        return min(padding(row, dtype.bytes), key=conflicts)
-
-    def _first(self, copy: GroupCopy, contiguous: int, collective: bool) -> list[tuple[Affine, ...]]:
-        """Subscripts of the elements of the first fragment that lanes fetch at once."""
-        left = copy.use.name == self.match.left
-        roles = ("m", "k") if left else ("k", "n")
-        names = [f"{self.loops[role]}_i" for role in roles]
-        places = [elements(self.instruction.a if left else self.instruction.b)[lane, 0] for lane in range(LANES)]
-        if collective:
-            # Lines follow the coordinate that is contiguous in local memory.
-            rows = names[0] not in copy.box.inside[contiguous].names
-            places = [(n, 0) if rows else (0, n) for n in range(LINES)]
-        zero = {n: Affine() for f in copy.box.inside for n in f.names}
-        at = ({names[0]: Affine((), row), names[1]: Affine((), column)} for row, column in places)
-        return [tuple(f.substitute(zero | values) for f in copy.box.inside) for values in at]
+            yield replace(staging, pad=max(pitch(self.match, c, staging, collective) for c in mine))
 
     def _reason(self) -> str:
         return (
