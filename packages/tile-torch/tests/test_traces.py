@@ -198,6 +198,16 @@ def test_a_graph_is_read_as_it_was_written(monkeypatch: pytest.MonkeyPatch) -> N
     assert all(whole(graphs.read(text)) == text for text in texts)
 
 
+def test_inputs_may_be_called_as_functions_are() -> None:
+    graph = torch.fx.Graph()
+    x = graph.placeholder("getitem")
+    y = graph.call_function(torch.ops.aten.neg.default, (x,))
+    x.meta["val"] = y.meta["val"] = torch.zeros(2)
+    graph.output((y,))
+    text = graphs.written(torch.fx.GraphModule(nn.Module(), graph))
+    assert graphs.written(graphs.read(text)) == text
+
+
 SCALARS = st.one_of(
     st.none(), st.booleans(), st.integers(), st.text(max_size=5), st.floats(allow_nan=False),
     st.sampled_from([torch.float32, torch.strided, torch.channels_last, torch.device("cpu"), torch.ops.aten.add.Tensor]),

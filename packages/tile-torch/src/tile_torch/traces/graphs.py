@@ -75,7 +75,7 @@ def read(text: str) -> GraphModule:
     nodes: list[Node] = []
     for op, name, target, arguments, value, label in json.loads(text):
         given, named = unpacked(arguments, nodes)
-        found: Any = unpacked(target) if op == "get_attr" or isinstance(target, dict) else FUNCTIONS.get(target, target)
+        found = _found(op, target)
         if op == "get_attr":
             root.register_buffer(name, found)
             found = name
@@ -83,6 +83,13 @@ def read(text: str) -> GraphModule:
         node.meta = {"val": _known(value, mode), support.LABEL: label}
         nodes.append(node)
     return GraphModule(root, graph)
+
+
+def _found(op: str, target: Json) -> Any:
+    """What `_target` has written: inputs may be called as a function is."""
+    if op == "get_attr" or isinstance(target, dict):
+        return unpacked(target)
+    return FUNCTIONS[target] if op == "call_function" else target
 
 
 def _known(value: Json, mode: FakeTensorMode) -> Any:
