@@ -271,6 +271,27 @@ def test_explain_shows_programs_and_where_kernels_come_from() -> None:
     assert "nothing on Tile" in tile_torch.explain(model, x)
 
 
+def test_explain_says_what_pytorch_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, x = nn.Sequential(nn.GRU(3, 4, batch_first=True)), torch.randn(2, 5, 3)
+    assert "allow_rnn=True" in tile_torch.explain(compiled(model), x)
+    torch._dynamo.reset()
+    monkeypatch.setattr(torch._dynamo.config, "allow_rnn", True)
+    found, wanted = compiled(model)(x), model(x)
+    assert all(agree(f, w) for f, w in zip(found, wanted, strict=True))  # type: ignore[call-overload]
+
+
+def test_derivatives_of_derivatives_are_taken_inside() -> None:
+    model, x = mlp(3, 8, 1), torch.randn(5, 3, requires_grad=True)
+
+    def penalty(x: Tensor) -> Tensor:
+        return torch.func.grad(lambda x: model(x).tanh().sum())(x).square().sum()
+
+    (found,), (wanted,) = (torch.autograd.grad(f(x), x) for f in (compiled(penalty), penalty))  # type: ignore[arg-type]
+    assert agree(found, wanted)
+    with pytest.raises(RuntimeError, match="double backward"):
+        torch.autograd.grad(compiled(model)(x).sum(), x, create_graph=True)[0].sum().backward()  # type: ignore[attr-defined]
+
+
 # --- precision ------------------------------------------------------------------------------------------
 
 

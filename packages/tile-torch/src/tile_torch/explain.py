@@ -9,6 +9,7 @@ from typing import Any
 from tile_runtime.evaluator import Evaluator
 from tile_runtime.lowered import Lowered
 from tile_runtime.symbols import placeholder
+from torch._dynamo.utils import counters
 
 from tile_torch.plans import RECORDERS
 from tile_torch.program import Bindable
@@ -22,7 +23,17 @@ def explain(function: Callable[..., Any], *arguments: Any, kernels: bool = False
     with recorded() as found:
         function(*arguments, **named)
     texts = [_described(k, low, kernels) for k, low in enumerate(found, 1)]
-    return "\n".join(texts) or "It runs nothing on Tile: is it compiled with backend='tile'?"
+    return "\n".join(texts) or _nothing()
+
+
+def _nothing() -> str:
+    """What may be why nothing runs: PyTorch runs a function that it cannot capture by itself, and says so nowhere else."""
+    lines = ["It runs nothing on Tile: is it compiled with backend='tile'?"]
+    for reason in counters["graph_break"]:
+        what, *rest = reason.split("\n")
+        hints = [line.strip().removeprefix("Hint: ") for line in rest if line.strip().startswith("Hint: ")]
+        lines.append(f"PyTorch left something in this process as it is: {what}. {hints[0] if hints else ''}".rstrip())
+    return "\n".join(lines)
 
 
 @contextmanager
