@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tile_ir.diagnostics import Diagnostic, Note, Source, Span, TileError, TileSyntaxError
+from tile_ir.diagnostics import Diagnostic, Note, Source, Span, TileDeviceError, TileError, TileSyntaxError
 from tile_ir.dtype import DType, Kind, from_numpy, promote
 from tile_ir.kernels import Kernel, KernelList
 from tile_ir.ops import Aggregation
@@ -168,8 +168,28 @@ def test_targets_round_trip_and_read_the_slides_pass_entries() -> None:
     slide = {"name": "x", "passes": [{"name": "loc_CONV", "locate_block": {"reqs": ["CONV"]}}]}
     (entry,) = Target.from_json(json.dumps(slide)).passes
     assert (entry.name, entry.label, entry.options) == ("locate_block", "loc_CONV", {"reqs": ["CONV"]})
-    with pytest.raises(ValueError, match="one pass"):
-        Target.from_json('{"name": "x", "passes": [{"name": "n", "a": {}, "b": {}}]}')
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "a target is a JSON document"),
+        ("[" * 100_000, "nested"),
+        ("[]", "a target is a table"),
+        ('{"name": 7}', "name of a target is text, not 7"),
+        ('{"name": "x", "nodes": "Fma"}', "nodes of a target is a list of names"),
+        ('{"name": "x", "matrix": [7]}', "matrix of a target is a list of names"),
+        ('{"name": "x", "model": 7}', "model of a target is a table"),
+        ('{"name": "x", "passes": [{"name": "n", "a": {}, "b": {}}]}', "a pass is"),
+        ('{"name": "x", "passes": [{"name": "n"}]}', "a pass is"),
+        ('{"name": "x", "passes": [{"name": 7, "a": {}}]}', "a pass is"),
+        ('{"name": "x", "passes": [{"a": 7}]}', "a pass is"),
+        ('{"name": "x", "settings": 7}', "not a table of fields"),
+    ],
+)
+def test_a_document_that_is_no_target_is_a_sentence(text: str, message: str) -> None:
+    with pytest.raises(TileDeviceError, match=message):
+        Target.from_json(text)
 
 
 @pytest.mark.parametrize("value", ["maybe", "0", "-1", "1.5", " 2", "²", "9" * 5000])

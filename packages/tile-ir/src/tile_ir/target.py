@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import field, replace
 from functools import cache
 from importlib.resources import files
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from tile_ir.diagnostics import Diagnostic, TileDeviceError
 from tile_ir.document import from_document, to_document
@@ -211,9 +211,10 @@ class Target:
         """Read a target document; a pass entry is ``{"name": label, "<pass>": {options}}``.
 
         A `preset` gives what the document does not state; tables are laid over its, lists replace its.
-        TileDeviceError TILE-E414 names what is unknown, and every field of settings and machine of a wrong type.
+        TileDeviceError TILE-E414 where it is no JSON table, for what is unknown or of a wrong type, every field of settings and machine
+        among it.
         """
-        data: dict[str, Any] = json.loads(text)
+        data = _table(text)
         _check_keys(data)
         base = Target.preset(str(data["preset"])) if "preset" in data else Target("")
         stated = {key: make(data[key]) for key, make in _STATED.items() if key in data}
@@ -229,7 +230,30 @@ _STATED: Mapping[str, Callable[[Any], Any]] = {
     "matrix": tuple,
     "model": dict,
 }
+_KINDS: Mapping[str, tuple[str, type, type]] = {
+    "name": ("text", str, str),
+    "codegen": ("text", str, str),
+    "passes": ("a list of tables", list, dict),
+    "nodes": ("a list of names", list, str),
+    "matrix": ("a list of names", list, str),
+    "model": ("a table", dict, str),
+}
+"""What stands there: for people, its type, and that of what it consists of."""
 _PRESETS = ("cpu", "gpu", "accelerator")
+
+
+def _table(text: str) -> dict[str, Any]:
+    try:
+        data: Any = json.loads(text)
+    except ValueError as problem:
+        raise TileDeviceError(
+            Diagnostic("TILE-E414", f"a target is a JSON document, this text is none: {problem}")
+        ) from None
+    except RecursionError:
+        raise TileDeviceError(Diagnostic("TILE-E414", "a target is nested a few tables deep, not this deep")) from None
+    if not isinstance(data, dict):
+        raise TileDeviceError(Diagnostic("TILE-E414", f"a target is a table, not {data!r:.60}"))
+    return cast("dict[str, Any]", data)
 
 
 def _check_keys(data: Mapping[str, Any]) -> None:
@@ -238,6 +262,11 @@ def _check_keys(data: Mapping[str, Any]) -> None:
         Diagnostic("TILE-E414", f"a target has no {key!r}", hint=f"known: {', '.join(known)}")
         for key in data
         if key not in known
+    ]
+    problems += [
+        Diagnostic("TILE-E414", f"{key} of a target is {what}, not {data[key]!r:.60}")
+        for key, (what, kind, part) in _KINDS.items()
+        if key in data and not (isinstance(data[key], kind) and all(isinstance(item, part) for item in data[key]))
     ]
     if "name" not in data:
         problems.append(Diagnostic("TILE-E414", "a target has a name, which this document does not state"))
@@ -254,7 +283,11 @@ def _preset(name: str) -> Target:
 
 
 def _pass_config(entry: Mapping[str, Any]) -> PassConfig:
-    (name, options), *rest = [(k, v) for k, v in entry.items() if k != "name"]
-    if rest:
-        raise ValueError(f"a pass entry names one pass, not {sorted(k for k in entry if k != 'name')}")
-    return PassConfig(name, entry.get("name", name), options)
+    stated = [(key, options) for key, options in entry.items() if key != "name"]
+    label = entry.get("name", "")
+    if len(stated) != 1 or not isinstance(stated[0][1], dict) or not isinstance(label, str):
+        raise TileDeviceError(
+            Diagnostic("TILE-E414", f'a pass is {{"name": label, "PASS": {{options}}}}, not {entry!r:.60}')
+        )
+    ((name, options),) = stated
+    return PassConfig(name, label or name, cast("dict[str, Any]", options))
