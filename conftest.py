@@ -14,7 +14,7 @@ settings.register_profile("explore", deadline=None, print_blob=True)
 # The same examples in every run, on every machine: a failure comes from the change at hand and stays until it is mended.
 # `--hypothesis-profile=explore` draws others each time, as the nightly session does.
 settings.load_profile("fixed")
-SHARE = 2
+SHARE = 3
 """By default a property is tried on one in so many of the examples that it asks for; `--run-slow` tries it on all."""
 FEW = 5
 """Examples that are not too many for every run."""

@@ -100,22 +100,10 @@ ROOMY = {"NODE_OPTIONS": "--max-semi-space-size=128"}
 NO_TESTS = 5
 """Pytest's exit code where nothing was selected."""
 TYPED = (
-    "numpy",
-    "onnx",
-    TORCH,
-    "dask[array]>=2025.1",
-    "lark",
-    "islpy",
-    "pluggy",
-    "llvmlite",
-    "pyopencl",
-    "typer",
-    "rich",
-    "platformdirs",
-    "safetensors",
-    "ml_dtypes",
-    "pygls>=2",
-)
+    "numpy", "onnx", TORCH, "dask[array]>=2025.1", "lark", "islpy", "pluggy", "llvmlite", "pyopencl", "typer", "rich", "platformdirs",
+    "safetensors", "ml_dtypes", "pygls>=2",
+)  # fmt: skip
+"""What the types of our sources are looked up in."""
 
 nox.needs_version = ">=2024.4.15"
 nox.options.default_venv_backend = "virtualenv"
@@ -301,18 +289,8 @@ def conformance(session: nox.Session, backend: str) -> None:
     if backend == "oclgrind":
         _on_oclgrind(session, report, *examples, *outputs, *session.posargs)
         return
-    session.run(
-        "python",
-        "-m",
-        "tile_hal.conformance",
-        "--backend",
-        backend,
-        *examples,
-        *outputs,
-        *session.posargs,
-        "--",
-        *PARALLEL,
-    )
+    suite = ("python", "-m", "tile_hal.conformance", "--backend", backend)
+    session.run(*suite, *examples, *outputs, *session.posargs, "--", *PARALLEL)
 
 
 @nox.session(default=False)

@@ -131,7 +131,7 @@ def reference_gradients(name: str, inputs: dict[str, Array]) -> list[Array]:
         pytest.param("sub-groups", "causal", "piece by piece", marks=pytest.mark.slow),
         pytest.param("sub-groups", "a window", "ahead", marks=pytest.mark.slow),
         ("sub-groups", "bounded", "ahead"),
-        ("teams", "causal", "piece by piece"),
+        pytest.param("teams", "causal", "piece by piece", marks=pytest.mark.slow),
         ("teams", "a window", "ahead"),
     ],
 )

@@ -158,7 +158,7 @@ ALL = "function (X[M, N, P, Q]) -> (R) { R[n : N] = +(X[m, n, p, q]); }"
 TURNED = "function (X[M, N]) -> (R) { R[j, i : N, M] = =(X[i, j]); }"
 
 
-@pytest.mark.diagonal(2)
+@pytest.mark.diagonal(3)
 @pytest.mark.parametrize("source", [BLUR, SOFTMAX, SUM, COLUMNS, TURNED])
 @pytest.mark.parametrize("shape", [(5, 63), (5, 64), (5, 65), (63, 5), (64, 8), (2, 1100)])
 def test_shapes_around_powers_of_two(source: str, shape: tuple[int, int]) -> None:

@@ -122,7 +122,7 @@ def test_the_first_plan_keeps_the_meaning(name: str, target: str) -> None:
     agree(program, scheduled(program, TARGETS[target]), TARGETS[target])
 
 
-@pytest.mark.diagonal(2)
+@pytest.mark.diagonal(3)
 @pytest.mark.parametrize("number", [1, 6, 11])
 @pytest.mark.parametrize("name", ["matmul", "conv", "strided", "depthwise", "weights", "gram"])
 def test_later_plans_keep_the_meaning_and_pass_their_own_checks(name: str, number: int) -> None:

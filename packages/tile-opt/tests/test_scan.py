@@ -104,7 +104,7 @@ def test_every_form_takes_linear_time(name: str, shape: tuple[int, ...]) -> None
     assert max(large, wide) <= 4 * small + 16
 
 
-@pytest.mark.diagonal(2)
+@pytest.mark.diagonal(4)
 @pytest.mark.parametrize("block", [1 << 20, 2, 3], ids=["whole", "in_twos", "in_threes"])
 @pytest.mark.parametrize("agg", "+*><")
 @pytest.mark.parametrize(("name", "shape"), [*((n, (N,)) for n in LINEAR), *((n, (N, M)) for n in SQUARE)])

@@ -231,6 +231,15 @@ def test_gather_from_nothing_is_zero() -> None:
     check(Program("nothing", params, (Gather("O", TensorType(F32, (3, 2)), "A", subscripts),), (("O", "O"),)))
 
 
+def test_gather_takes_the_nearest_row_there_is() -> None:
+    params = (Param("A", TensorType(F32, (4, 2))), Param("R", TensorType(I32, (5,))))
+    subscripts = (Lookup("R", coordinates(1)), Poly.of({"i1": 1}))
+    made = Program("nearest", params, (Gather("O", TensorType(F32, (5, 2)), "A", subscripts),), (("O", "O"),))
+    rows = np.arange(8, dtype=np.float32).reshape(4, 2)
+    found = run(to_stripe(made), {"A": rows, "R": np.array([-7, -1, 2, 4, 2**31 - 1], np.int32)})["O"]
+    assert found.tolist() == rows[[0, 0, 2, 3, 3]].tolist()
+
+
 def test_outputs_that_need_copies() -> None:
     constant = ConstantTensor("C", TensorType(F32, (2,)), Contents(np.float32([1, 2]).tobytes()))
     neg = Elementwise("N", TensorType(F32, (2,)), "neg", ("A",))

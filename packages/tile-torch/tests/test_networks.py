@@ -13,8 +13,8 @@ def fresh_dynamo() -> None:
     torch.manual_seed(0)
 
 
-SLOW = ("resnet50", "efficientnet", "convnext", "vit")
-"""Each has much in common with another one."""
+SLOW = ("resnet50", "efficientnet", "convnext", "vit", "resnet18", "gpt")
+"""Each has much in common with another one, or is trained by default (`test_training.py`)."""
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in SMALL])
