@@ -86,6 +86,14 @@ def test_logarithms_of_sums_of_exponentials_are_taken_so_where_rows_are_cut(
     close(part, program, arrays(X=(6, 64)))
 
 
+def test_what_is_written_twice_is_one_largest_element_with_its_sums() -> None:
+    text = """function (X[M, N]) -> (R) {
+        T[i, 0 : M, 1] = >(X[i, j]); E = exp(X - T); U[i, 0 : M, 1] = >(X[i, j]); F = exp(X - U); S[i, 0 : M, 1] = +(F[i, j]);
+        R = E / S; }"""
+    part = partition(bound(text, X=(6, 64)), {"X": Grid(((3, 3), (16,) * 4))})
+    assert [stage.name for stage in part.stages] == ["T_below", "R"]
+
+
 def test_sums_whose_own_cells_are_cut_stay_stages_of_their_own() -> None:
     part = partition(bound(source(BODIES["scaled"]), **SHAPES), KEYS | {"V": Grid(((2,), (4,) * 4, (1, 2)))})
     assert merged(part) == [("M", "Z")]

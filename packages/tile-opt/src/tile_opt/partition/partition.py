@@ -16,6 +16,7 @@ from tile_opt.partition.merges import merged
 from tile_opt.partition.stages import Stage, Stages
 from tile_opt.partition.tasks import Tasks
 from tile_opt.partition.unroll import Unrolled, repeated, unrolled
+from tile_opt.program.share import ShareCommon
 from tile_opt.regions.boxes import Grid
 
 
@@ -49,11 +50,19 @@ def partition(
     """
     given = _checked({p.name: p.type for p in program.inputs}, grids, "input")
     wanted = _checked(_outputs(program), out or {}, "output")
+    program = _shared(program)
     inner = repeated(program, steps) if steps > 1 else unrolled(program)
     inner, chosen = _chosen(inner, wanted, out or {})
     stages = with_cascades(Stages(inner.program, given, chosen, inner.stacks), inner.program)
     arrays = kept(stages, inner.rounds, exchange)
     return _assembled(inner, stages, given, arrays)
+
+
+def _shared(program: Program) -> Program:
+    """What is computed twice is computed once, unless two outputs, which may be cut in two ways, became one."""
+    found = ShareCommon(bypass_copies=False).apply(program)
+    values = [len({value for _, value in each.outputs}) for each in (program, found)]
+    return found if values[0] == values[1] else program
 
 
 def _chosen(inner: Unrolled, wanted: Mapping[str, Grid], out: Mapping[str, Grid]) -> tuple[Unrolled, dict[str, Grid]]:
