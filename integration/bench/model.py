@@ -42,6 +42,7 @@ from tile_opt.kernel.view import open_kernel
 from tile_opt.model.estimate import Estimate, estimate
 from tile_opt.passes import create
 from tile_opt.passes.scheduling import SchedulingPass
+from tile_opt.plan.text import print_plans
 from tile_runtime.lowered import Lowered
 from tile_runtime.measuring import calibration
 from tile_runtime.measuring.measure import Launch, launches
@@ -84,21 +85,29 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
+class Tried:
+    """A plan of a kernel that was run."""
+
+    plan: str
+    predicted: float
+    measured: float
+    causes: Mapping[str, float]
+    """Predicted seconds by cause, of the kernel and of those that the plan adds."""
+
+
+@dataclass(frozen=True, slots=True)
 class Order:
-    """The plans of one kernel: (predicted, measured) seconds of each."""
+    """The plans of one kernel."""
 
     case: str
     kernel: str
-    times: tuple[tuple[float, float], ...]
-    plans: tuple[str, ...]
-    """What each is, and its predicted seconds by cause."""
+    tried: tuple[Tried, ...]
 
     @property
     def correlation(self) -> float:
         """Spearman's: that of the ranks, equal times sharing theirs."""
-        predicted, measured = (
-            _ranks([t[n] for t in self.times], same) for n, same in enumerate((SAME_PREDICTED, SAME_MEASURED))
-        )
+        predicted = _ranks([t.predicted for t in self.tried], SAME_PREDICTED)
+        measured = _ranks([t.measured for t in self.tried], SAME_MEASURED)
         if predicted.std() == 0 or measured.std() == 0:
             return 0.0
         return float(np.corrcoef(predicted, measured)[0, 1])
@@ -225,18 +234,19 @@ def _causes(estimates: Sequence[Estimate]) -> dict[str, float]:
 
 def _orders(case: str, low: Lowered, plans: int, alone: Alone) -> Iterator[Order]:
     """The kernels of a case that have several plans of different speed."""
-    by_kernel = defaultdict[str, list[tuple[float, float, str]]](list)
+    by_kernel = defaultdict[str, list[Tried]](list)
     for trial in measure(low, plans, alone=alone, spread=True).trials:
         first = trial.kernels[0]
         if trial.measured:
             built = first.scheduler.build(first.view, trial.plan, low.target)
             found = [_predicted(block, low.target) for block in (built.kernel, *built.before, *built.after)]
             predicted = sum(e.seconds for e in found) * len(trial.kernels)
-            by_kernel[trial.kernel].append((predicted, trial.seconds, f"{trial.plan.reason} {_causes(found)}"))
-    for kernel, times in by_kernel.items():
-        slowest, fastest = max(t[1] for t in times), min(t[1] for t in times)
-        if len(times) > 2 and slowest > DISTINCT * fastest:
-            yield Order(case, kernel, tuple(t[:2] for t in times), tuple(t[2] for t in times))
+            text = print_plans({trial.kernel: trial.plan})
+            by_kernel[trial.kernel].append(Tried(text, predicted, trial.seconds, _causes(found)))
+    for kernel, tried in by_kernel.items():
+        times = [t.measured for t in tried]
+        if len(tried) > 2 and max(times) > DISTINCT * min(times):
+            yield Order(case, kernel, tuple(tried))
 
 
 def _predicted(block: Block, target: Target) -> Estimate:

@@ -297,10 +297,10 @@ class _Counter:
     def _op(self, op: Op, fused: bool) -> None:
         names = frozenset[str]().union(*(self.moves[a] for a in op.args))
         ready = max((self.ready[a] for a in op.args), default=0.0)
-        if op.name in FREE or fused:
+        operand = self.dtypes[op.args[0]] if op.args else op.dtype
+        if op.name in FREE or fused or (op.name == "cast" and operand is op.dtype):
             self._define(op.dst, names, op.dtype, ready)
             return
-        operand = self.dtypes[op.args[0]] if op.args else op.dtype
         dtype = op.dtype if width(op.dtype) >= width(operand) else operand
         times, bytes_ = self._instances(names), self._bytes(dtype, names)
         name = "mul" if op.name == "div" and op.args[1] in self.halving else op.name

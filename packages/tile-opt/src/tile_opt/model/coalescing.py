@@ -10,7 +10,7 @@ from tile_ir.stripe.nodes import Swizzle
 from tile_opt.model.scheduled import ITEMS, Access, Loop, Term, Tree
 
 PER_TURN = 128
-"""Bytes that a core's path to its memories moves per cycle."""
+"""Bytes, side by side, that a core's path to its memories moves per cycle."""
 
 
 def turns(access: Access, lanes: int, tree: Tree, machine: Machine) -> float:
@@ -26,8 +26,7 @@ def turns(access: Access, lanes: int, tree: Tree, machine: Machine) -> float:
         local = machine.local
         banks, wide = (local.banks, local.bank_bytes) if local is not None else (32, 4)
         return _bank_turns(places, bytes_, banks, wide, access.buffer.swizzle, access.dtype.bytes)
-    sector = machine.caches[0].sector or machine.caches[0].line
-    return max(1.0, len(sectors(places, bytes_, sector)) * sector / PER_TURN)
+    return float(len(sectors(places, bytes_, PER_TURN)))
 
 
 def sectors(places: tuple[int, ...], bytes_: int, sector: int) -> set[int]:

@@ -20,6 +20,7 @@ from tile_opt.kernel.view import Use
 from tile_opt.model.conditions import Conditions
 from tile_opt.model.contraction import SECTOR, Contraction, Counts, Operand
 from tile_opt.model.group_step import Step
+from tile_opt.model.occupancy import ALONE, LONELY, LOOP, resident, rounds
 
 BODY = 1024
 """Instructions of arithmetic in straight-line code."""
@@ -31,10 +32,6 @@ LIMITS = 16
 """The same for what constraints ask."""
 SUSTAINED = 0.94
 """Share of the issue rate that straight-line code reaches: register banks and dispatch take the rest."""
-ALONE = 1.12
-"""Cycles from one instruction of a sub-group to the next where no other sub-group fills the gaps."""
-LONELY = 1.15
-"""Times as long that steps take where nobody else works while all items of a group wait for one another."""
 SCATTERED = 4.5
 """Times its bytes that a store costs whose lanes write one element each out of a few."""
 GATHERED = 2
@@ -68,8 +65,6 @@ AHEAD = 0.6
 """Share of the latency of memory that a step takes at least, where the next one is fetched meanwhile."""
 COPY = 5
 """Instructions around one access of a copy: its address, load and store."""
-LOOP = 20
-"""Instructions' worth of time between one straight-line body and the next: the first loads of a body wait."""
 STEP = 15
 """The same between one step and the next."""
 
@@ -244,12 +239,7 @@ class GroupCost:
 
     def resident(self, tile: Tile, registers: int) -> int:
         """Groups that a multiprocessor holds at once."""
-        occ = self.occupancy
-        items = -(-tile.count // occ.subgroup) * occ.subgroup
-        most = min(occ.groups, occ.items // items, occ.registers // (-(-registers // 8) * 8 * items))
-        if tile.staged:
-            most = min(most, self.local.bytes // (self.box_bytes(tile) + 1024))
-        return max(0, most)
+        return resident(tile.count, registers, self.box_bytes(tile) if tile.staged else 0, self.machine)
 
     # --- the cost ---------------------------------------------------------------------------------------
 
@@ -426,11 +416,8 @@ class GroupCost:
                 one = max(one, latency * AHEAD)
             return steps * one + (1 + around) * latency / together + latency + step.meeting
 
-        full, rest = divmod(-(-groups // self.machine.cores), step.resident)
-        # Many groups of a multiprocessor finish one after the other, and those of the last round spread evenly; two at once.
-        last = step.resident if full and step.resident <= 2 else rest
-        spent = full * cycles(step.resident) + (cycles(last) if rest else 0.0)
-        return spent, full + bool(rest)
+        shares = [*rounds(groups, step.resident, self.machine)]
+        return sum(times * cycles(together) for times, together in shares), sum(times for times, _ in shares)
 
     def _meeting(self, tile: Tile) -> float:
         """Cycles until the results of all teams have met, and those of all items where that is needed."""

@@ -12,6 +12,7 @@ from tile_ir.stripe.nodes import Bind, Block, Direction, Reduce, Scope, Sync, Tr
 from tile_opt.model.arithmetic import Work, straight_line
 from tile_opt.model.caches import Lines, traffic
 from tile_opt.model.causes import Cause, Estimate, overlapped
+from tile_opt.model.occupancy import ALONE, LOOP, hindrance, resident, rounds
 from tile_opt.model.scheduled import Buffer, Tree
 
 LAUNCH = "launch"
@@ -20,8 +21,10 @@ OWN_REGISTERS = 24
 """Registers of an item for addresses, counters and values on the way."""
 PRIVATE = 512
 """Bytes of an item's own array up to which a near cache has it."""
-ISSUE = 2
-"""Cycles from one instruction of a sub-group to its next."""
+ISSUED = ("multiply", "add", "vector", "issue")
+"""Ports that each slot has its own share of."""
+AHEAD = 2
+"""Fragments of operands that an item holds: those in use, and the next."""
 UNROLLED = 6
 """Trips of a loop without barriers whose loads the compiler starts together."""
 
@@ -46,18 +49,18 @@ def on_multiprocessors(tree: Tree, machine: Machine) -> Estimate:
     groups = max(1, prod(i.extent for i in tree.loops if i.bind is Bind.GRID))
     lines = traffic(tree, machine)
     group = _group(tree, machine, occupancy, groups)
-    resident = _resident(group, machine, occupancy)
+    at_once = _resident(group, machine, occupancy)
     cores = max(1, min(machine.cores, groups))
     second = 1 / (machine.clock_ghz * 1e9)
-    ports = group.work.cycles(machine.ports)
-    name = max(ports, key=lambda n: ports[n] if n != "latency" else 0.0)
-    turns = max(groups / cores, float(ceil(groups / machine.cores))) if groups < 8 * machine.cores else groups / cores
+    shares = [*rounds(groups, at_once, machine)]
+    demands = [(times, _demand(group, together, machine)) for times, together in shares]
+    name = max(demands[0][1], key=lambda n: demands[0][1][n])
     parts = [
-        Cause(name, ports[name] * turns * second),
-        Cause("matrix", group.matrix * turns * second),
-        *_memory(tree, lines, machine, cores, resident),
-        Cause("latency", _latency(tree, machine, lines, groups) * ceil(groups / (cores * resident)) * second,
-              f"{resident} groups at once"),
+        Cause(name, sum(times * max(demand.values()) for times, demand in demands) * second),
+        Cause("matrix", group.matrix * sum(times * together for times, together in shares) * second),
+        *_memory(tree, lines, machine, cores, at_once),
+        Cause("latency", _latency(tree, machine, lines, groups) * sum(times for times, _ in shares) * second,
+              f"{at_once} groups at once"),
         Cause("dispatch", groups / cores * machine.launch.group, f"{groups} groups"),
     ]  # fmt: skip
     causes = [*overlapped(parts, machine.ports.exposed), Cause(LAUNCH, machine.launch.kernel)]
@@ -77,7 +80,7 @@ def _group(tree: Tree, machine: Machine, occupancy: Occupancy, groups: int) -> _
         elif one.accesses or one.block.body:
             group.work.plus(straight_line(one, machine), one.passes / groups * sub_groups)
             group.work.issue += _control(one) * sub_groups / groups
-    group.registers = OWN_REGISTERS + _held(tree, occupancy)
+    group.registers = OWN_REGISTERS + _held(tree, occupancy) + max(map(_fragments, tree.walk()))
     return group
 
 
@@ -85,7 +88,13 @@ def _control(tree: Tree) -> float:
     """Instructions of an item for loops, conditions and barriers."""
     tests = len(tree.block.constraints) + len(tree.block.guard)
     serial = any(i.bind is Bind.NONE for i in tree.loops)
-    return tree.passes * (2 * serial) + 2 * tests * tree.entries / max(1, tree.items)
+    begun = LOOP if _reads_local(tree) else 2 * serial
+    return tree.passes * begun + 2 * tests * tree.entries / max(1, tree.items)
+
+
+def _reads_local(tree: Tree) -> bool:
+    """Straight-line code that begins with loads of what other items of the group have put."""
+    return any(a.reads and a.buffer.unit == "LOCAL" and a.buffer.scope is Scope.GROUP for a in tree.accesses.values())
 
 
 def _local_bytes(tree: Tree) -> int:
@@ -106,14 +115,34 @@ def _held(tree: Tree, occupancy: Occupancy) -> float:
     return own / 4 + max((_held(t, occupancy) for t in tree.inner), default=0.0)
 
 
+def _fragments(tree: Tree) -> float:
+    """32-bit registers of what straight-line code loads: those in use and the next, along loops that move no result."""
+    written = [a for a in tree.accesses.values() if a.writes]
+    whole = near = 0.0
+    for access in tree.accesses.values():
+        if access.writes or access.buffer.in_registers:
+            continue
+        moving = [i for i in tree.static if access.moved_by(i.name)]
+        shared = [i for i in moving if any(w.moved_by(i.name) for w in written)]
+        size = max(4, access.dtype.bytes) / 4
+        whole += size * prod(i.extent for i in moving)
+        near += size * prod(i.extent for i in shared)
+    return min(whole, AHEAD * near)
+
+
 def _resident(group: _Group, machine: Machine, occupancy: Occupancy) -> int:
     """Groups that one multiprocessor holds at once."""
     registers = min(group.registers, occupancy.item_registers)
-    items = ceil(group.items / occupancy.subgroup) * occupancy.subgroup
-    most = min(occupancy.groups, occupancy.items // items, int(occupancy.registers / registers // items))
-    if group.local and machine.local is not None:
-        most = min(most, machine.local.bytes // group.local)
-    return max(1, most)
+    return max(1, resident(group.items, registers, group.local, machine))
+
+
+def _demand(group: _Group, together: int, machine: Machine) -> dict[str, float]:
+    """Cycles by port of so many groups at once; what sub-groups issue goes through the slot that each belongs to."""
+    assert machine.occupancy is not None
+    subgroups = ceil(group.items / machine.occupancy.subgroup)
+    uneven = hindrance(together, subgroups, machine)
+    ports = group.work.cycles(machine.ports)
+    return {n: together * c * (uneven if n in ISSUED else 1.0) for n, c in ports.items() if n != "latency"}
 
 
 def _memory(tree: Tree, lines: Mapping[int, Lines], machine: Machine, cores: int, resident: int) -> list[Cause]:
@@ -166,13 +195,14 @@ def _levels(lines: Mapping[int, Lines], machine: Machine) -> tuple[tuple[str, in
 
 def _latency(tree: Tree, machine: Machine, lines: Mapping[int, Lines], groups: int) -> float:
     """Cycles from the start to the end of one group that had a multiprocessor for itself."""
-    return _path(tree, machine, _far(lines, machine)) / groups
+    return _path(tree, machine, _far(tree, lines, machine)) / groups
 
 
-def _far(lines: Mapping[int, Lines], machine: Machine) -> float:
+def _far(tree: Tree, lines: Mapping[int, Lines], machine: Machine) -> float:
     """Cycles of a load of global memory: from the last cache, or from memory, as often as each has it."""
-    near = sum(counts[0] for found in lines.values() for b, counts in found.items() if b.unit == "DRAM")
-    last = sum(counts[-1] for found in lines.values() for b, counts in found.items() if b.unit == "DRAM")
+    loaded = {a.buffer for t in tree.walk() for a in t.accesses.values() if a.reads and a.buffer.unit == "DRAM"}
+    counts = [levels for found in lines.values() for buffer, levels in found.items() if buffer in loaded]
+    near, last = sum(levels[0] for levels in counts), sum(levels[-1] for levels in counts)
     share = min(1.0, last / near) if near else 0.0
     return machine.caches[-1].latency + share * machine.memory.latency * machine.clock_ghz
 
@@ -187,12 +217,13 @@ def _path(tree: Tree, machine: Machine, far: float) -> float:
     for part in _straight(tree):
         inner = [t for t in part if isinstance(t, Tree)]
         direct = [t for t in inner if not _loops(t)]
-        if any(_fetches(t) for t in direct if not (loop and _is_prefetch(t))):
+        if any(_fetches(t) and not (loop and _is_prefetch(t)) for t in direct):
             rest += far * max(t.runs for t in direct)
+        ahead += far * max((t.runs for t in inner if loop and _is_prefetch(t)), default=0.0)
         for one in inner:
-            spent = _leaf_path(one, machine) if one in direct else _path(one, machine, far)
+            spent = _path(one, machine, far) if _loops(one) else _leaf_path(one, machine)
             if loop and _is_prefetch(one):
-                ahead += spent + far * one.runs
+                ahead += spent
             else:
                 rest += spent
     own = _own_path(tree, machine, far, loop)
@@ -228,7 +259,7 @@ def _leaf_path(tree: Tree, machine: Machine) -> float:
     """Cycles of straight-line code, its loads of global memory left out."""
     work = straight_line(tree, machine)
     near = machine.caches[0].latency if _fetches(tree) else 0.0
-    return max(work.chain, work.depth - near, work.issue * ISSUE) * tree.runs + _waiting(tree, machine, 0)
+    return max(work.chain, work.depth - near, work.issue * ALONE) * tree.runs + _waiting(tree, machine, 0)
 
 
 def _own_path(tree: Tree, machine: Machine, far: float, loop: bool) -> float:
@@ -236,7 +267,7 @@ def _own_path(tree: Tree, machine: Machine, far: float, loop: bool) -> float:
         return _waiting(tree, machine, far)
     work = straight_line(tree, machine)
     depth = (work.depth + (far if _fetches(tree) else 0.0)) / (UNROLLED if loop and not tree.inner else 1)
-    return max(work.chain, depth, work.issue * ISSUE) * tree.runs + _waiting(tree, machine, far)
+    return max(work.chain, depth, work.issue * ALONE) * tree.runs + _waiting(tree, machine, far)
 
 
 def _is_prefetch(tree: Tree) -> bool:
