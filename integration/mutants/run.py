@@ -52,7 +52,7 @@ DEFAULT: dict[str, tuple[str, ...]] = {
         "packages/tile-opt/tests/test_widen.py",
         "integration/tests/test_stack_random.py",
     ),
-    "packages/tile-opt/src/tile_opt/plan/rows_in_steps": ("packages/tile-opt/tests/test_rows_in_steps.py",),
+    "packages/tile-opt/src/tile_opt/plan/builders/rows_in_steps": ("packages/tile-opt/tests/test_rows_in_steps.py",),
     "packages/tile-opt/src/tile_opt/plan/": (
         "packages/tile-opt/tests/test_plan_steps.py",
         *QUICK,

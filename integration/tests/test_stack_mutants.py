@@ -8,7 +8,7 @@ import sys
 import pytest
 from mutants import compiler, sample
 from mutants.mutant import ROOT, Mutant
-from mutants.run import Applied, default_tests
+from mutants.run import DEFAULT, Applied, default_tests
 
 TABLES = {"compiler": (compiler.MUTANTS, 60), "sample": (sample.MUTANTS, 40)}
 
@@ -36,3 +36,8 @@ def test_a_mutant_is_what_its_tests_import() -> None:
         code = "import tile_ir.names; print(tile_ir.names.MUTATED)"
         done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout == "True\n"
+
+
+def test_what_tests_are_chosen_by_is_there() -> None:
+    """A file that moves would be left to tests that never meet it."""
+    assert not [place for place in DEFAULT if not [*ROOT.glob(f"{place.rstrip('/')}*")]]
