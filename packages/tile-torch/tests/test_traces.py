@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tile_hal.disk_cache import DiskCache
 from tile_torch import backend
-from tile_torch.traces import graphs, store
+from tile_torch.traces import graphs, keys, store
 from tile_torch.traces.records import BROKEN, Unkept, packed, unpacked
 from tile_torch.walk import Walk
 from torch import Tensor, nn
@@ -63,6 +63,27 @@ def test_a_training_step_is_traced_and_walked_once(traced: list[str]) -> None:
     assert not traced
     assert all(map(torch.equal, again, first))
     assert all(torch.allclose(a, w, atol=1e-5) for a, w in zip(again, wanted, strict=True))
+
+
+def test_the_backward_pass_may_be_called_again_whether_traced_or_kept(traced: list[str]) -> None:
+    for _ in range(2):
+        torch._dynamo.reset()
+        square = torch.compile(lambda x: (x * x).exp().sum(), backend="tile")
+        x = torch.randn(4, requires_grad=True)
+        square(x).backward()  # compiled for the first call, which keeps nothing
+        assert x.grad is not None
+        once = x.grad.clone()
+        y = square(x)
+        y.backward(retain_graph=True)
+        y.backward()
+        assert torch.allclose(x.grad, 3 * once)
+    assert traced.count("traced") == 1
+
+
+def test_sources_of_what_makes_programs_are_in_a_graphs_identity(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, before = keys.sources, keys.identity("[]")
+    monkeypatch.setattr(keys, "sources", lambda package: package if package == "tile_lang" else whole(package))
+    assert keys.identity("[]") != before
 
 
 def test_inference_follows_its_parameters(traced: list[str]) -> None:

@@ -137,6 +137,8 @@ class _Traced:
         context = TracingContext.try_get()
         if context is not None:
             self.notes = context.fw_metadata
+            # Programs write to no argument: what the backward pass is given may be kept for another one.
+            self.notes.bw_donated_idxs = []
 
     def _divided(self, joint: GraphModule, *given: Any, **how: Any) -> tuple[GraphModule, GraphModule]:
         joint.graph.eliminate_dead_code()

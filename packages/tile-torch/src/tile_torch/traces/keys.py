@@ -21,8 +21,8 @@ from tile_torch.traces.records import NAMESPACES, Json, Unkept, packed
 
 core: Any = torch._C  # pyright: ignore[reportPrivateUsage]
 
-PACKAGES = ("tile_torch", "tile_runtime", "tile_ir")
-"""Whose sources decide what is traced."""
+PACKAGES = ("tile_torch", "tile_runtime", "tile_lang", "tile_ir")
+"""Whose sources decide what is traced, and what programs are made of it."""
 ROOTS = ("torch", "_operator", "math", "builtins")
 """Modules whose functions their names describe."""
 PLAIN = (torch.Tensor, torch.nn.Parameter)
