@@ -150,7 +150,7 @@ def test_a_handler_may_use_the_threads_that_are_being_started() -> None:
 
     before = pool.current().threads
     call()
-    assert swept(resized, call, CPU, 3) > 20
+    assert swept(resized, call, CPU, 3) > 10  # as many as other threads leave to this one
     pool.resize(before)
 
 

@@ -89,6 +89,11 @@ def test_parts_of_long_rows_have_kernels_of_their_own() -> None:
     assert len(schedule(parts(1000, 100), WIDER).decisions) == 3
 
 
+def test_rows_that_are_replaced_are_written_after_those_that_are_kept() -> None:
+    text = "function (K[N, D], X[B, D]) -> (R) { R[i + 5, d : N, D] = =(X[i, d]) default K; }"
+    assert len(schedule(of(text, {"K": (40, 8), "X": (9, 8)}), WIDER).decisions) == 2  # a donated K stays where it is
+
+
 @pytest.mark.parametrize(("text", "short", "chosen"), [
     ("weighted", 2, True), ("weighted", 3, True), ("weighted", 4, True), ("weighted", 7, True), ("weighted", 8, False), ("from a row", 3, True),
 ])  # fmt: skip

@@ -37,6 +37,13 @@ def in_wholes(view: KernelView, refs: Mapping[str, Refinement]) -> KernelView | 
     return replace(view, refs=tuple(found.values()), stages=stages)
 
 
+def writes_parts_of_rows(view: KernelView, buffer: str, row: int) -> bool:
+    """Whether no access writes all of the `row` cells that the buffer's last dimension has."""
+    ranges = view.ranges
+    lasts = (u.forms[-1] for s in view.stages for u in s.uses if u.writes and u.buffer == buffer)
+    return all(sum(abs(step) * (ranges.get(name, 1) - 1) for name, step in form.terms) < row - 1 for form in lasts)
+
+
 def _is_part(ref: Refinement) -> bool:
     return ref.source not in ("", ref.into) and ref.dir is not Direction.IN
 

@@ -26,7 +26,7 @@ from tile_opt.blocks.buffers import fixed_kernels, temporaries, users, wholes, w
 from tile_opt.blocks.tree import main_of, with_kernels
 from tile_opt.kernel.digits import same_digits
 from tile_opt.kernel.merge_stages import merge_stages
-from tile_opt.kernel.parts import in_wholes
+from tile_opt.kernel.parts import in_wholes, writes_parts_of_rows
 from tile_opt.kernel.pointwise import pointwise_sizes
 from tile_opt.kernel.regroup import drop_unit_loops, joined, localised, share, unique_loops
 from tile_opt.kernel.strides import flat_stride
@@ -289,13 +289,14 @@ class _Groups:
         home = max(last, default=-1)
         both = self.writes[home] & written if home >= 0 else set[str]()
         apart = bool(both) and both <= self.divided and not self.writes[home] & read
-        apart = apart and not all(self._is_row_by_row(buffer) for buffer in both)
+        apart = apart and not all(self._is_row_by_row(view, buffer) for buffer in both)
         return None if home < 0 or apart else home
 
-    def _is_row_by_row(self, buffer: str) -> bool:
-        """It has rows, and each is short."""
+    def _is_row_by_row(self, view: KernelView, buffer: str) -> bool:
+        """It has short rows, of each of which the view writes a part."""
         type = self.refs[buffer].type
-        return self.machine.occupancy is None and len(type.sizes) > 1 and type.sizes[-1] * type.dtype.bytes <= ROW
+        short = len(type.sizes) > 1 and type.sizes[-1] * type.dtype.bytes <= ROW
+        return self.machine.occupancy is None and short and writes_parts_of_rows(view, buffer, type.sizes[-1])
 
     def _shared(self, view: KernelView) -> tuple[SharedLoop, ...]:
         known = self.shared.get(id(view))
