@@ -295,8 +295,10 @@ class _Groups:
     def _is_row_by_row(self, view: KernelView, buffer: str) -> bool:
         """It has short rows, of each of which the view writes a part."""
         type = self.refs[buffer].type
-        short = len(type.sizes) > 1 and type.sizes[-1] * type.dtype.bytes <= ROW
-        return self.machine.occupancy is None and short and writes_parts_of_rows(view, buffer, type.sizes[-1])
+        if self.machine.occupancy is not None or len(type.sizes) < 2:
+            return False
+        row = type.sizes[-1]
+        return row * type.dtype.bytes <= ROW and writes_parts_of_rows(view, buffer, row)
 
     def _shared(self, view: KernelView) -> tuple[SharedLoop, ...]:
         known = self.shared.get(id(view))
