@@ -116,3 +116,22 @@ def test_fields_that_are_no_positional_parameters() -> None:
         @frozen
         class Odd:  # pyright: ignore[reportUnusedClass]
             hidden: int = field(init=False, default=0)
+
+
+@frozen
+class Counted:
+    """Pickled without what it has counted."""
+
+    name: str
+    calls: int = 0
+
+    def __getstate__(self) -> tuple[str]:
+        return (self.name,)
+
+    def __setstate__(self, state: tuple[str]) -> None:
+        object.__setattr__(self, "name", state[0])
+        object.__setattr__(self, "calls", 0)
+
+
+def test_a_class_keeps_its_own_state() -> None:
+    assert pickle.loads(pickle.dumps(Counted("a", 3))) == Counted("a", 0)

@@ -32,9 +32,8 @@ def frozen(cls: type[T]) -> type[T]:
     odd = [f.name for f in entries if f.kw_only or not f.init]
     if odd:
         raise TypeError(f"{cls.__name__}: the fields {', '.join(odd)} must be positional parameters")
-    given = {n for n in ("__eq__", "__hash__", "__repr__") if vars(cls).get(n) is not None}
     for name, function in (_methods(made, entries) | _of_state(made, entries)).items():
-        if name not in given:
+        if vars(cls).get(name) is None:  # the class's own stay
             setattr(made, name, function)
     made.__setattr__, made.__delattr__ = _refuse_to_assign, _refuse_to_delete
     return made
