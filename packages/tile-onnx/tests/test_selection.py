@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from math import prod
 from typing import Any
 
@@ -49,6 +50,21 @@ def test_non_max_suppression(batch: int, classes: int, count: int, centred: int,
     limits = [np.array([k], dtype) for k, dtype in ((4, np.int64), (0.4, np.float32), (0.2, np.float32))]
     inputs = [boxes.astype(np.float32), scores.astype(np.float32), *limits]
     check("NonMaxSuppression", inputs, {"center_point_box": centred}, opset=11)
+
+
+def test_areas_that_overflow_are_no_warning() -> None:
+    rng = np.random.default_rng(0)
+    low = rng.random((1, 40, 2), dtype=np.float32)
+    boxes = np.concatenate([low, low + rng.random((1, 40, 2), dtype=np.float32)], 2) * np.float32(1e25)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        inputs = [
+            boxes,
+            rng.random((1, 2, 40), dtype=np.float32),
+            np.array([10], np.int64),
+            np.array([0.3], np.float32),
+        ]
+        check("NonMaxSuppression", inputs, opset=11)
 
 
 @pytest.mark.parametrize("kept", [0, 2])

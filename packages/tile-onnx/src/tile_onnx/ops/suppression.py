@@ -41,9 +41,10 @@ def non_max_suppression(
     """[found, 3] of batch, class and box: the best ones first, none that overlaps a better one too much."""
     count = 0 if most is None else int(most.reshape(()))
     limit = np.float32(0.0 if overlap is None else overlap.reshape(()))
-    edges = _edges(boxes, bool(node.attribute("center_point_box", 0)))
     groups = list(_ranked(scores, None if least is None else float(least.reshape(())))) if count > 0 else []
-    with np.errstate(invalid="ignore"):  # of two boxes without an area neither excludes the other
+    # Of two boxes without an area, or with one that is no number, neither excludes the other.
+    with np.errstate(over="ignore", invalid="ignore"):
+        edges = _edges(boxes, bool(node.attribute("center_point_box", 0)))
         kept = _kept(edges, groups, count, limit, node.evaluator)
     classes = np.array([(g.batch, g.class_) for g in groups], np.int64).reshape(-1, 2)
     rows = np.repeat(classes, np.array([len(k) for k in kept], np.int64), 0)
