@@ -61,7 +61,7 @@ def log_sum_exp(shape: str, over: str, dtype: str = "float32") -> Work:
     return Work(text, {"A": given}, numpy, torch, dtype=dtype, operations=4.0 * count, length=_length(given, gone))
 
 
-CANCELLING = 1 << 12
+CANCELLING = 1 << 15
 """Length of sums that round as much as what is left of few elements that lie close to their mean."""
 
 
