@@ -38,6 +38,12 @@ def test_an_operand_that_lies_across_is_copied(sign: str) -> None:
     assert product.loads[1].tensor == copy.name
 
 
+def test_short_rows_count_together_where_they_merge() -> None:
+    copy, product = rewritten(program("O[c, d, b : C, D, B] = +(X[a, c, d, b] * Y[b, d, c]);", X="acdb", Y="bdc"))
+    assert copy.type.shape == (SIZES["c"], SIZES["d"], SIZES["b"])
+    assert product.loads[1].tensor == copy.name
+
+
 def test_a_result_that_lies_across_is_turned_in_the_end() -> None:
     product, back = rewritten(program("O[a, d, b : A, D, B] = +(X[b, c, d, a] * Y[c]);", X="bcda", Y="c"))
     assert product.type.shape == (SIZES["b"], SIZES["d"], SIZES["a"])
@@ -51,6 +57,7 @@ def test_a_result_that_lies_across_is_turned_in_the_end() -> None:
         ("O[b, d : B, D] = +(X[b, a] * Y[a, d]);", {"X": "ba", "Y": "ad"}),  # each element is used often
         ("O[a, b : A, B] = +(X[b, c] * Y[c, a]);", {"X": "bc", "Y": "ca"}),  # what is turned is no smaller
         ("O[a, b : A, B] = +(X[b, a + i]), i < 3;", {"X": "ba"}),  # windows
+        ("O[c, b : C, B] = +(X[a, c, d, b] * Y[b, d, c]);", {"X": "acdb", "Y": "bdc"}),  # rows of b alone: d is summed
     ],
 )
 def test_others_stay(statement: str, operands: dict[str, str]) -> None:

@@ -2,13 +2,15 @@
 
 ``O[b, c] = +(A[b, c, a] * B[a, c])`` reads a large A along a and B across it. Whatever loop lanes take, one of them is fetched
 element by element. A copy of B with a last costs little beside A, and both are read side by side then. A result that A's
-last index moves, but not last, is made in the order of A and turned in the end.
+last index moves, but not last, is made in the order of A and turned in the end. Short rows count together with those around
+them where nothing keeps the two apart: matrices of 4×8 are rows of 32.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from math import prod
 from typing import ClassVar
 
@@ -25,7 +27,7 @@ from tile_opt.program.permutations import Order, PermutedCopies, permuted
 class AlongLargest(Rewrite):
     """Copies of operands, and results that are turned, where the largest operand has `least` elements and each is used `uses` times at most.
 
-    Its last dimension has `run` elements or more. All that is copied or turned has together no more elements than it, half as
+    Its last dimension has `run` elements or more, or the last few that merge into one. All that is copied or turned has together no more elements than it, half as
     many where rows of the result have `run` elements, too.
     """
 
@@ -76,8 +78,11 @@ class _Turned:
         most = max(range(len(sizes)), key=lambda k: (sizes[k], self._last(op.loads[k])))
         names = _names(op.loads[most].formulas)
         points = prod((index_sizes(op) or {}).values())
-        short = sizes[most] < self.options.least or self._last(op.loads[most]) < self.options.run
-        if short or points > self.options.uses * sizes[most]:
+        if (
+            sizes[most] < self.options.least
+            or _run(op, names) < self.options.run
+            or points > self.options.uses * sizes[most]
+        ):
             return None
         turned = [size for load, size in zip(op.loads, sizes, strict=True) if _order(load.formulas, names)]
         turned += [op.type.size] if _order(op.output, names) else []
@@ -106,6 +111,22 @@ class _Turned:
 
 def _names(forms: Sequence[Poly]) -> tuple[str, ...]:
     return tuple(f.index or "" for f in forms)
+
+
+def _run(op: Contraction, names: Sequence[str]) -> int:
+    """How many elements lie side by side wherever the last of `names` is last, once everything is in their order."""
+    sizes = index_sizes(op) or {}
+    merged = min(_tail(forms, names) for forms in (op.output, *(load.formulas for load in op.loads)))
+    return prod(sizes[name] for name in names[len(names) - merged :])
+
+
+def _tail(forms: Sequence[Poly], names: Sequence[str]) -> int:
+    """How many of the last of `names` these subscripts end with, once they are in their order, or do without."""
+    mine, order = _names(forms), _order(forms, names)
+    arranged = mine if order is None else [mine[d] for d in order]
+    there = zip(reversed(names), reversed(arranged), strict=False)
+    pairs = takewhile(lambda pair: pair[0] == pair[1], there)
+    return sum(1 for _ in pairs) or sum(1 for _ in takewhile(lambda name: name not in mine, reversed(names)))
 
 
 def _order(forms: Sequence[Poly], names: Sequence[str]) -> Order | None:
