@@ -17,6 +17,7 @@ import pytest
 import tile_hal
 
 FORMER = sorted((Path(__file__).parent / "former_plugins").iterdir())
+"""From the first version to the last one before today's, by names of one digit."""
 SAMPLE = (
     "level0 or level1 or test_for or test_if or test_private_arrays or test_deep_expressions or test_groups or test_failed"
     " or (level4 and (matmul or softmax))"
@@ -35,7 +36,11 @@ def conformance(folder: Path, report: Path, *arguments: str) -> dict[str, Any]:
     return json.loads(report.read_text("utf-8"))
 
 
-@pytest.mark.parametrize("folder", FORMER, ids=lambda folder: folder.name)
+@pytest.mark.parametrize(
+    "folder",
+    [FORMER[0], FORMER[-1], *(pytest.param(folder, marks=pytest.mark.slow) for folder in FORMER[1:-1])],
+    ids=lambda folder: folder.name,
+)
 def test_a_former_plugin_works(folder: Path, tmp_path: Path) -> None:
     found = conformance(folder, tmp_path / "r.json", "--examples", "2", "--", "-q", "-p", "no:xdist", "-k", SAMPLE)
     assert {c["level"] for c in found["cases"] if c["outcome"] == "passed"} >= {0, 1, 3, 4}
@@ -47,6 +52,13 @@ def test_a_former_plugin_works(folder: Path, tmp_path: Path) -> None:
 def test_a_former_plugin_reaches_the_last_level(folder: Path, tmp_path: Path) -> None:
     found = conformance(folder, tmp_path / "r.json", "--", "-q", "-p", "no:xdist")
     assert found["devices"][0]["level"] == 5
+
+
+def test_last_versions_plugin_is_among_them() -> None:
+    """Whoever raises the minor version keeps the sample plugin as it was before."""
+    major, minor = tile_hal.HAL_API
+    assert FORMER[-1].name == f"hal_{major}_{minor - 1}"
+    assert f"api = ({major}, {minor - 1})" in (FORMER[-1] / "tile_sample/plugin.py").read_text("utf-8")
 
 
 def test_optional_features_are_those_of_this_minor_version() -> None:

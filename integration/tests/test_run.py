@@ -7,7 +7,9 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -18,8 +20,9 @@ HANGS = f"{CHILD}; print(child.pid, flush=True); import faulthandler, time; faul
 LEAVES = f"{CHILD}; print(child.pid)"
 
 
-def dev() -> Any:
-    spec = importlib.util.spec_from_file_location("dev", ROOT / "dev.py")
+def dev(name: str = "dev") -> Any:
+    """A module of the repository's root."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / f"{name}.py")
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -63,6 +66,22 @@ def test_what_a_session_leaves_behind_holds_nobody_up(monkeypatch: pytest.Monkey
     status, said = ended(LEAVES, monkeypatch)
     assert status == 0
     assert not runs(int(said))
+
+
+def test_a_session_that_fails_says_what_repeats_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sessions' file with another nox, which need not be here."""
+
+    class Failed(Exception):
+        pass
+
+    monkeypatch.setitem(sys.modules, "nox", MagicMock())
+    monkeypatch.setitem(sys.modules, "nox.command", SimpleNamespace(CommandFailed=Failed))
+    session = MagicMock(posargs=["-k", "scan or fold"])
+    session.name = "tests(tile-opt)"
+    session.run.side_effect = Failed
+    with pytest.raises(Failed):
+        dev("noxfile").repeatable(lambda s: s.run("pytest"))(session)
+    session.warn.assert_called_once_with("to repeat it: python3 dev.py 'tests(tile-opt)' -k 'scan or fold'")
 
 
 def no_environment(*_: object, **__: object) -> None:

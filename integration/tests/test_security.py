@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import io
 import os
 import pickle
@@ -39,6 +40,29 @@ def test_every_row_ends_with_its_test(page: str) -> None:
 def test_every_claim_names_a_test_that_there_is(file: str, test: str) -> None:
     text = (ROOT / file).read_text("utf-8")
     assert re.search(rf"^def {test or 'test_'}", text, re.MULTILINE), f"{file} has no {test}"
+
+
+# --- files ---
+
+WORDS = re.compile(r"pickle|\b(?:dill|marshal|shelve|joblib|eval|exec)\b")
+RUNS = re.compile(r"\b((?:pickle|cloudpickle|dill|marshal|shelve|joblib)\.\w+|eval|exec)$")
+"""What makes objects, or runs text, that a file may hold."""
+RUNNING = {
+    ("tile_dask/kernels.py", "pickle.dumps"),
+    ("tile_dask/kernels.py", "pickle.loads"),  # what dask's own pickles bring to a worker
+    ("tile_ir/frozen.py", "exec"),  # methods of our own classes, written from their fields
+}
+
+
+def test_nothing_of_ours_unpickles_a_file_or_runs_its_text() -> None:
+    found = {
+        (f"{path.parent.name}/{path.name}", call.group(1))
+        for path in ROOT.glob("packages/*/src/**/*.py")
+        if WORDS.search(text := path.read_text("utf-8"))
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Call) and (call := RUNS.search(ast.unparse(node.func)))
+    }
+    assert found == RUNNING
 
 
 # --- sources ---

@@ -112,6 +112,14 @@ def test_metadata_follows_the_needs(package: Path) -> None:
     assert declared == NEEDS[module(package)] | METADATA_ONLY.get(module(package), set())
 
 
+def test_the_suites_extra_holds_all_that_it_imports() -> None:
+    """What reads and writes bfloat16 on the host, too, which the suite draws."""
+    (package,) = (p for p in PACKAGES if p.name == "tile-hal")
+    project = tomllib.loads((package / "pyproject.toml").read_text("utf-8"))["project"]
+    extra = {d.split(">")[0].replace("-", "_") for d in project["optional-dependencies"]["conformance"]}
+    assert extra == CONFORMANCE | {"tile_ir[bfloat16]"}
+
+
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda p: p.name)
 def test_importing_loads_nothing_heavy(package: Path) -> None:
     if find_spec(module(package)) is None:

@@ -89,6 +89,13 @@ def test_no_file_names_a_package_registry() -> None:
     assert not wrong
 
 
+def test_no_text_refers_to_what_is_not_there() -> None:
+    """Neither to the documents of whoever designed it, nor to decisions by their numbers."""
+    absent = re.compile(r"ARCHITECTURE\b|SCHEDULING\.md|design/[A-Z]|\b[Dd]ecision \d|facts[/ ]\d")
+    shipped = [p for p in tracked() if p.suffix in (".py", ".md") and p != Path(__file__) and p.exists()]
+    assert [str(p) for p in shipped if absent.search(p.read_text("utf-8", errors="replace"))] == []
+
+
 def test_links_between_pages_lead_somewhere() -> None:
     link = re.compile(r"\]\((?!https?:|#)([^)#]+)")
     missing: list[str] = []

@@ -36,6 +36,17 @@ def children(count: int, work: Callable[[int], None]) -> list[int]:
     return [os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) for process in processes]
 
 
+def test_folders_and_entries_are_for_their_user_alone(tmp_path: Path) -> None:
+    """Whatever the process lets others do with its new files."""
+    others = os.umask(0)
+    try:
+        DiskCache(tmp_path / "new" / "kernels").write(KEY, PAYLOAD)
+    finally:
+        os.umask(others)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.rglob("*")}
+    assert modes == {"new": 0o700, "kernels": 0o700, f"{KEY}{SUFFIX}": 0o600}
+
+
 def test_an_entry_cut_off_at_any_byte_is_no_entry(tmp_path: Path) -> None:
     cache = DiskCache(tmp_path)
     cache.write(KEY, PAYLOAD)

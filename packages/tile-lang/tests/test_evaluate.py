@@ -1,4 +1,4 @@
-"""The language's meaning on the reference evaluator: facts 11.2 and ARCHITECTURE decision 5."""
+"""The language's meaning on the reference evaluator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The expectations of facts 11.2 (names, ranges, strides, constraints), and the errors of the analysis."""
+"""What is expected of contractions (names, ranges, strides, constraints), and the errors of the analysis."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ def test_the_text_has_the_tables(report: ContractionReport) -> None:
 
 
 def small_matmul() -> FlatKernel:
-    """3×3 matmul, the public log point of facts 4.7."""
+    """3×3 matmul, beside the numbers that a public log of PlaidML shows."""
     return FlatKernel(
         ("i", "j", "k"),
         (3, 3, 3),

@@ -1,4 +1,4 @@
-"""Tile functions from text: tutorial forms and the conformance cases of facts 11.2, translated and run."""
+"""Tile functions from text: tutorial forms and the conformance cases of the language, translated and run."""
 
 from __future__ import annotations
 

@@ -342,7 +342,8 @@ def test_conformance_passes_everything_on(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr("tile_hal.conformance.__main__.main", lambda given: seen.append(given) or 0)
     given = ["--backend", "interp", "--timeout=5", "--", "-k", "level3 and exp", "--tb=short"]
     assert Result("conformance", *given).code == 0 and seen == [given]
-    assert "pytest's own after --" in Result("conformance", "--help").out and len(seen) == 1
+    shown = Result("conformance", "--help").out
+    assert "pytest's own after --" in shown and "SECONDS (60)" in shown and len(seen) == 1
 
 
 def test_bad_settings_are_named(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ class Forwarding(TyperCommand):
 def conformance(context: typer.Context) -> None:
     """Run the HAL conformance suite on a backend, or measure how fast it is.
 
-    All options go to `python -m tile_hal.conformance`: --backend NAME, --level 0…5, --examples N, --timeout SECONDS,
+    All options go to `python -m tile_hal.conformance`: --backend NAME, --level 0…5, --examples N, --timeout SECONDS (60),
     --plugin MODULE, --json FILE, --markdown FILE, --badge FILE, and pytest's own after --. Needs pytest
     and hypothesis.
 

@@ -1,0 +1,1 @@
+"""Sample as a device for Tile."""
