@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gc
+import os
+import signal
+import threading
 import weakref
 from types import SimpleNamespace
 from typing import Any
@@ -109,6 +112,24 @@ def test_idle_memory_goes_before_the_device_is_full() -> None:
     pool.give(first)
     pool.take(4096)
     assert dropped == [first] and pool.held == 4096
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_forked_child_counts_what_comes_back_whatever_another_thread_was_doing() -> None:
+    inside, over = threading.Event(), threading.Event()
+    pool = Pool(lambda n: Block(None, n), lambda block: inside.set() or over.wait() and None, 1 << 20, 1 << 30)
+    pool.give(pool.take(512))
+    other = threading.Thread(target=pool.trim)
+    other.start()
+    inside.wait()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)  # rather than hang
+        pool.give(pool.take(4096))
+        os._exit(1 if pool.used else 0)
+    over.set()
+    other.join()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 # --- the order of commands ---------------------------------------------------------------------------------

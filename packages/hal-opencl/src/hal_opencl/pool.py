@@ -115,8 +115,6 @@ class Pool:
         self._given: deque[Block] = deque()
         """Given up, not yet counted: a finalizer may run while the lock is held by its own thread."""
         self._lock = forking.rlock()
-        self._inside = False
-        """Somebody who has the lock is changing what waits: a signal's handler does without it then."""
 
     @property
     def used(self) -> int:
@@ -162,15 +160,10 @@ class Pool:
         return None
 
     def _within(self, action: Callable[[], Block | None]) -> Block | None:
-        """One thread after the other; None from a signal's handler that interrupts one."""
+        """One thread after the other; None from a signal's handler that interrupts one: it does without what waits."""
+        interrupts = forking.mine(self._lock)
         with self._lock:
-            if self._inside:
-                return None
-            self._inside = True
-            try:
-                return action()
-            finally:
-                self._inside = False
+            return None if interrupts else action()
 
     def give(self, block: Block) -> None:
         """The block is no longer used, but for commands that are queued already."""

@@ -161,8 +161,6 @@ class Arena:
         self._made = 0
         """Segments so far."""
         self._lock = forking.rlock()
-        self._inside = False
-        """Somebody who has the lock is changing what is free: a signal's handler takes memory of its own then."""
         _arenas.add(self)
 
     def allocate(self, nbytes: int) -> tuple[Bytes, Place]:
@@ -180,8 +178,9 @@ class Arena:
     @property
     def usage(self) -> MemoryUsage:
         """Bytes of the pieces, and of the segments."""
+        interrupts = forking.mine(self._lock)
         with self._lock:
-            if not self._inside:
+            if not interrupts:
                 self._collect()
             held = sum(s.nbytes for s in list(self.segments.values()))
             return MemoryUsage(held - sum(s.room for s in list(self.segments.values())), held, self._made)
@@ -195,16 +194,13 @@ class Arena:
         return None
 
     def _taken(self, size: int, alignment: int) -> tuple[Segment, int]:
-        """A segment, and the start of so many bytes of it that are free no longer."""
+        """A segment, and the start of so many bytes of it that are free no longer; a signal's handler that interrupts this adds one."""
+        interrupts = forking.mine(self._lock)
         with self._lock:
-            if self._inside:
+            if interrupts:
                 return self._added(size, alignment)
-            self._inside = True
-            try:
-                self._collect()
-                return self._room(size, alignment) or self._added(size, alignment)
-            finally:
-                self._inside = False
+            self._collect()
+            return self._room(size, alignment) or self._added(size, alignment)
 
     def _room(self, size: int, alignment: int) -> tuple[Segment, int] | None:
         for segment in list(self.segments.values()):
@@ -239,7 +235,6 @@ class Arena:
 
     def renew(self) -> None:
         """In a forked child."""
-        self._inside = False
         for segment in self.segments.values():
             segment.renew()
 
