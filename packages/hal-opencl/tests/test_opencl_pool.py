@@ -117,7 +117,12 @@ def test_idle_memory_goes_before_the_device_is_full() -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 def test_a_forked_child_counts_what_comes_back_whatever_another_thread_was_doing() -> None:
     inside, over = threading.Event(), threading.Event()
-    pool = Pool(lambda n: Block(None, n), lambda block: inside.set() or over.wait() and None, 1 << 20, 1 << 30)
+
+    def drop(block: Block) -> None:
+        inside.set()
+        over.wait()
+
+    pool = Pool(lambda n: Block(None, n), drop, 1 << 20, 1 << 30)
     pool.give(pool.take(512))
     other = threading.Thread(target=pool.trim)
     other.start()
