@@ -25,6 +25,7 @@ from tile_opt.program.literals import Literals as Literals
 from tile_opt.program.long_places import LongPlaces as LongPlaces
 from tile_opt.program.normalise_last import NormaliseLast as NormaliseLast
 from tile_opt.program.online import Online as Online
+from tile_opt.program.parts_read import PartsRead as PartsRead
 from tile_opt.program.permutations import ComposePermutations as ComposePermutations
 from tile_opt.program.placed import PlacedParts as PlacedParts
 from tile_opt.program.powers import Powers as Powers
@@ -59,6 +60,7 @@ CLEAN: tuple[Rewrite, ...] = (
     ComposePermutations(),
     ShareCommon(),
     DropDead(),
+    PartsRead(),
 )
 """What leaves nothing that need not be computed, so that others find what they look for."""
 FASTER: tuple[Rewrite, ...] = (

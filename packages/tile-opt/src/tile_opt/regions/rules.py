@@ -21,7 +21,7 @@ class Cut(NamedTuple):
     reads: tuple[Box | None, ...]
     """The cells read of each operand; None: none."""
     numbers: tuple[int, ...] = ()
-    """What differs between boxes of one form: given to the operation as integer scalars."""
+    """What differs between boxes of one form: given to the operation as integer scalars, or as their values."""
 
 
 class Source(NamedTuple):
@@ -50,7 +50,7 @@ class Emission:
     type: TensorType
     sources: Sequence[Source | None]
     """The operands; None: nothing is read."""
-    numbers: Sequence[str]
+    numbers: Sequence[Operand]
     new: Fresh
     origin: Span | None
     ops: list[Op] = field(default_factory=list[Op])

@@ -200,7 +200,7 @@ def _padded(name: str, out: Emission, wide: TensorType) -> str:
     return made
 
 
-def _inside(name: str, type: TensorType, sizes: tuple[int, int], low: str, out: Emission) -> str:
+def _inside(name: str, type: TensorType, sizes: tuple[int, int], low: Operand, out: Emission) -> str:
     """Subscripts counted from `low`, clamped into the whole axis before; those beside the box are its size."""
     whole, size = sizes
     dtype, shape = type.dtype, type.shape
