@@ -19,6 +19,7 @@ from tile_ir.stripe.nodes import Block, Direction, Scope, Wait
 from tile_ir.stripe.parser import parse_program
 from tile_ir.stripe.printer import print_program
 from tile_ir.stripe.walk import blocks_in
+from tile_opt.model.estimate import estimate
 from tile_opt.passes.base import kernels_of
 from tile_opt.passes.kernels.tensor_tile import TensorTile
 from tile_opt.plan.plan import Plan
@@ -207,3 +208,12 @@ def test_a_core_has_two_groups_where_each_has_a_step_less_under_way() -> None:
     view = view_of(matmul("nt", BF16, 4096, 4096, 4096), BUSY_TEAMS)
     found = [p for p in TensorTile().candidates(view, BUSY_TEAMS) if p.tile("i", 0, 0) == p.tile("j", 0, 0) == 128]
     assert {s.versions for p in found for s in p.stagings if s.operand != "R"} == {3, 4}
+
+
+def test_an_instruction_of_a_team_takes_its_time_in_an_estimate() -> None:
+    """About 10 µs on a large processor; that of its products one by one would be thousands of times longer."""
+    sample = matmul("nt", BF16, 1024, 1024, 1024)
+    view = view_of(sample, BUSY_TEAMS)
+    plan = next(TensorTile().candidates(view, BUSY_TEAMS))
+    found = estimate(TensorTile().build(view, plan, BUSY_TEAMS).kernel, BUSY_TEAMS)
+    assert 2e-6 < found.seconds < 2e-4

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from math import ceil, log2, prod
 
 from tile_ir.machine import Machine, Occupancy
+from tile_ir.matrix import MATRIX_INSTRUCTIONS
 from tile_ir.stripe.nodes import Bind, Block, Direction, Reduce, Scope, Sync, Transfer, Wait
 
 from tile_opt.model.arithmetic import Work, straight_line
@@ -73,8 +74,7 @@ def _group(tree: Tree, machine: Machine, occupancy: Occupancy, groups: int) -> _
     for one in tree.walk():
         group.local += _local_bytes(one)
         sub_groups = ceil(one.items / occupancy.subgroup) if one.items > 1 else 1
-        name = one.block.instr.name if one.block.instr else ""
-        rate = machine.rate(name)
+        rate = _rate(one, machine)
         if rate:
             group.matrix += one.entries / groups / rate
         elif one.accesses or one.block.body:
@@ -82,6 +82,12 @@ def _group(tree: Tree, machine: Machine, occupancy: Occupancy, groups: int) -> _
             group.work.issue += _control(one) * sub_groups / groups
     group.registers = OWN_REGISTERS + _held(tree, occupancy) + max(map(_fragments, tree.walk()))
     return group
+
+
+def _rate(tree: Tree, machine: Machine) -> float:
+    """Matrix instructions that a multiprocessor starts per cycle where the block is one; else 0."""
+    name = tree.block.instr.name if tree.block.instr else ""
+    return machine.rate(name) or 1.0 if name in MATRIX_INSTRUCTIONS else 0.0
 
 
 def _control(tree: Tree) -> float:
@@ -216,12 +222,12 @@ def _path(tree: Tree, machine: Machine, far: float) -> float:
     ahead = rest = 0.0
     for part in _straight(tree):
         inner = [t for t in part if isinstance(t, Tree)]
-        direct = [t for t in inner if not _loops(t)]
+        direct = [t for t in inner if _rate(t, machine) or not _loops(t)]
         if any(_fetches(t) and not (loop and _is_prefetch(t)) for t in direct):
             rest += far * max(t.runs for t in direct)
         ahead += far * max((t.runs for t in inner if loop and _is_prefetch(t)), default=0.0)
         for one in inner:
-            spent = _path(one, machine, far) if _loops(one) else _leaf_path(one, machine)
+            spent = _leaf_path(one, machine) if one in direct else _path(one, machine, far)
             if loop and _is_prefetch(one):
                 ahead += spent
             else:
@@ -256,7 +262,11 @@ def _is_private(buffer: Buffer) -> bool:
 
 
 def _leaf_path(tree: Tree, machine: Machine) -> float:
-    """Cycles of straight-line code, its loads of global memory left out."""
+    """Cycles of straight-line code, its loads of global memory left out; a matrix instruction is one of its sub-group's slot."""
+    if rate := _rate(tree, machine):
+        assert machine.occupancy is not None
+        subgroups = prod(i.extent for i in tree.path if i.bind is Bind.SUBGROUP)
+        return tree.entries / subgroups * machine.occupancy.slots / rate
     work = straight_line(tree, machine)
     near = machine.caches[0].latency if _fetches(tree) else 0.0
     return max(work.chain, work.depth - near, work.issue * ALONE) * tree.runs + _waiting(tree, machine, 0)
