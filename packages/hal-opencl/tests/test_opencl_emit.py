@@ -23,6 +23,7 @@ from tile_ir.semtree.errors import SemtreeError
 from tile_ir.semtree.nodes import (
     Access,
     Alloc,
+    Assign,
     Atomic,
     Barrier,
     Binary,
@@ -145,6 +146,25 @@ def test_half_types_are_computed_in_float_and_rounded() -> None:
         text = emit(Store(pointer("out", dtype), Const(0, INT), total), params={"out": dtype, "a": dtype}).text
         assert f"tile_round_{dtype.value}({read} * 2.0f)" in text
         assert "cl_khr_fp16" not in text
+
+
+@pytest.mark.parametrize("dtype", [F16, BF16])
+def test_halves_that_are_only_moved_stay_bits(dtype: DType) -> None:
+    """Neither converted on the way nor rounded again, unless something computes with them, too."""
+    t, zero = Type(dtype), Const(0, INT)
+    held, x = Var("held", t), Var("x", t)
+    moved = (
+        Let("held", Const(0, t), mutable=True),
+        Assign("held", load("a", dtype, zero)),
+        Let("x", held),
+        Store(pointer("out", dtype), zero, x),
+    )
+    params = {"out": dtype, "a": dtype}
+    text = emit(*moved, params=params).text
+    assert "const ushort x = held;" in text and "*(global ushort*)(out) = x;" in text
+    assert not any(word in text for word in ("float", "vload_half", "vstore_half"))
+    computed = emit(*moved, Store(pointer("out", dtype), Const(1, INT), Binary("mul", x, x, t)), params=params).text
+    assert "const float x =" in computed
 
 
 def test_the_fp64_extension_appears_only_with_float64() -> None:

@@ -208,6 +208,11 @@ class OpenCLPrinter(MatrixExpressions):
 
     def _plain_store(self, node: Store) -> None:
         t = node.value.type
+        if isinstance(node.value, Var) and node.value.name in self._waiting:
+            where = self.pieces(self._address(node.ptr, node.index))
+            pointer = f"{self.spaces[node.ptr.type.space]} {bits(1)}*".strip()
+            self.line(f"*({pointer})({where}) = {self.lookup(node.value.name)};")
+            return
         if t.dtype is DType.FLOAT16:
             where = self.pieces(self._half_pointer(node.ptr, node.ptr.type.space))
             self.line(f"vstore_half_rte({self._to_be_rounded(node.value)}, {self.expression(node.index)}, {where});")

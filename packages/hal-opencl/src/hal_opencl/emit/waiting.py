@@ -5,7 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tile_ir.emit.walker import children, walk_expr, walk_statements
-from tile_ir.semtree.nodes import Alloc, Assign, Const, Expr, For, Function, Let, Load, Space, Splat, Statement, Var
+from tile_ir.semtree.nodes import (
+    Alloc,
+    Assign,
+    Const,
+    Expr,
+    For,
+    Function,
+    Let,
+    Load,
+    Space,
+    Splat,
+    Statement,
+    Store,
+    Var,
+)
 
 from hal_opencl.emit.types import HALVES
 
@@ -13,7 +27,7 @@ from hal_opencl.emit.types import HALVES
 def waiting(function: Function) -> frozenset[str]:
     """Variables that hold values as memory has them: all that is ever assigned to them was loaded, or is zero.
 
-    A value waits in variables that change; a constant one must hand it on to one of these, and to nobody else.
+    A value waits in variables that change; a constant one must hand it on to other variables or to memory, and to nobody else.
     """
     if not any(p.type.dtype in HALVES for p in function.params):
         return frozenset()
@@ -42,14 +56,25 @@ def _definitions(function: Function, statements: list[Statement]) -> dict[str, l
 
 
 def _handed_on(statements: list[Statement]) -> set[str]:
-    """Variables that some assignment copies."""
-    return {s.value.name for s in statements if isinstance(s, Assign) and isinstance(s.value, Var)}
+    """Variables that some statement copies."""
+    return {name for s in statements if (name := _copied(s)) is not None}
 
 
 def _operands(statements: list[Statement]) -> set[str]:
     """Variables that some statement computes with."""
-    computing = (s for s in statements if not (isinstance(s, Assign) and isinstance(s.value, Var)))
-    return {n.name for s in computing for n in _nodes(s) if isinstance(n, Var)}
+    named = ((s, {n.name for n in _nodes(s) if isinstance(n, Var)}) for s in statements)
+    return {n for s, names in named for n in names if n != _copied(s)}
+
+
+def _copied(statement: Statement) -> str | None:
+    """The variable that a statement hands on as it is: to another one, or to one place in memory."""
+    match statement:
+        case Assign(value=Var(name)) | Let(value=Var(name)):
+            return name
+        case Store(ptr, _, Var(name) as value, mask=None):
+            return name if value.type.lanes == ptr.type.lanes == 1 and value.type.dtype is ptr.type.dtype else None
+        case _:
+            return None
 
 
 def _nodes(statement: Statement) -> Iterator[Expr]:

@@ -215,6 +215,8 @@ class Memory:
     def _assemble(self, parts: Sequence[Expr], hint: str) -> Expr:
         type = parts[0].type.vector(len(parts))
         first = self.builder.let(hint, parts[0])
+        if len(parts) == 1:
+            return first
         value: Expr = self.builder.let(hint, Splat(first, type))
         for lane, part in enumerate(parts[1:], 1):
             value = self.builder.let(hint, Insert(value, lane, part, type))
