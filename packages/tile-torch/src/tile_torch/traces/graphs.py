@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -20,16 +21,21 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {"getitem": operator.getitem}
 """Targets that are no operators."""
 
 
-def written(module: GraphModule) -> str:
-    """A graph as a text of JSON; Unkept where it has bodies, sizes that are open, or other operators than PyTorch's."""
+def lines(module: GraphModule, target: Callable[[Node], Json]) -> Iterator[list[Json]]:
+    """Of each node: what it is, its name, what `target` calls its target, its arguments, and where it comes from."""
     places: dict[Node, int] = {}
-    lines: list[Json] = []
     for node in module.graph.nodes:
         arguments = packed([list(node.args), dict(node.kwargs)], places.__getitem__)
-        value = _value(node.meta.get("val"))
-        lines.append([node.op, node.name, _target(module, node), arguments, value, support.label(node)])
+        yield [node.op, node.name, target(node), arguments, support.label(node)]
         places[node] = len(places)
-    return json.dumps(lines)
+
+
+def written(module: GraphModule) -> str:
+    """A graph as a text of JSON; Unkept where it has bodies, sizes that are open, or other operators than PyTorch's."""
+    values = (_value(node.meta.get("val")) for node in module.graph.nodes)
+    return json.dumps(
+        [[*line, value] for line, value in zip(lines(module, partial(_target, module)), values, strict=True)]
+    )
 
 
 def _target(module: GraphModule, node: Node) -> Json:
@@ -73,7 +79,7 @@ def read(text: str) -> GraphModule:
     graph, root = Graph(), torch.nn.Module()
     mode = FakeTensorMode()
     nodes: list[Node] = []
-    for op, name, target, arguments, value, label in json.loads(text):
+    for op, name, target, arguments, label, value in json.loads(text):
         given, named = unpacked(arguments, nodes)
         found = _found(op, target)
         if op == "get_attr":

@@ -15,8 +15,7 @@ from torch._ops import HigherOrderOperator
 from torch.fx import GraphModule, Node
 from torch.fx.node import _get_qualified_name  # pyright: ignore[reportPrivateUsage, reportUnknownVariableType]
 
-from tile_torch import support
-from tile_torch.traces.graphs import written
+from tile_torch.traces.graphs import lines, written
 from tile_torch.traces.records import NAMESPACES, Json, Unkept, packed
 
 core: Any = torch._C  # pyright: ignore[reportPrivateUsage]
@@ -37,7 +36,7 @@ def key(module: GraphModule, inputs: Sequence[Any], settled: Sequence[int] | Non
         packed(list(settled or ())),
         list(how),
         list(_inputs(inputs)),
-        list(_lines(module)),
+        list(lines(module, _target)),
     ]
     if dict(module.named_parameters()) or dict(module.named_buffers()):
         raise Unkept("tensors of the graph's own")
@@ -92,15 +91,6 @@ def _inputs(inputs: Sequence[Any]) -> Iterator[Json]:
         kind = [type(value).__name__, str(value.dtype), *map(list, (value.shape, value.stride()))]
         marks = [value.is_conj(), value.is_neg(), value.is_inference(), value._is_view(), value.storage_offset()]
         yield [*kind, value.requires_grad, value.is_leaf, *marks]
-
-
-def _lines(module: GraphModule) -> Iterator[Json]:
-    """The graph's nodes, with where each comes from: labels are kept, too."""
-    places: dict[Node, int] = {}
-    for node in module.graph.nodes:
-        given = packed([list(node.args), dict(node.kwargs)], places.__getitem__)
-        yield [node.op, node.name, _target(node), given, support.label(node)]
-        places[node] = len(places)
 
 
 def _target(node: Node) -> str:
