@@ -14,7 +14,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from tile_hal.disk_cache import DiskCache
-from tile_torch import backend
+from tile_torch import backend, traces
 from tile_torch.traces import graphs, keys, store
 from tile_torch.traces.records import BROKEN, Unkept, packed, unpacked
 from tile_torch.walk import Walk
@@ -111,6 +111,18 @@ def test_explain_of_a_kept_trace_says_the_same() -> None:
         again = tile_torch.explain(torch.compile(network().eval(), backend="tile"), x, kernels=True)
     assert "convolution (" in first
     assert re.sub(r"[\d.]+ ms", "", again) == re.sub(r"[\d.]+ ms", "", first)
+
+
+def test_a_pytorch_whose_wrappers_are_not_known_keeps_nothing_and_explain_says_so(
+    traced: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(traces, "KNOWN", ("1.13",))
+    x = torch.randn(2, 2, 4, 4)
+    for _ in range(2):
+        assert all(map(torch.isfinite, (r.sum() for r in step(network(), x))))
+    assert traced.count("traced") == 2
+    said = tile_torch.explain(torch.compile(torch.sin, backend="tile"), x)
+    assert said.endswith(f"that needs PyTorch 1.13, and this is {torch.__version__}.")
 
 
 def outputs(x: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:

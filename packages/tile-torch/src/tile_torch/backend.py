@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from tile_hal.interfaces import Device
@@ -21,7 +21,7 @@ from torch.fx import Graph, GraphModule
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.checkpoint import CheckpointPolicy
 
-from tile_torch import support
+from tile_torch import support, traces
 from tile_torch.decompositions import decompositions
 from tile_torch.executable import Executable
 from tile_torch.registry import find
@@ -30,7 +30,9 @@ from tile_torch.sharing import share
 from tile_torch.traces.graphs import inputs as inputs_of
 from tile_torch.traces.keys import known
 from tile_torch.traces.replay import Replayed
-from tile_torch.traces.store import Place, Trace
+
+if TYPE_CHECKING:
+    from tile_torch.traces.store import Place, Trace
 
 untraced = cast("Callable[..., Callable[..., Any]]", disable)
 math_attention = cast("Callable[..., Any]", attention)
@@ -77,7 +79,7 @@ def tile(
     anything is compiled.
     """
     chosen = checked(options or {}, mode)
-    place = None if chosen.eager else Place.of(module, inputs, [])
+    place = None if chosen.eager else place_of(module, inputs)
     kept = place.read() if place is not None else None
     if place is not None and kept is not None:
         return again(place, kept, chosen.evaluator(), inputs)
@@ -89,6 +91,15 @@ def tile(
     if place is not None:
         made.keep(place)
     return compiled
+
+
+def place_of(module: GraphModule, inputs: Sequence[Any]) -> Place | None:
+    """Where the trace of a captured graph is kept; None where it cannot be, with this PyTorch or at all."""
+    if traces.unkept() is not None:
+        return None
+    from tile_torch.traces.store import Place
+
+    return Place.of(module, inputs, [])
 
 
 class _Traced:

@@ -11,6 +11,7 @@ from tile_runtime.lowered import Lowered
 from tile_runtime.symbols import placeholder
 from torch._dynamo.utils import counters
 
+from tile_torch import traces
 from tile_torch.plans import RECORDERS
 from tile_torch.program import Bindable
 
@@ -23,7 +24,8 @@ def explain(function: Callable[..., Any], *arguments: Any, kernels: bool = False
     with recorded() as found:
         function(*arguments, **named)
     texts = [_described(k, low, kernels) for k, low in enumerate(found, 1)]
-    return "\n".join(texts) or _nothing()
+    unkept = traces.unkept()
+    return "\n".join([*texts, *([unkept] if unkept else [])]) if texts else _nothing()
 
 
 def _nothing() -> str:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import import_module
+from operator import attrgetter
 from pkgutil import iter_modules
 from typing import Any, TypeVar
 
+import torch
 from torch._ops import OpOverload
 
 Converter = Callable[..., Any]
@@ -33,6 +35,14 @@ def operator(*targets: Overload) -> Callable[[AnyConverter], AnyConverter]:
         return converter
 
     return register
+
+
+def newer(name: str) -> list[Overload]:
+    """The operator ``"aten.name.overload"`` for `operator` to register; none where PyTorch is older than it."""
+    try:
+        return [attrgetter(name)(torch.ops)]
+    except AttributeError:
+        return []
 
 
 def named(name: str) -> Callable[[AnyConverter], AnyConverter]:
