@@ -87,6 +87,31 @@ def cuda_seconds(run: Callable[[], Any]) -> float:
     return start.elapsed_time(stop) / 1e3
 
 
+def captured(run: Callable[[], Any]) -> tuple[Callable[[], float], Any]:
+    """A sample of what a run takes, captured as a graph, so that the host does not count; and the run's result."""
+    with torch.no_grad():
+        with torch.cuda.stream(torch.cuda.Stream()):
+            for _ in range(3):
+                run()
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            found = run()
+    return partial(_replayed, graph, run), found
+
+
+def _replayed(graph: torch.cuda.CUDAGraph, run: Callable[[], Any]) -> float:
+    """The memory that a graph reads is that of what it was captured from: `run` is here so that it stays."""
+    return cuda_seconds(graph.replay)
+
+
+def device_seconds(run: Callable[[], Any]) -> float:
+    """Seconds that Tile's device spends in the kernels of one run."""
+    with tile.profile() as profile:
+        run()
+    return profile.seconds
+
+
 def warm(sample: Callable[[], float]) -> Callable[[], float]:
     """The middle one of three samples, after one that wakes the device up."""
 

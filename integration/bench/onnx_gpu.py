@@ -21,7 +21,7 @@ import tile_onnx
 import tile_runtime as tile
 import torch
 import torch.nn.functional as F
-from on_gpu import allow_tf32
+from on_gpu import allow_tf32, captured, device_seconds
 from onnx import TensorProto, helper, numpy_helper
 
 SAMPLES = 7
@@ -236,21 +236,16 @@ class Ready:
         """PyTorch's time over ours."""
         tf32 = self.model.evaluator.reduced_precision
         allow_tf32(tf32)
-        ours = sorted(self._seconds() for _ in range(SAMPLES))[SAMPLES // 2]
+        x = {"x": self.x.numpy()}
+        ours = sorted(device_seconds(lambda: self.model.run(x)) for _ in range(SAMPLES))[SAMPLES // 2]
         theirs, wanted = min((_torch(self.net, self.x, last) for last in (False, True)), key=lambda pair: pair[0])
         error = float(np.abs(self.found - wanted).max() / np.abs(wanted).max())
-        kernels = self.model.profile({"x": self.x.numpy()}) if slowest else ()
+        kernels = self.model.profile(x) if slowest else ()
         print(f"{self.name:28} tf32 {tf32!s:5} ours {ours * 1e3:8.3f} ms  torch {theirs * 1e3:8.3f} ms  "
               f"ratio {theirs / ours:5.2f}  error {error:.1e}", flush=True)  # fmt: skip
         for kernel in sorted(kernels, key=lambda k: -k.seconds)[:slowest]:
             print(f"    {kernel.seconds * 1e6:9.1f} us", *(_described(self.net, n) for n in kernel.nodes), flush=True)
         return theirs / ours
-
-    def _seconds(self) -> float:
-        """Of the device, in the kernels of one run."""
-        with tile.profile() as profile:
-            self.model.run({"x": self.x.numpy()})
-        return profile.seconds
 
 
 def _described(net: Twin, name: str) -> str:
@@ -268,24 +263,9 @@ def _torch(net: Twin, x: torch.Tensor, channels_last: bool) -> tuple[float, Any]
     torch.backends.cudnn.benchmark = True
     weights = {n: w.cuda().to(memory_format=form) if w.ndim == 4 else w.cuda() for n, w in net.weights.items()}
     given = x.cuda().to(memory_format=form)
-    with torch.no_grad():
-        side = torch.cuda.Stream()
-        with torch.cuda.stream(side):
-            for _ in range(3):
-                found = net.run(given, weights)
-        torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            found = net.run(given, weights)
-    start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    seconds: list[float] = []
-    for _ in range(SAMPLES):
-        start.record()
-        graph.replay()
-        stop.record()
-        stop.synchronize()
-        seconds.append(start.elapsed_time(stop) / 1e3)
-    return sorted(seconds)[SAMPLES // 2], found.cpu().numpy()
+    sample, found = captured(lambda: net.run(given, weights))
+    seconds = sorted(sample() for _ in range(SAMPLES))
+    return seconds[SAMPLES // 2], found.cpu().numpy()
 
 
 if __name__ == "__main__":
