@@ -14,10 +14,12 @@ from tile_ir.stripe import interpret
 from tile_ir.stripe.parser import parse_program
 from tile_ir.stripe.printer import print_program
 from tile_ir.target import HardwareSettings, Target
+from tile_opt.blocks.tree import kernels_of
 from tile_opt.passes.base import Pass
 from tile_opt.passes.kernels.accumulate import Accumulate
 from tile_opt.passes.kernels.inline import Inline
 from tile_opt.passes.kernels.merge import Merge
+from tile_opt.passes.through import made_for_one, without_unread
 from tile_opt.pipeline import optimize
 
 TARGET = Target("plain", HardwareSettings())
@@ -74,11 +76,11 @@ FILLED = kernel(C, stage("i:6", "out C[i] float32(1:1)", "$c = (float32)0.5\nC =
 """C = 0.5, for a kernel after it that aggregates into C."""
 
 
-def reduced(agg: str) -> str:
-    """C[i] takes in A[i, k] for every k."""
+def reduced(agg: str, turns: int = 6) -> str:
+    """C[i] takes in A[i, k] for every k; turns of the outer loop beyond the 6 rows do nothing."""
     refs = "in A[0, 0] float32(6:4, 4:1)\ninout C[0] float32(6:1)"
-    uses = f"in A[i, k] float32(1:4, 1:1)\ninout C[i]:{agg} float32(1:1)"
-    return kernel(refs, stage("i = i, k:4", uses, "$a = load(A)\nC = store($a)"), loops="i:6")
+    uses = f"5 - i >= 0\nin A[i, k] float32(1:4, 1:1)\ninout C[i]:{agg} float32(1:1)"
+    return kernel(refs, stage("i = i, k:4", uses, "$a = load(A)\nC = store($a)"), loops=f"i:{turns}")
 
 
 CASES = {
@@ -133,6 +135,9 @@ CASES = {
         )
         for agg in ("add", "mul", "max", "min")
     },
+    "an accumulator in turns of a loop that meet no cell": Case(
+        Accumulate(), {"in A": "float32(6:4, 4:1)", "out C": "float32(6:1)"}, (FILLED, reduced("add", turns=8))
+    ),
 }  # fmt: skip
 
 
@@ -149,6 +154,15 @@ def keeps_the_meaning(case: Case) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_the_meaning_stays(name: str) -> None:
     keeps_the_meaning(CASES[name])
+
+
+def test_only_what_nobody_reads_any_more_is_left_out() -> None:
+    """A kernel may be computed where its reader copies, and need not be."""
+    program = parse_program(Case(Inline(), VECTORS, (DOUBLED, COPIED), TEMP).text)
+    made = made_for_one(program)
+    assert [*made] == ["T"] and without_unread(program, made) == program
+    read_by_none = parse_program(Case(Inline(), VECTORS, (DOUBLED, FILLED), TEMP).text)
+    assert len(kernels_of(without_unread(read_by_none, made))) == 1
 
 
 # --- merged loops ------------------------------------------------------------------------------------

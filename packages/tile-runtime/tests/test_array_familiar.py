@@ -127,7 +127,7 @@ def test_numpys_functions_of_tensors_look_at_numbers() -> None:
 ROWS, CELLS = np.array([0, -1, 2]), np.array([[1], [4]])
 KEYS = (
     np.s_[ROWS, ROWS], np.s_[ROWS, :, ROWS], np.s_[0, :, ROWS], np.s_[0, ROWS], np.s_[:, CELLS, ROWS], np.s_[..., ROWS], np.s_[None, ROWS, ..., None], np.s_[ROWS, None, ROWS],
-    np.s_[[0, 1], [1, 2], [3, 4]], np.s_[:, [1], None, ROWS],
+    np.s_[[0, 1], [1, 2], [3, 4]], np.s_[:, [1], None, ROWS], np.s_[[]], np.s_[:, [], 1], np.s_[ROWS[::2].astype(np.uint64)],
 )  # fmt: skip
 
 
@@ -197,6 +197,8 @@ REFUSED: list[Callable[[Any, Any], Any]] = [
     lambda xp, x: xp.histogram(x, 0, (0, 1)),
     lambda xp, x: xp.percentile(x, 101),
     lambda xp, x: xp.linalg.solve(x[:3, :3], x[0]),
+    lambda xp, x: xp.matmul(x, 2),
+    lambda xp, x: x @ xp.asarray(2.0),
 ]
 
 

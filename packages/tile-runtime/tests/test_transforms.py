@@ -275,6 +275,8 @@ def test_a_mapped_tile_function_is_a_tile_function() -> None:
 # --- wrong use --------------------------------------------------------------------------------------------
 
 X = np.ones((3, 2), np.float32)
+ITSELF: list[Any] = []
+ITSELF.append(ITSELF)
 WRONG = {
     "a vector": (lambda: tile.grad(lambda x: x)(X), "TILE-E543", "float32[3, 2]"),
     "integers": (lambda: tile.grad(lambda n: n.sum())(np.arange(3)), "TILE-E543", "n is int64[3]"),
@@ -295,6 +297,8 @@ WRONG = {
     "nothing to map": (lambda: tile.vmap(lambda x: x, None)(X), "TILE-E544", "no argument"),
     "axis": (lambda: tile.vmap(lambda x: x, "a")(X), "TILE-E515", "an axis is a number"),
     "other trees": (lambda: tile.tree_map(max, {"a": 1}, {"b": 1}), "TILE-E540", "{'a': *}"),
+    "itself": (lambda: tile.jit(lambda tree: 1)(ITSELF), "TILE-E540", "holds itself"),
+    "itself as result": (lambda: tile.jit(lambda x: ITSELF)(X), "TILE-E540", "holds itself"),
     "twice": (lambda: tile.register_tree(Box, lambda b: ([], None), lambda r, p: None), "TILE-E540", "already"),
 }  # fmt: skip
 

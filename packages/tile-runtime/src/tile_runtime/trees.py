@@ -103,7 +103,11 @@ def _apart(value: Any) -> tuple[type, tuple[Any, ...], Sequence[Any]] | None:
 def flatten(value: Any) -> tuple[list[Any], Structure]:
     """The leaves of a value, in order, and how they were put together; None has no leaves."""
     leaves: list[Any] = []
-    return leaves, _structure(value, leaves)
+    try:
+        return leaves, _structure(value, leaves)
+    except RecursionError:
+        message = "a list, dict or the like holds itself, or goes deeper than Python can follow"
+        raise TileTypeError(Diagnostic("TILE-E540", message)) from None
 
 
 def flatten_arguments(args: tuple[Any, ...], named: dict[str, Any]) -> tuple[list[Any], Structure]:

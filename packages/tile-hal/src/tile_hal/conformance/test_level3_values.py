@@ -275,10 +275,14 @@ def test_fma_rounds_once(tile_device: Device, dtype: DType) -> None:
     tolerance.assert_ulp(got, exact_sum.astype(dtype.numpy), bound, args)
 
 
+ROUNDED = {0.1, -0.7, 2 / 3, 1e-3, 12345.678}
+"""Numbers that no binary format holds: a constant is the nearest value of its type."""
+
+
 @pytest.mark.parametrize("dtype", ALL)
 def test_constants_and_limits(tile_device: Device, dtype: DType) -> None:
     need(tile_device, dtype)
-    literals = {v.item() for v in hard_values(dtype, 40) if v == v}
+    literals = {v.item() for v in hard_values(dtype, 40) if v == v} | (ROUNDED if dtype.is_float else set())
     exprs: list[Expr] = [Const(bool(v) if dtype is DType.BOOL else v, Type(dtype)) for v in sorted(literals)]
     if dtype.is_float:
         exprs.append(Const(float("nan"), Type(dtype)))

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from tile_runtime.ops.text import at, contraction, expression, function, names
-from tile_runtime.ops.values import Value, apply, is_known
+from tile_runtime.ops.values import Value, apply, dtype_of, is_known
 
 
 def wrapped(indices: Value, size: int) -> Value:
     """Integers in which negative ones count from the end of `size` cells."""
+    if not dtype_of(indices).is_signed:
+        return indices
     if is_known(indices):
         return indices + size * (indices < 0)
-    if not indices.dtype.is_signed:
-        return indices
     return apply(expression("I", f"I < 0 ? I + {size} : I"), indices)
 
 

@@ -28,6 +28,8 @@ def product(left: Shape, right: Shape, transposed: tuple[bool, bool] = (False, F
 
     ValueError where the shapes do not multiply.
     """
+    if not left or not right:
+        raise ValueError(f"shapes {tuple(left)} and {tuple(right)} do not multiply: write * for a single number")
     batch = np.broadcast_shapes(left[:-2], right[:-2])
     indexes = names(len(batch), "b")
     rows, columns = (("m",) if len(left) > 1 else ()), (("n",) if len(right) > 1 else ())
@@ -45,7 +47,12 @@ def product(left: Shape, right: Shape, transposed: tuple[bool, bool] = (False, F
     )
 
 
+def _shape(value: Value) -> Shape:
+    """Of a number none."""
+    return getattr(value, "shape", ())
+
+
 def multiplied(left: Value, right: Value) -> Value:
     """NumPy's ``matmul``; float16 and bfloat16 add in float32."""
-    shape = product(left.shape, right.shape)
+    shape = product(_shape(left), _shape(right))
     return apply(function(("A", "B"), ("C",), shape.statement("C", "A", "B")), left, right)
