@@ -152,3 +152,5 @@ def test_rows_that_are_enough_for_the_cores_are_left_whole(rows: int, cores: int
     assert (SplitReduction(cores=cores).apply(program) is program) is kept
     columns = reduction(Aggregation.SUM, (40_000, rows), frozenset({0}))
     assert SplitReduction(cores=cores).apply(columns) is not columns
+    few = reduction(Aggregation.SUM, (rows, 40_000, 3), frozenset({1}))
+    assert (SplitReduction(cores=cores).apply(few) is few) is kept, "columns in between"

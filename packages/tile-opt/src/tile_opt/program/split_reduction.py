@@ -113,7 +113,7 @@ class SplitReduction(Rewrite):
         points = prod(domain.ranges)
         if self.units:
             return self._for_groups(op, points // op.type.size, reduces_along_memory(op, domain, types))
-        if len(op.loads) < 2 and self._are_enough(op.type.size) and reduces_along_memory(op, domain, types):
+        if len(op.loads) < 2 and self._are_enough(rows_around(op, domain, types)):
             return 0
         if op.type.size <= self.max_outputs:
             return min(self.max_chunks, points // self.chunk_points)
@@ -187,6 +187,20 @@ def reduces_along_memory(
             if any(abs(s) == 1 and n not in outputs for n, s in zip(domain.names, steps, strict=True)):
                 return True
     return False
+
+
+def rows_around(op: Contraction, domain: FlatDomain, types: Mapping[str, TensorType]) -> int:
+    """Cells that are sums along memory, or runs of neighbours that such sums have in between."""
+    if reduces_along_memory(op, domain, types):
+        return op.type.size
+    outputs = {name for form in domain.output for name in form.names}
+    found = 1
+    for load, access in zip(op.loads, domain.accesses, strict=True):
+        if isinstance(load.tensor, str):
+            steps = dict(zip(domain.names, map(abs, domain.strides(access, types[load.tensor].shape)[0]), strict=True))
+            reach = max((s for n, s in steps.items() if n not in outputs), default=0)
+            found = prod(domain.extents[n] for n in outputs if steps[n] > reach)
+    return found
 
 
 def chunk_sizes(domain: FlatDomain, order: list[str], wanted: int, more: bool = False) -> dict[str, int]:

@@ -9,6 +9,7 @@ from tile_ir.target import Target
 from tile_opt.kernel.view import KernelView
 from tile_opt.plan.plan import Plan
 from tile_opt.plan.space.cpu import operands as cpu_operands
+from tile_opt.plan.space.cpu.across import copied_plan
 from tile_opt.plan.space.cpu.apart import apart_plan
 from tile_opt.plan.space.cpu.facts import Facts
 from tile_opt.plan.space.cpu.interleaved import interleaved_plan
@@ -44,6 +45,9 @@ def plans(view: KernelView, target: Target, group_ops: int = 1 << 16) -> Iterato
     interleaved = interleaved_plan(facts)
     if interleaved is not None:
         yield interleaved
+    copied = copied_plan(facts, stream) if stream is not None else None
+    if copied is not None:
+        yield copied
     if stream is not None:
         yield stream
     yield row_plan(facts)
