@@ -80,6 +80,22 @@ def test_the_backward_pass_may_be_called_again_whether_traced_or_kept(traced: li
     assert traced.count("traced") == 1
 
 
+def test_a_kept_backward_pass_may_be_called_in_a_function_that_is_compiled(traced: list[str]) -> None:
+    wanted, found = (network().requires_grad_() for _ in range(2))
+    x = torch.randn(2, 2, 4, 4)
+    wanted(x).square().mean().backward()
+
+    def learn(model: nn.Module) -> None:
+        model(x).square().mean().backward()
+
+    for _ in range(2):
+        torch._dynamo.reset()
+        found.zero_grad()
+        torch.compile(learn, backend="tile")(found)
+        assert all(torch.allclose(p.grad, q.grad, atol=1e-5) for p, q in zip(found.parameters(), wanted.parameters()))
+    assert traced.count("traced") == 1
+
+
 def test_sources_of_what_makes_programs_are_in_a_graphs_identity(monkeypatch: pytest.MonkeyPatch) -> None:
     whole, before = keys.sources, keys.identity("[]")
     monkeypatch.setattr(keys, "sources", lambda package: package if package == "tile_lang" else whole(package))

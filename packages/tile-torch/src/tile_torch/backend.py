@@ -10,7 +10,6 @@ import torch
 from tile_hal.interfaces import Device
 from tile_ir.diagnostics import Diagnostic, TileTypeError
 from tile_runtime.evaluator import Evaluator
-from torch._dynamo import disable  # pyright: ignore[reportUnknownVariableType]
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch import config as functorch
 from torch._functorch.partitioners import min_cut_rematerialization_partition
@@ -34,7 +33,6 @@ from tile_torch.traces.replay import Replayed
 if TYPE_CHECKING:
     from tile_torch.traces.store import Place, Trace
 
-untraced = cast("Callable[..., Callable[..., Any]]", disable)
 math_attention = cast("Callable[..., Any]", attention)
 
 ATTENTION = [SDPBackend.FLASH_ATTENTION, SDPBackend.MATH]
@@ -170,7 +168,7 @@ def again(place: Place, kept: Trace, evaluator: Evaluator, inputs: Sequence[Any]
         static = static_inputs(inputs_of(graph), inputs) if kept.backward is None else frozenset[str]()
         return boxed(Replayed(graph, evaluator, static))
 
-    return untraced(place.function(kept, compile), reason="it runs programs of Tile")
+    return place.function(kept, compile)
 
 
 def dense(module: GraphModule) -> None:

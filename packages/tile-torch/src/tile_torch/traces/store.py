@@ -10,6 +10,7 @@ from typing import Any, cast
 from tile_hal.disk_cache import disk_cache
 from tile_ir.settings import Settings
 from torch._C import _is_any_autocast_enabled as is_any_autocast_enabled  # pyright: ignore[reportPrivateUsage]
+from torch._dynamo import disable  # pyright: ignore[reportUnknownVariableType]
 from torch._functorch._aot_autograd.graph_compile import (
     _compute_indices_of_inps_to_detach as detached,  # pyright: ignore[reportPrivateUsage]
 )
@@ -29,6 +30,12 @@ from tile_torch.traces.records import BROKEN, Unkept, packed, unpacked
 
 Runner = Callable[[list[Any]], Any]
 Compiler = Callable[[str], Runner]
+
+
+def untraced(run: Runner) -> Runner:
+    """What Dynamo does not look into: the backward pass, too, may be called from a function that it compiles."""
+    whole = cast("Callable[..., Runner]", disable)
+    return whole(run, reason="it runs programs of Tile")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +111,7 @@ class Place:
         if context is not None:
             context.fw_metadata = trace.notes
         whole = self._inferring(trace, compile) if trace.backward is None else self._training(trace, compile)
-        return lambda *inputs: whole(list(inputs))
+        return untraced(lambda *inputs: whole(list(inputs)))
 
     def _inferring(self, trace: Trace, compile: Compiler) -> Runner:
         wrapper = RuntimeWrapper(indices_of_inps_to_detach=[], trace_joint=False, disable_amp=is_any_autocast_enabled())
@@ -114,7 +121,7 @@ class Place:
         backward = cast(str, trace.backward)
         spec = AOTDispatchAutogradCompileSpec(
             compiled_fw_func=compile(trace.forward),
-            compiled_bw_func=compile(backward),
+            compiled_bw_func=untraced(compile(backward)),
             maybe_subclass_meta=None,
             num_symints_saved_for_bw=0,
             backward_state_indices=[],
