@@ -38,6 +38,7 @@ DEFAULT: dict[str, tuple[str, ...]] = {
     "packages/tile-opt/src/tile_opt/passes/kernels/scan": ("packages/tile-opt/tests/test_scan.py", *QUICK),
     "packages/tile-opt/src/tile_opt/kernel/segments": ("packages/tile-opt/tests/test_segments.py", *QUICK),
     "packages/tile-opt/src/tile_opt/kernel/prefix": ("packages/tile-opt/tests/test_scan.py", *QUICK),
+    "packages/tile-opt/src/tile_opt/kernel/rows_in_steps": ("packages/tile-opt/tests/test_rows_in_steps.py",),
     "packages/tile-opt/src/tile_opt/kernel/": (
         "packages/tile-opt/tests/test_pass_conditions.py",
         *QUICK,

@@ -50,9 +50,11 @@ def _single(key: Any) -> Any:
     if isinstance(key, (int, np.integer)) and not isinstance(key, bool):
         return operator.index(cast("int", key))
     listed = isinstance(key, (list, bool, np.generic))
-    found: Any = np.asarray(cast("Any", key), np.intp if key == [] else None) if listed else key
+    found: Any = np.asarray(cast("Any", key)) if listed else key
     if not hasattr(found, "shape"):
         raise TypeError(f"an index is an integer, a slice, None, ... or an integer tensor, not {type(key).__name__}")
+    if listed and not found.size:
+        return found.astype(np.intp)  # a list of nothing is one of floats, which NumPy takes for no indexes
     if not dtype_of(found).is_integer:
         raise IndexError("an index of truth values gives a shape that depends on data: choose with where(test, a, b)")
     return found
