@@ -247,7 +247,9 @@ def test_array_files_are_not_unpickled(tmp_path: Path) -> None:
     source.write_text("function (A[N]) -> (B) { B = A + A; }", "utf-8")
     objects = io.BytesIO()
     np.save(objects, np.array([Harmful()], object), allow_pickle=True)
-    for name, data in (("pickle", pickle.dumps(Harmful())), ("objects", objects.getvalue())):
+    header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (%d,), }\n" % 10**15
+    gigantic = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header
+    for name, data in (("pickle", pickle.dumps(Harmful())), ("objects", objects.getvalue()), ("gigantic", gigantic)):
         file = tmp_path / f"{name}.npy"
         file.write_bytes(data)
         done = CliRunner().invoke(app, ["run", str(source), "--input", f"A={file}"])

@@ -72,6 +72,7 @@ COPIED = kernel(
 )
 VECTORS = {"in A": "float32(6:1)", "out C": "float32(6:1)"}
 TEMP = {"T": "float32(6:1)"}
+ROWS_OF_3, CELL = "float32(4:3, 3:1)", "float32(1:3, 1:1)"
 FILLED = kernel(C, stage("i:6", "out C[i] float32(1:1)", "$c = (float32)0.5\nC = store($c)"))
 """C = 0.5, for a kernel after it that aggregates into C."""
 
@@ -128,6 +129,17 @@ CASES = {
             ),
         ),
         TEMP,
+    ),
+    "loops of which one is bounded by a multiple": Case(
+        Merge(),
+        {"in A": ROWS_OF_3, "out C": ROWS_OF_3},
+        (
+            kernel(f"out C[0, 0] {ROWS_OF_3}", stage("i:4, j:3", f"out C[i, j] {CELL}", "$c = (float32)0.5\nC = store($c)")),
+            kernel(
+                f"in A[0, 0] {ROWS_OF_3}\nout C[0, 0] {ROWS_OF_3}",
+                stage("i:4, j:3", f"2*i - 3 >= 0\nin A[i, j] {CELL}\nout C[i, j] {CELL}", "$a = load(A)\nC = store($a)"),
+            ),
+        ),
     ),
     **{
         f"an accumulator that merges by {agg} into what the cell holds": Case(

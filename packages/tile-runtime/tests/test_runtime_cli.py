@@ -18,6 +18,7 @@ from tile_hal import Device
 from tile_hal.disk_cache import DiskCache
 from tile_ir.diagnostics import TileFallbackWarning
 from tile_ir.dtype import DType
+from tile_runtime.cli import main
 from tile_runtime.cli.app import app
 from typer.testing import CliRunner
 
@@ -385,6 +386,16 @@ def test_a_reader_that_has_gone_is_no_error() -> None:
     command = f"{sys.executable} -c 'from tile_runtime.cli import main; main()' devices --json"
     done = subprocess.run(f"({command}; echo code $? >&2) | true", shell=True, capture_output=True, text=True)
     assert "Traceback" not in done.stderr and "Broken" not in done.stderr
+
+
+def test_closed_streams_are_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    for stream in ("stdin", "stdout", "stderr"):
+        monkeypatch.setattr(sys, stream, None)
+    for arguments, code in ((["plugins"], 0), (["check", "-"], 2)):
+        monkeypatch.setattr(sys, "argv", ["tile", *arguments])
+        with pytest.raises(SystemExit) as left:
+            main()
+        assert left.value.code == code
 
 
 @pytest.mark.parametrize(

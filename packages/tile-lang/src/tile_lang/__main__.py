@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tile_ir.diagnostics import Diagnostic, Severity, Source, TileError
+from tile_ir.text_files import read_standard_input, read_text
 
 OK, FINDINGS, USAGE = 0, 1, 2
 
@@ -47,7 +48,7 @@ def _arguments() -> argparse.ArgumentParser:
 
 def _on_file(command: Callable[[Source, argparse.Namespace], int], name: str, args: argparse.Namespace) -> int:
     try:
-        text = sys.stdin.read().removeprefix("\ufeff") if name == "-" else Path(name).read_text(encoding="utf-8-sig")
+        text = read_standard_input() if name == "-" else read_text(name)
     except (OSError, UnicodeDecodeError) as error:
         print(f"{name}: cannot be read: {error}", file=sys.stderr)
         return USAGE

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tile_ir.diagnostics import Diagnostic, TileSyntaxError
 from tile_ir.recent import Recent
+from tile_ir.text_files import read_text
 
 from tile_runtime.checks import wrong_kind
 from tile_runtime.evaluator import default_evaluator
@@ -94,7 +95,7 @@ class Function(BaseFunction):
         when it is not UTF-8 or not Tile.
         """
         try:
-            text = Path(path).read_text(encoding="utf-8-sig")
+            text = read_text(path)
         except UnicodeDecodeError as problem:
             hint = "save it as UTF-8; Tile itself is ASCII outside comments"
             raise TileSyntaxError(Diagnostic("TILE-E513", f"{path} is not UTF-8 text: {problem}", hint=hint)) from None

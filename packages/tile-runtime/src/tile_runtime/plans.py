@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from tile_ir.diagnostics import Diagnostic, Source, TileSyntaxError, TileTypeError
+from tile_ir.text_files import read_text
 
 if TYPE_CHECKING:
     from tile_opt.plan.plan import Plan
@@ -38,7 +39,7 @@ def read_plans(given: Given) -> Mapping[str, Plan]:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8-sig")
+        return read_text(path)
     except UnicodeDecodeError as problem:
         raise TileSyntaxError(Diagnostic("TILE-E513", f"{path} is not UTF-8 text: {problem}")) from None
 

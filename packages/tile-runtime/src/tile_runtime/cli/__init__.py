@@ -5,9 +5,14 @@ Exit codes: 0 nothing to report, 1 findings or an error in what was given, 2 wro
 
 from __future__ import annotations
 
+import os
+import sys
+
 
 def main() -> None:
-    """Entry point of the `tile` command."""
+    """Entry point of the `tile` command; Python has no stream where the shell closed it."""
     from tile_runtime.cli.app import app
 
-    app()
+    with open(os.devnull, "w", encoding="utf-8") as nowhere:
+        sys.stdout, sys.stderr = sys.stdout or nowhere, sys.stderr or nowhere
+        app()

@@ -38,6 +38,8 @@ def load_value(name: str, text: str) -> Any:
         found: object = np.load(text, allow_pickle=False)
     except (ValueError, EOFError, BadZipFile) as problem:
         raise CommandError(f"input {name!r}: {text} is no .npy file: {problem}", USAGE) from None
+    except MemoryError as problem:
+        raise CommandError(f"input {name!r}: {text} needs more memory than there is: {problem}", USAGE) from None
     if not isinstance(found, np.ndarray):
         raise CommandError(
             f"input {name!r}: {text} holds several arrays; save the one that is meant with numpy.save", USAGE

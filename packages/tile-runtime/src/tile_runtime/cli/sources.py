@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
 from tile_ir.diagnostics import TileError, is_ours
+from tile_ir.text_files import read_standard_input
 
 from tile_runtime.cli.errors import USAGE, CommandError
 
@@ -66,7 +67,7 @@ def read_function(path: Path) -> Function:
 def standard_input() -> str:
     """Standard input as text."""
     try:
-        return sys.stdin.read().removeprefix("\ufeff")
+        return read_standard_input()
     except UnicodeDecodeError as problem:
         raise CommandError(f"standard input is not UTF-8 text: {problem}", USAGE) from None
 
