@@ -92,7 +92,10 @@ def test_a_kept_backward_pass_may_be_called_in_a_function_that_is_compiled(trace
         torch._dynamo.reset()
         found.zero_grad()
         torch.compile(learn, backend="tile")(found)
-        assert all(torch.allclose(p.grad, q.grad, atol=1e-5) for p, q in zip(found.parameters(), wanted.parameters()))
+        assert all(
+            torch.allclose(p.grad, q.grad, atol=1e-5)
+            for p, q in zip(found.parameters(), wanted.parameters(), strict=True)
+        )
     assert traced.count("traced") == 1
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from tile_hal.disk_cache import disk_cache
 from tile_ir.settings import Settings
@@ -30,12 +30,12 @@ from tile_torch.traces.records import BROKEN, Unkept, packed, unpacked
 
 Runner = Callable[[list[Any]], Any]
 Compiler = Callable[[str], Runner]
+AnyFunction = TypeVar("AnyFunction", bound=Callable[..., Any])
 
 
-def untraced(run: Runner) -> Runner:
+def untraced(run: AnyFunction) -> AnyFunction:
     """What Dynamo does not look into: the backward pass, too, may be called from a function that it compiles."""
-    whole = cast("Callable[..., Runner]", disable)
-    return whole(run, reason="it runs programs of Tile")
+    return cast("Callable[..., AnyFunction]", disable)(run, reason="it runs programs of Tile")
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,11 @@ class Place:
         if context is not None:
             context.fw_metadata = trace.notes
         whole = self._inferring(trace, compile) if trace.backward is None else self._training(trace, compile)
-        return untraced(lambda *inputs: whole(list(inputs)))
+
+        def run(*inputs: Any) -> Any:
+            return whole(list(inputs))
+
+        return untraced(run)
 
     def _inferring(self, trace: Trace, compile: Compiler) -> Runner:
         wrapper = RuntimeWrapper(indices_of_inps_to_detach=[], trace_joint=False, disable_amp=is_any_autocast_enabled())
