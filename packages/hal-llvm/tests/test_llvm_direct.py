@@ -147,8 +147,15 @@ def test_a_numpy_with_other_fields_is_noticed(device: Any, monkeypatch: pytest.M
     assert device.executor.direct([], [ONE]) is None
 
 
-def test_empty_arrays_have_no_direct_calls(device: Any) -> None:
-    assert device.executor.direct([], [DirectArray((0, 3), DType.FLOAT32, written=True)]) is None
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0)])
+def test_empty_arrays_may_lie_anywhere(device: Any, shape: tuple[int, int]) -> None:
+    call = device.executor.direct(
+        [], [DirectArray(shape, DType.FLOAT32), DirectArray(shape, DType.FLOAT32, written=True)]
+    )
+    kept = np.zeros((3, 3), np.float32)
+    assert call.run(kept[: shape[0], : shape[1]], np.empty(shape, np.float32))
+    assert call.run(kept[1:1] if shape[0] == 0 else kept[:, 3:], np.empty(shape, np.float32))
+    assert not call.run(kept, np.empty(shape, np.float32))
 
 
 def run_script(text: str) -> subprocess.CompletedProcess[str]:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tile_onnx
+import tile_onnx.engine
 import tile_onnx.model
 import tile_runtime as tile
 from onnx import TensorProto, helper
@@ -108,3 +109,39 @@ def test_results_that_no_program_makes() -> None:
         found = m.run({"x": X.reshape(6) + k})
         np.testing.assert_allclose(found["y"], X.reshape(6) + k)
         np.testing.assert_allclose(found["z"], -X.reshape(6) - k)
+
+
+def choosing() -> tile_onnx.Model:
+    """Twice the sum of x where that is positive, else x turned round."""
+    twice = helper.make_graph(
+        [helper.make_node("Add", ["s", "s"], ["a"])], "t", [], [helper.make_tensor_value_info("a", FLOAT, None)]
+    )
+    turned = helper.make_graph(
+        [helper.make_node("Neg", ["x"], ["b"])], "e", [], [helper.make_tensor_value_info("b", FLOAT, None)]
+    )
+    nodes = [
+        helper.make_node("ReduceSum", ["x"], ["s"], keepdims=0),
+        helper.make_node("CastLike", ["s", "no"], ["i"]),
+        helper.make_node("Greater", ["i", "no"], ["c"]),
+        helper.make_node("If", ["c"], ["y"], then_branch=twice, else_branch=turned),
+    ]
+    return loaded(nodes, {"x": (FLOAT, ["n"]), "no": (INT64, [])}, "y")
+
+
+def test_ways_between_programs_are_known_after_the_first_time(runs: list[str]) -> None:
+    m = choosing()
+    for sign in (1, -1, 1, -1, -1, 1):
+        x, no = np.full(3, 2 * sign, np.float32), np.array(0)
+        np.testing.assert_allclose(m.run({"x": x, "no": no})["y"], 12 if sign > 0 else -x)
+    assert m._engine.walks == 3  # pyright: ignore[reportPrivateUsage]
+    assert runs.count("checked") == 2  # the first call found that the number `no` is one of those that matter
+
+
+def test_ways_are_forgotten_with_their_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tile_onnx.engine, "PIECES", 2)
+    m = choosing()
+    for size in (1, 2, 3, 1, 2):
+        for sign in (1, -1):
+            x = np.full(size, 2 * sign, np.float32)
+            np.testing.assert_allclose(m.run({"x": x, "no": np.array(0)})["y"], 4 * size if sign > 0 else -x)
+            assert len(m._engine._pieces) <= 2  # pyright: ignore[reportPrivateUsage]

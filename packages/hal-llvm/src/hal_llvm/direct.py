@@ -120,11 +120,11 @@ class Program:
 
 
 def direct(program: Program, arrays: Sequence[DirectArray], hold: float) -> Direct | None:
-    """The program as a function of `arrays`, those that it writes last; None for empty ones and an unknown NumPy.
+    """The program as a function of `arrays`, those that it writes last; None for an unknown NumPy.
 
     A program that takes less than `hold` seconds keeps the interpreter lock.
     """
-    if not numpy_agrees() or any(0 in a.shape for a in arrays):
+    if not numpy_agrees():
         return None
     brief = program.seconds < hold
     return Direct(_native().function(_table(program, arrays, releases=not brief)), brief)

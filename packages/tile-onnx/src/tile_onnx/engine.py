@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from tile_ir import forking
 from tile_ir.collector import uncollected
-from tile_runtime.tensor import Tensor
+from tile_ir.frozen import frozen
+from tile_runtime.tensor import Tensor, in_host_memory
 
 from tile_onnx import support
 from tile_onnx.graph import Graph
@@ -24,6 +25,28 @@ PIECES = 64
 """Device programs that a graph keeps, for different shapes and values; the least recently used goes first."""
 
 
+@dataclass(slots=True)
+class Trail:
+    """A piece, and those that followed it so far, by the answers to what it asks."""
+
+    piece: Piece
+    used: int = 0
+    """When a run last came by."""
+    next: dict[Any, Trail] = field(default_factory=dict[Any, "Trail"])
+
+
+@frozen
+class Start:
+    """Where runs begin whose inputs have these types."""
+
+    types: Mapping[str, Any]
+    wanted: tuple[str, ...]
+    numbers: tuple[str, ...]
+    """Inputs whose numbers are known to matter."""
+    first: dict[Any, Trail]
+    """By these numbers."""
+
+
 class Engine:
     """A graph with the programs made for it so far. Safe to use from any thread."""
 
@@ -32,19 +55,35 @@ class Engine:
         self.language = language
         self.evaluator = evaluator
         self._path = path
-        self._pieces: OrderedDict[Any, Piece] = OrderedDict()
+        self._pieces: dict[Any, Trail] = {}
+        self._starts: dict[Any, Start] = {}
         self._lock = forking.rlock()
         self.walks = 0
         """How often it was walked, each time for another program."""
+        self.steps = 0
+        """How many pieces runs followed."""
         self.values: frozenset[str] = frozenset()
         """Inputs whose numbers the programs depend on; found while walking."""
 
     def run(self, feeds: Mapping[str, Any], wanted: tuple[str, ...]) -> dict[str, Any]:
         """Outputs by name: arrays, but Tensors where a feed is one; lists for sequences, None for absent optionals."""
-        while True:
-            run = _Run(self, feeds, wanted)
-            if run.finish():
-                return run.outputs()
+        return self.follow(self.start({n: type_of(v) for n, v in feeds.items()}, wanted), feeds)
+
+    def start(self, types: Mapping[str, Any], wanted: tuple[str, ...]) -> Start:
+        """Where runs with inputs of these types begin, as far as it is known which inputs' numbers matter."""
+        key, values = (wanted, *types.items()), self.values
+        found = self._starts.get((key, values))
+        if found is None:
+            if len(self._starts) >= PIECES:
+                self._starts.clear()
+            found = Start(types, wanted, tuple(n for n in sorted(values) if n in types), {})
+            self._starts[key, values] = found
+        return found
+
+    def follow(self, start: Start, feeds: Mapping[str, Any]) -> dict[str, Any]:
+        """The same as `run`, for feeds that are known to have the types of `start`."""
+        run = _Run(self, start, feeds)
+        return run.outputs() if run.finish() else self.run(feeds, start.wanted)
 
     def inner(self, graph: Graph, language: Language, path: str) -> Engine:
         """One for a subgraph, whose values are called `path` and their name."""
@@ -52,31 +91,38 @@ class Engine:
 
     def trace(self, feeds: Mapping[str, Any], wanted: tuple[str, ...]) -> list[Piece]:
         """The pieces that a run with these inputs follows; it runs."""
+        types = {n: type_of(v) for n, v in feeds.items()}
         while True:
-            run = _Run(self, feeds, wanted)
+            run = _Run(self, self.start(types, wanted), feeds)
             if run.finish():
                 return run.pieces
 
     def plan(self, types: Mapping[str, Any], numbers: Mapping[str, Any], wanted: tuple[str, ...]) -> list[Piece]:
         """The pieces for inputs of these types, as far as `numbers` of inputs tell; compiled by nobody yet."""
-        key, answers = _start(types, {n: v for n, v in numbers.items() if n in self.values}, wanted)
-        piece = self.piece(key, types, answers, wanted)
+        answers = {Ask(n, True): np.asarray(v) for n, v in numbers.items() if n in self.values}
+        piece = self.trail(types, answers, wanted).piece
         asked = {a.name for a in piece.asks if a.numbers and a.name in numbers}
         if asked - self.values:
             self.values |= asked
             return self.plan(types, numbers, wanted)
         return [piece]
 
-    def piece(self, key: Any, types: Mapping[str, Any], answers: Mapping[Ask, Any], wanted: tuple[str, ...]) -> Piece:
+    def trail(self, types: Mapping[str, Any], answers: Mapping[Ask, Any], wanted: tuple[str, ...]) -> Trail:
         """What follows after these answers; walked to when it is new."""
+        key = (wanted, *types.items(), *((a.name, a.numbers, key_of(v)) for a, v in answers.items()))
         with self._lock:
             found = self._pieces.get(key)
             if found is None:
-                found = self._pieces[key] = self._walk(types, answers, wanted)
+                found = self._pieces[key] = Trail(self._walk(types, answers, wanted), self.steps)
                 while len(self._pieces) > PIECES:
-                    self._pieces.popitem(last=False)
-            self._pieces.move_to_end(key)
+                    self._forget(min(self._pieces, key=lambda k: self._pieces[k].used))
             return found
+
+    def _forget(self, key: Any) -> None:
+        """Drops a piece, and the ways that lead to it."""
+        del self._pieces[key]
+        for ways in (*(s.first for s in self._starts.values()), *(t.next for t in self._pieces.values())):
+            ways.clear()
 
     def _walk(self, types: Mapping[str, Any], answers: Mapping[Ask, Any], wanted: tuple[str, ...]) -> Piece:
         self.walks += 1
@@ -98,16 +144,14 @@ class Engine:
 
 
 class _Run:
-    """One run: the values so far, and the key of the next piece."""
+    """One run: the values so far, and the answers that led to the next piece."""
 
-    def __init__(self, engine: Engine, feeds: Mapping[str, Any], wanted: tuple[str, ...]) -> None:
+    def __init__(self, engine: Engine, start: Start, feeds: Mapping[str, Any]) -> None:
         self._engine = engine
+        self._start = start
         self._feeds = feeds
-        self._wanted = wanted
-        self._types = {n: type_of(v) for n, v in feeds.items()}
-        numbers = {n: host_array(feeds[n]) for n in sorted(engine.values) if n in feeds}
-        self._key, self._answers = _start(self._types, numbers, wanted)
         self._store: Store = {}
+        self._made: list[dict[Ask, Any]] = []
         self.pieces: list[Piece] = []
         self._results: tuple[Any, ...] = ()
         for name, value in feeds.items():
@@ -115,36 +159,52 @@ class _Run:
 
     def finish(self) -> bool:
         """Runs to the end; False where an input turned out to be a value, so that it has to begin again."""
+        engine, evaluator, ways = self._engine, self._engine.evaluator(), self._start.first
+        made = {Ask(n, True): host_array(self._feeds[n]) for n in self._start.numbers}
         while True:
-            piece = self._engine.piece(self._key, self._types, self._answers, self._wanted)
+            self._made.append(made)
+            trail = self._next(ways, tuple([key_of(v) for v in made.values()]))
+            engine.steps = trail.used = engine.steps + 1
+            piece, ways = trail.piece, trail.next
             self.pieces.append(piece)
-            self._steps(piece)
+            self._steps(piece, evaluator)
             if not piece.asks:
                 self._results = piece.results
                 return True
-            if not self._answer(piece):
+            if self._asks_inputs(piece):
                 return False
+            made = {ask: ask.answer(self._store) for ask in piece.asks}
 
-    def _steps(self, piece: Piece) -> None:
-        evaluator = self._engine.evaluator()
+    def _next(self, ways: dict[Any, Trail], answer: Any) -> Trail:
+        """The piece to which the answers so far lead, the last of which is `answer`."""
+        found = ways.get(answer)
+        if found is None:
+            if len(ways) >= PIECES:
+                ways.clear()
+            answers = {ask: value for made in self._made for ask, value in made.items()}
+            found = ways[answer] = self._engine.trail(self._start.types, answers, self._start.wanted)
+        return found
+
+    def _steps(self, piece: Piece, evaluator: Evaluator) -> None:
+        stays = not in_host_memory(evaluator.device)
         for k, step in enumerate(piece.steps):
             last = not piece.asks and k == len(piece.steps) - 1
-            for name, value in zip(step.outputs, step.run(self._store, evaluator, stay=not last), strict=False):
+            for name, value in zip(
+                step.outputs, step.run(self._store, evaluator, stay=stays and not last), strict=False
+            ):
                 _put(self._store, name, value)
 
-    def _answer(self, piece: Piece) -> bool:
+    def _asks_inputs(self, piece: Piece) -> bool:
+        """Whether a piece asks for the numbers of an input for the first time."""
         inputs = {a.name for a in piece.asks if a.numbers and a.name in self._feeds}
-        if inputs - self._engine.values:
-            self._engine.values |= inputs
+        if inputs <= self._engine.values:
             return False
-        made = {ask: ask.answer(self._store) for ask in piece.asks}
-        self._answers = {**self._answers, **made}
-        self._key = (*self._key, *((a.name, a.numbers, key_of(v)) for a, v in made.items()))
+        self._engine.values |= inputs
         return True
 
     def outputs(self) -> dict[str, Any]:
         as_arrays = not any(isinstance(v, Tensor) for v in self._feeds.values())
-        return {n: self._delivered(r, as_arrays) for n, r in zip(self._wanted, self._results, strict=True)}
+        return {n: self._delivered(r, as_arrays) for n, r in zip(self._start.wanted, self._results, strict=True)}
 
     def _delivered(self, item: Any, as_arrays: bool) -> Any:
         if isinstance(item, Name):
@@ -152,12 +212,6 @@ class _Run:
         if isinstance(item, list):
             return [self._delivered(i, as_arrays) for i in cast("list[Any]", item)]
         return host_array(item) if as_arrays else item
-
-
-def _start(types: Mapping[str, Any], numbers: Mapping[str, Any], wanted: tuple[str, ...]) -> tuple[Any, dict[Ask, Any]]:
-    """The first key, and the answers that are known from the start."""
-    answers = {Ask(n, True): np.asarray(v) for n, v in numbers.items()}
-    return (wanted, *types.items(), *((a.name, True, key_of(v)) for a, v in answers.items())), answers
 
 
 def _put(store: Store, name: str, value: Any) -> None:

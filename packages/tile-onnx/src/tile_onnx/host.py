@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from importlib import import_module
 from typing import Any
 
@@ -20,20 +21,30 @@ class NotEvaluated(Exception):
     """The reference does not have this operator, or fails on it."""
 
 
-def evaluate(proto: NodeProto, domain: str, opset: int, *values: Array | None) -> tuple[Any, ...]:
-    """The outputs of a node, given its inputs; NotEvaluated where the reference cannot."""
-    trimmed = list(values)
-    while trimmed and trimmed[-1] is None:
-        trimmed.pop()
-    try:
-        kind = _loader(domain)(domain, proto.op_type, opset)
+class Reference:
+    """A node as ONNX's reference implementation computes it, which is made when it is first called."""
+
+    def __init__(self, proto: NodeProto, domain: str, opset: int) -> None:
+        self._node = proto, domain, opset
+
+    def __call__(self, *values: Array | None) -> tuple[Any, ...]:
+        """The outputs of the node, given its inputs; NotEvaluated where the reference cannot."""
+        trimmed = list(values)
+        while trimmed and trimmed[-1] is None:
+            trimmed.pop()
+        try:
+            with np.errstate(all="ignore"):
+                return tuple(frozen(v) for v in self._operator.run(*trimmed))
+        except Exception as problem:  # it is foreign code: any failure means that it cannot be used
+            raise NotEvaluated(f"{type(problem).__name__}: {problem}") from problem
+
+    @cached_property
+    def _operator(self) -> Any:
+        proto, domain, opset = self._node
         settings: dict[str, Any] = {
             "log": _silent, "opsets": {domain: opset}, "verbose": 0, "new_ops": None, "evaluator_cls": None,
         }  # fmt: skip
-        with np.errstate(all="ignore"):
-            return tuple(frozen(v) for v in kind(proto, settings).run(*trimmed))
-    except Exception as problem:  # it is foreign code: any failure means that it cannot be used
-        raise NotEvaluated(f"{type(problem).__name__}: {problem}") from problem
+        return _loader(domain)(domain, proto.op_type, opset)(proto, settings)
 
 
 def _loader(domain: str) -> Callable[[str, str, int], Any]:

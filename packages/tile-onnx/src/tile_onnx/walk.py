@@ -179,7 +179,7 @@ class Walk:
             return self._on_host(node, partial(entry.function, node))
         if host.folds(node):
             try:
-                return host.evaluate(node.proto, node.domain, node.opset, *node.values)
+                return host.Reference(node.proto, node.domain, node.opset)(*node.values)
             except host.NotEvaluated:
                 pass  # the converter may know it
         if any(isinstance(leaf, Held) for v in node.values for leaf in leaves(v)) and not _passes(node):
@@ -193,7 +193,7 @@ class Walk:
 
     def _by_reference(self, node: Node) -> Any:
         """ONNX's reference, now or between device programs."""
-        return self._on_host(node, partial(host.evaluate, node.proto, node.domain, node.opset))
+        return self._on_host(node, host.Reference(node.proto, node.domain, node.opset))
 
     def _on_host(self, node: Node, function: Any) -> Any:
         if all(is_known(v) for v in node.values):

@@ -256,6 +256,11 @@ def in_place(buffer: Buffer, dtype: DType, shape: tuple[int, ...]) -> Array | No
     return host_view(buffer.view, dtype, shape) if isinstance(buffer, HostBuffer) else None
 
 
+def in_host_memory(device: Device) -> bool:
+    """Whether a device works on the host's own memory, so that arrays serve it as well as Tensors."""
+    return isinstance(device.memory, HostMemory)
+
+
 def asarray(value: npt.ArrayLike | Tensor, device: Device | str | None = None) -> Tensor:
     """`value` as a Tensor on `device`: a copy, unless it is a Tensor there already.
 
