@@ -7,10 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hal_llvm.driver import LlvmDevice
+from hal_llvm.emit.code import Machine
+from hal_llvm.emit.module import emit_module
 from tile_ir.diagnostics import TileDeviceError, TileInternalError
 from tile_ir.dtype import DType
+from tile_ir.kernels import Kernel
 from tile_ir.ops import Aggregation
 from tile_ir.semtree.nodes import (
+    Access,
     Alloc,
     Assign,
     AsyncCopy,
@@ -317,12 +322,37 @@ def test_helper_functions(launch: Any) -> None:
     assert launch(body, np.zeros(5, np.float32), helpers=(helper,))[0].tolist() == [0, 0, 0, 7, 7]
 
 
-@pytest.mark.parametrize("align", [0, 4, 64])
-def test_streaming_stores(launch: Any, align: int) -> None:
+def streaming(align: int, mask: Expr | None = None) -> Kernel:
+    """Copies p1, 64 float32, to p0."""
     t = Type(DType.FLOAT32, 16)
-    store = Store(pointer(0), Var("i", I64), Load(pointer(1), Var("i", I64), t), align=align, hint="streaming")
-    body = [For("i", number(0), number(64), 16, Block((store,)))]
-    assert (launch(body, np.zeros(64, np.float32), ramp(64))[0] == ramp(64)).all()
+    store = Store(pointer(0), Var("i", I64), Load(pointer(1), Var("i", I64), t), mask, align, "streaming")
+    accesses = (Access.WRITE, Access.READ)
+    params = tuple(Param(f"p{n}", Type(DType.FLOAT32, ptr=True), a, 1, 64) for n, a in enumerate(accesses))
+    body = Block((For("i", number(0), number(64), 16, Block((store,))),))
+    return Kernel("f", None, Function("f", params, body), (1, 1, 1))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("align", [0, 4, 64])
+@pytest.mark.parametrize("start", [0, 4, 16, 32])
+def test_streaming_stores(device: LlvmDevice, build: Any, align: int, start: int) -> None:
+    (kernel,) = build([streaming(align)])
+    room = np.zeros(512, np.uint8)
+    at = -room.ctypes.data % 64 + start
+    result: Any = room[at : at + 256]
+    given: Any = ramp(64)
+    kernel.run([device.memory.wrap(memoryview(a)) for a in (result, given.view(np.uint8))]).wait()
+    assert (result.view(np.float32) == given).all() and not room[:at].any() and not room[at + 256 :].any()
+
+
+@pytest.mark.parametrize(("align", "masked", "past"), [(64, False, True), (16, False, False), (64, True, False)])
+def test_a_second_body_stores_past_the_caches_where_buffers_begin_at_lines(
+    align: int, masked: bool, past: bool
+) -> None:
+    mask = Splat(less(Var("i", I64), number(60)), Type(DType.BOOL, 16)) if masked else None
+    text = emit_module([streaming(align, mask)], Machine()).text
+    plain, *other = [t for t in text.split("define ") if t.startswith("internal void @body0")]
+    assert ["!nontemporal" in t for t in (plain, *other)] == [False, True][: 1 + past]
+    assert "align 64" not in plain and ("select i1 %lined" in text) == past
 
 
 def test_depth_meets_no_recursion_limit(launch: Any) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from lowering_support import TARGET, check, copy, only, wrap
@@ -378,6 +380,13 @@ def test_streaming_hint_reaches_the_store() -> None:
     text = copy("i:24", "", "i", "i").replace("out B[i] f32(1:1)", 'out B[i] f32(1:1) {hint="streaming"}')
     (store,) = [s for s in walk_statements(only(check(text)).body) if isinstance(s, Store)]
     assert store.hint == "streaming"
+
+
+def test_a_streaming_store_states_its_alignment_in_a_buffer_that_begins_at_a_line() -> None:
+    text = copy("i:3, v:8 #vector(lanes=8)", "", "8*i + v", "8*i + v")
+    hinted = re.sub(r"out B\[([^]]*)\] f32\(1:1\)", r'out B[\1] f32(1:1) {hint="streaming"}', text)
+    (store,) = [s for s in walk_statements(only(check(hinted)).body) if isinstance(s, Store)]
+    assert (store.hint, store.align) == ("streaming", 32)
 
 
 def test_hundreds_of_loops_of_one_iteration() -> None:

@@ -17,6 +17,9 @@ SLOW_FLOPS, SLOW_BYTES = 20e9, 10e9
 """One thread's pessimistic speed, a second."""
 OUTPUT_ALIGN = 16
 """Bytes: kernels may assume that outputs start on a multiple of them, as NumPy's arrays do."""
+STREAM_ALIGN = 64
+"""Bytes: the alignment, a line's, that streaming stores state for buffers that start on a multiple of them. Nobody promises
+that: a device looks at the address when the kernel is called."""
 
 
 @frozen

@@ -71,6 +71,8 @@ class Code:
     """Allocas, which belong to the entry block."""
     label: str = "entry"
     """Name of the basic block being filled."""
+    streamed: set[str] = field(default_factory=set[str])
+    """Pointers past whose buffers' caches it stores."""
     _count: int = 0
 
     def fresh(self, prefix: str) -> str:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import re
+
 from tile_ir.dtype import DType
+from tile_ir.kernels import STREAM_ALIGN
 from tile_ir.ops import Aggregation
-from tile_ir.semtree.nodes import Store, Type
+from tile_ir.semtree.nodes import Store, Type, Var
 
 from hal_llvm.emit import arith
 from hal_llvm.emit.code import Code
 from hal_llvm.emit.types import held, literal, memory, register, spread, suffix
 
-STREAMED = 64
-"""Bytes: the alignment that streaming stores need. LLVM would split vectors that are wider than what is known, and a line that
-leaves in parts takes as long as several."""
+_STREAMED = re.compile(r", align \d+, !nontemporal !0")
 
 
 def address(code: Code, base: str, index: str, index_type: str, dtype: DType, inside: bool = True) -> str:
@@ -59,19 +60,36 @@ def _masked_types(code: Code, dtype: DType, lanes: int, mask: str) -> tuple[str,
 
 
 def store(code: Code, pointer: str, value: str, type_: Type, node: Store, mask: str | None) -> None:
-    """Store lanes; streaming stores bypass the caches where the alignment allows."""
+    """Store lanes; streaming stores bypass the caches where the alignment allows (`bypasses`)."""
     dtype, lanes = type_.dtype, type_.lanes
-    align = node.align or dtype.bytes
+    past = bypasses(node)
+    # What a streaming store states is true of buffers that begin at lines alone.
+    align = node.align if past or (node.align and not node.hint) else dtype.bytes
     value = _to_memory(code, value, dtype, lanes)
     if mask is not None:
         _masked_store(code, pointer, value, dtype, lanes, align, mask)
         return
-    size = lanes * dtype.bytes
     if held(lanes) > lanes:
         value = _first(code, value, dtype, lanes)
-    bypass = node.hint == "streaming" and lanes > 1 and align >= min(size, STREAMED)
-    hint = ", !nontemporal !0" if bypass else ""
+    hint = ", !nontemporal !0" if past else ""
     code.emit(f"store {memory(dtype, lanes)} {value}, ptr {pointer}, align {align}{hint}")
+
+
+def bypasses(node: Store) -> bool:
+    """Whether a store goes past the caches, in a buffer that begins at a line.
+
+    Only whole vectors do, and those in one piece: LLVM would split vectors that are wider than the alignment, and a line
+    that leaves in parts takes as long as several.
+    """
+    lanes = node.value.type.lanes
+    if node.hint != "streaming" or lanes == 1 or node.mask is not None or not isinstance(node.ptr, Var):
+        return False
+    return node.align >= min(lanes * node.value.type.dtype.bytes, STREAM_ALIGN)
+
+
+def through_caches(text: str) -> str:
+    """A function's text for buffers that begin anywhere: no store goes past the caches."""
+    return _STREAMED.sub(", align 1", text)
 
 
 def _first(code: Code, value: str, dtype: DType, lanes: int) -> str:

@@ -11,12 +11,13 @@ from collections.abc import Iterator, Sequence
 
 from tile_ir.diagnostics import TileDeviceError
 from tile_ir.frozen import frozen
-from tile_ir.kernels import Kernel
+from tile_ir.kernels import STREAM_ALIGN, Kernel
 from tile_ir.semtree.nodes import Function, Param
 
 from hal_llvm.emit import tiles
 from hal_llvm.emit.code import Code, Machine, Module
 from hal_llvm.emit.expressions import Scope
+from hal_llvm.emit.memory import through_caches
 from hal_llvm.emit.polling import polling_loops
 from hal_llvm.emit.statements import Statements
 from hal_llvm.emit.types import of
@@ -71,6 +72,8 @@ def _emitted(module: Module, made: Sequence[tuple[int, bool]]) -> Emitted:
     return Emitted(module.text(), tuple(scratch for scratch, _ in made), tuple(polls for _, polls in made))
 
 
+PAST = ".past"
+"""Ends the name of a kernel's second body, which stores past the caches."""
 _ATTRIBUTES = 'nounwind "prefer-vector-width"="512"'
 
 
@@ -88,8 +91,12 @@ def _kernel(module: Module, number: int, kernel: Kernel) -> tuple[int, bool]:
     for helper in function.helpers:
         module.functions.append(_helper(module, number, helper, arena))
     polling = polling_loops(function.body)
-    module.functions.append(_body(module, number, function, kernel.groups, arena, polling))
-    module.functions.append(_entry(number, function, kernel.groups, bool(polling)))
+    text, streamed = _body(module, number, function, kernel.groups, arena, polling)
+    places = [n for n, param in enumerate(function.params) if param.name in streamed]
+    module.functions.append(through_caches(text))
+    if places:
+        module.functions.append(text.replace(f"@body{number}(", f"@body{number}{PAST}(", 1))
+    module.functions.append(_entry(number, function, kernel.groups, bool(polling), places))
     return arena.size, bool(polling)
 
 
@@ -120,7 +127,8 @@ def _body(
     groups: tuple[int, int, int],
     arena: _Arena,
     polling: frozenset[int],
-) -> str:
+) -> tuple[str, set[str]]:
+    """The kernel's text, and the parameters past whose buffers' caches it stores where they begin at lines."""
     code, scope = Code(module), _scope(function)
     loop, step, done = "group", "next", "done"
     has_tiles = tiles.uses_tiles(function)
@@ -139,12 +147,12 @@ def _body(
     code.block(done)
     if has_tiles:
         tiles.end(code)
-    if any("!nontemporal" in line for line in code.lines):
+    if code.streamed:
         code.emit("fence seq_cst")  # streaming stores are weakly ordered
     code.emit("ret void")
     stop = ["ptr %stop"] if polling else []
     params = ", ".join([*_parameters(function), *stop, "i64 %first", "i64 %last", "ptr noalias %scratch"])
-    return f"define internal void @body{number}({params}) {_ATTRIBUTES} {{\n{code.body()}\n}}"
+    return f"define internal void @body{number}({params}) {_ATTRIBUTES} {{\n{code.body()}\n}}", code.streamed
 
 
 def _statements(
@@ -172,7 +180,8 @@ def _unpack(code: Code, groups: tuple[int, int, int]) -> tuple[str, str, str]:
     return ids[0], ids[1], ids[2]
 
 
-def _entry(number: int, function: Function, groups: tuple[int, int, int], polls: bool) -> str:
+def _entry(number: int, function: Function, groups: tuple[int, int, int], polls: bool, streamed: Sequence[int]) -> str:
+    """The two symbols; parameters that are `streamed` must begin at lines for the body that stores past the caches."""
     loads: list[str] = []
     args: list[str] = []
     for place, param in enumerate(function.params):
@@ -182,6 +191,10 @@ def _entry(number: int, function: Function, groups: tuple[int, int, int], polls:
     if polls:
         loads.append(f"  %stop = getelementptr i8, ptr %params, i64 {JOB_STOP - JOB_PARAMS}")
         args.append("ptr %stop")
+    body = f"@body{number}"
+    if streamed:
+        loads += _chosen(body, streamed)
+        body = "%body"
     total, last = groups[0] * groups[1] * groups[2], len(function.params)
     call = ", ".join([*args, "i64 %first", "i64 %last", "ptr %scratch"])
     whole = ", ".join([*args, "i64 0", f"i64 {total}", "ptr %scratch"])
@@ -189,16 +202,29 @@ def _entry(number: int, function: Function, groups: tuple[int, int, int], polls:
         [
             f"define void @kernel{number}(ptr %params, i64 %first, i64 %last, ptr %scratch) {_ATTRIBUTES} {{",
             *loads,
-            f"  call void @body{number}({call})",
+            f"  call void {body}({call})",
             "  ret void\n}",
             f"define void @kernel{number}.all(ptr %params) {_ATTRIBUTES} {{",
             *loads,
             f"  %s = getelementptr inbounds ptr, ptr %params, i64 {last}",
             "  %scratch = load ptr, ptr %s",
-            f"  call void @body{number}({whole})",
+            f"  call void {body}({whole})",
             "  ret void\n}",
         ]
     )
+
+
+def _chosen(body: str, streamed: Sequence[int]) -> list[str]:
+    """Instructions that give the body to call: the one that stores past the caches where all these parameters begin at lines."""
+    lines = ["  %m0 = or i64 0, 0"]
+    for n, place in enumerate(streamed):
+        lines += [f"  %n{n} = ptrtoint ptr %b{place} to i64", f"  %m{n + 1} = or i64 %m{n}, %n{n}"]
+    return [
+        *lines,
+        f"  %rest = and i64 %m{len(streamed)}, {STREAM_ALIGN - 1}",
+        "  %lined = icmp eq i64 %rest, 0",
+        f"  %body = select i1 %lined, ptr {body}{PAST}, ptr {body}",
+    ]
 
 
 def _helper(module: Module, number: int, function: Function, arena: _Arena) -> str:
@@ -209,4 +235,6 @@ def _helper(module: Module, number: int, function: Function, arena: _Arena) -> s
     code.block("done")
     code.emit("ret void")
     params = ", ".join([*_parameters(function), "i64 %gx", "i64 %gy", "i64 %gz", "ptr %scratch"])
-    return f"define internal void @fn{number}.{function.name}({params}) {_ATTRIBUTES} {{\n{code.body()}\n}}"
+    return through_caches(
+        f"define internal void @fn{number}.{function.name}({params}) {_ATTRIBUTES} {{\n{code.body()}\n}}"
+    )

@@ -26,6 +26,7 @@ from tile_ir.semtree.nodes import (
     Store,
     TileStep,
     Unroll,
+    Var,
     While,
 )
 
@@ -110,6 +111,8 @@ class Statements:
         value = self.values.value(node.value)
         mask = self.values.value(node.mask) if node.mask is not None else None
         memory.store(self.code, self._pointer(node.ptr, node.index), value, node.value.type, node, mask)
+        if isinstance(node.ptr, Var) and memory.bypasses(node):
+            self.code.streamed.add(node.ptr.name)
 
     def _tile_step(self, node: TileStep) -> None:
         tiles.step(

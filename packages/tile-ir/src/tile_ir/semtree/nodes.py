@@ -71,7 +71,11 @@ class Assign:
 
 @frozen
 class Store:
-    """``ptr[index] = value`` (consecutive elements for a vector); `hint` is "" or "streaming" (non-temporal)."""
+    """``ptr[index] = value`` (consecutive elements for a vector); `hint` is "" or "streaming" (non-temporal).
+
+    `align` is the known alignment of the address in bytes (0: that of the element); of a streaming store what it is where
+    `ptr` is a multiple of `tile_ir.kernels.STREAM_ALIGN`.
+    """
 
     ptr: Expr
     index: Expr

@@ -8,6 +8,7 @@ from math import gcd
 from tile_ir.diagnostics import TileInternalError
 from tile_ir.dots import DOTS
 from tile_ir.frozen import frozen, replace
+from tile_ir.kernels import STREAM_ALIGN
 from tile_ir.ops import Aggregation
 from tile_ir.powers import power_of_two
 from tile_ir.semtree.nodes import (
@@ -168,12 +169,12 @@ class Memory:
         last, type = self.builder.literal(root.elements - 1), self.builder.index_type
         return Binary("max", Binary("min", index, last, type), self.builder.literal(0), type)
 
-    def _address(self, root: Root, position: Position, lanes: Lanes) -> tuple[Expr, int]:
-        """Index of lane 0, and the known alignment of its address in bytes."""
+    def _address(self, root: Root, position: Position, lanes: Lanes, least: int = 1) -> tuple[Expr, int]:
+        """Index of lane 0, and the known alignment of its address in bytes, given that the buffer has at least one of `least`."""
         width = root.dtype.bytes
         start = without(position.affine, lanes.symbol or None)
         index = self._index(root, start, position.quasi, lanes.count)
-        align = alignment(start, width, root.align)
+        align = alignment(start, width, max(root.align, least))
         if position.dynamic is not None:
             index = Binary("add", index, position.dynamic, self.builder.index_type)
             align = gcd(align, position.step * width)
@@ -251,7 +252,7 @@ class Memory:
 
     def _put(self, root: Root, position: Position, value: Expr, lanes: Lanes, hint: str) -> None:
         assert root.ptr is not None
-        index, align = self._address(root, position, lanes)
+        index, align = self._address(root, position, lanes, STREAM_ALIGN if hint == "streaming" else 1)
         wide = value.type.lanes > 1
         self.builder.emit(Store(root.ptr, index, value, lanes.mask if wide else None, align if wide else 0, hint))
 

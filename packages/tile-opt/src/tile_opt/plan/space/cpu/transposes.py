@@ -20,8 +20,6 @@ BLOCK = 256
 """Iterations along each side of a group's block of a transpose."""
 LEAST = 64
 """Iterations along each side that a block has at least."""
-STRIP = 32
-"""Iterations along the result's lines that are written before the next ones: two lines, which caches fetch together."""
 ROW_LINES, COLUMN_LINES = 8, 4
 """Lines along the result, and along the operands, of what a copy of the result holds: its rows are stored in long runs."""
 LEAST_RUN = 16
@@ -162,13 +160,12 @@ def _walk(
         return [(other, lanes), *around, (vector, lanes)]
     inner = [step for step in around if step[0] in beside]
     around = [step for step in around if step[0] not in beside]
-    if _is_aligned(facts, vector) and sides.near == lanes:
-        return [*around, (vector, STRIP), *inner, (other, lanes), (vector, lanes)]
     far = _is_far(facts, kernel) or not _rows_stay(facts, other, sides.rows)
-    if not inner and far and _rows_stay(facts, other, lanes):
+    if not inner and not _is_aligned(facts, vector) and far and _rows_stay(facts, other, lanes):
         # Along the result's lines: each is written to its end while it is near, which it is not when the next tile comes.
         return [*around, (other, lanes), (vector, lanes)]
-    # Along the operand's lines: each is read to its end while it is near, wherever lines begin.
+    # Along the operand's lines: each is read to its end while it is near, wherever lines begin; those of the result are
+    # written at once where they begin with its rows.
     return [*around, (vector, sides.near), *inner, (other, lanes)]
 
 
