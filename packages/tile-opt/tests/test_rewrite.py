@@ -122,6 +122,28 @@ def test_products_without_a_cheaper_order_stay() -> None:
     assert Factorise().apply(program) is program
 
 
+@pytest.mark.parametrize(
+    ("statement", "apart"),
+    [
+        ("O[i, c : I, C] = +(A[i, j, c] * B[i, c]);", True),
+        ("O[c, i : C, I] = +(A[i, j, c] * B[c, i]);", True),
+        ("O[i : I] = +(A[i, j, c] * B[i, c]);", False),  # summed over what the other has, too
+        ("O[i, j : I, J] = +(A[i, j, c] * B[i, j]);", False),  # rows along memory
+    ],
+)
+def test_what_is_constant_in_a_sum_over_few_columns_comes_after_it(statement: str, apart: bool) -> None:
+    dims = {"I": 6, "J": 80, "C": 5}
+    other = statement.split("B[")[1].split("]")[0].upper().split(", ")
+    types = {"A": TensorType(F, (6, 80, 5)), "B": TensorType(F, tuple(dims[d] for d in other))}
+    text = f"function (A[I, J, C], B[{', '.join(other)}]) -> (O) {{ {statement} }}"
+    program = tile_lang.bind(tile_lang.parse(text), types)
+    after = Factorise(columns=16, worth=0).apply(program)
+    assert len(after.ops) == len(program.ops) + apart
+    assert not apart or after.types()[after.ops[0].name].shape == (6, 5), "as the operand lies"
+    same_results(program, after)
+    assert Factorise(worth=0).apply(program) is program
+
+
 def elementwise(name: str, fn: str, *args: str | Literal) -> Elementwise:
     return Elementwise(name, TensorType(F, (4,)), fn, args)
 

@@ -28,12 +28,10 @@ def readable(name: str, value: npt.ArrayLike) -> Array:
     Python numbers and lists of them become bool, int32 or float32, as literals do in Tile. TileTypeError
     names the argument when it is no array, or when Tile has no such dtype.
     """
-    if type(value) is np.ndarray and is_plain(value):
-        array: Array = value
-    else:
-        array = _converted(name, value)
-    _check_dtype(name, array.dtype)
-    return array
+    if type(value) is not np.ndarray:
+        return _converted(name, value)
+    _check_dtype(name, value.dtype)
+    return value if is_plain(value) else _plain_copy(name, value)
 
 
 def kept(name: str, value: npt.ArrayLike) -> Array:

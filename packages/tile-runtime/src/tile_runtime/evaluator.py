@@ -17,7 +17,7 @@ from tile_ir.target import Options
 
 from tile_runtime import hazards
 from tile_runtime.arguments import collect, input_type
-from tile_runtime.arrays import readable
+from tile_runtime.arrays import is_plain, readable
 from tile_runtime.checks import check_function, checked_count, checked_flag
 from tile_runtime.devices import checked_fallback, isolated
 from tile_runtime.devices import device as find_device
@@ -196,14 +196,12 @@ class Evaluator:
 
     def _on_arrays(self, function: Signature, values: Sequence[Any], out: Any, donate: str | Sequence[str]) -> Any:
         executable = self.programs.find((function.key, *[(a.dtype, a.shape) for a in values]))
-        if executable is not None and not donate:
-            results = executable.at_once(values, out, values)
-            if results is not None:
-                return results
-        arrays = [readable(n, v) for n, v in zip(function.inputs, values, strict=True)]
-        executable = executable or self._executable(function, arrays)
-        if out is None and not donate:
-            results = executable.at_once(arrays, None, values)
+        arrays = values
+        if executable is None or not all(map(is_plain, values)):
+            arrays = [readable(n, v) for n, v in zip(function.inputs, values, strict=True)]
+            executable = executable or self._executable(function, arrays)
+        if not donate:
+            results = executable.at_once(arrays, out, values)
             if results is not None:
                 return results
         given = None

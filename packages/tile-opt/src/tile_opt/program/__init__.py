@@ -64,7 +64,7 @@ CLEAN: tuple[Rewrite, ...] = (
 )
 """What leaves nothing that need not be computed, so that others find what they look for."""
 FASTER: tuple[Rewrite, ...] = (
-    Factorise(),
+    Factorise(columns=16),
     SeparateWindows(),
     Subsample(),
     Prepack(),

@@ -1,7 +1,8 @@
 """Sums of products of several factors, pair by pair: ``+(A[i, j] * B[j, k] * C[k, l])`` is two matrix products.
 
 An index that two factors have and nothing else needs is summed in a contraction of these two, whose result takes their
-place. Which pairs come first is found by dynamic programming over sets of factors, by the points that all contractions
+place. A factor that moves in no step of a sum over few columns, ``+(A[i, k, j] * s[i, j])``, comes after it: the sum of A alone
+fills vectors with rows side by side. Which pairs come first is found by dynamic programming over sets of factors, by the points that all contractions
 visit. Integers wrap, so that any order gives the same; floats round as a sum of as many terms may.
 """
 
@@ -39,23 +40,29 @@ Names = frozenset[str]
 class Factorise(Rewrite):
     """Contract pairs of factors first where that visits a `gain`-th of the points or less, of `worth` points or more.
 
-    Of more than `searched` factors the cheapest pairs are taken together before the search.
+    Of more than `searched` factors the cheapest pairs are taken together before the search. Where rows have fewer than `columns`
+    elements, what is constant in a sum of two factors comes after it.
     """
 
     name: ClassVar[str] = "factorise"
     gain: int = 2
     worth: int = 1 << 12
     searched: int = 8
+    columns: int = 0
 
     def apply(self, program: Program) -> Program:
         types = program.types()
         taken = set(types)
         ops: list[Op] = []
         for op in program.ops:
-            sizes = index_sizes(op) if isinstance(op, Contraction) and _is_product(op, types) else None
+            sizes = index_sizes(op) if isinstance(op, Contraction) and self._may(op, types) else None
             found = self._parts(op, sizes, types, taken) if isinstance(op, Contraction) and sizes else None
             ops += found or (op,)
         return program if len(ops) == len(program.ops) else replace(program, ops=tuple(ops))
+
+    def _may(self, op: Contraction, types: Mapping[str, TensorType]) -> bool:
+        """A product of three factors or more, or of two of which one may come later, that is summed."""
+        return (len(op.loads) > 2 or (len(op.loads) == 2 and self.columns > 0)) and _is_product(op, types)
 
     def _parts(
         self, op: Contraction, sizes: Mapping[str, int], types: Mapping[str, TensorType], taken: set[str]
@@ -65,16 +72,26 @@ class Factorise(Rewrite):
             return None
         search = _Search(sizes, _pinned(op))
         tree = search.best([Leaf(load, _names(load.formulas)) for load in op.loads], self.searched)
-        if tree.cost * self.gain > whole:
+        if tree.cost * self.gain > whole and not self._scales(tree, sizes):
             return None
         made = _Builder(op, sizes, types, taken)
         made.finish(tree)
         return made.ops
 
+    def _scales(self, tree: Product, sizes: Mapping[str, int]) -> bool:
+        """What is left after the sum of one factor over few columns is another times it."""
+        sums = [f for f in tree.factors if isinstance(f, Product)]
+        if len(sums) != 1 or len(tree.factors) != 2 or tree.names != tree.domain or len(sums[0].factors) != 1:
+            return False
+        (factor,) = sums[0].factors
+        last = factor.load.formulas[-1].index if isinstance(factor, Leaf) and factor.load.formulas else None
+        summed = prod(sizes[n] for n in sums[0].domain - sums[0].names)
+        return last in sums[0].names and sizes[last] < self.columns <= summed
+
 
 def _is_product(op: Contraction, types: Mapping[str, TensorType]) -> bool:
-    """A sum of products, in the accumulator's dtype, of three loads or more, each a factor once."""
-    if op.agg is not Aggregation.SUM or len(op.loads) < 3 or op.acc is not op.type.dtype.accumulator:
+    """A sum of products, in the accumulator's dtype, each load a factor once."""
+    if op.agg is not Aggregation.SUM or op.acc is not op.type.dtype.accumulator:
         return False
     read = sorted(a for s in op.body for a in s.args if isinstance(a, str))
     made = [load.dst for load in op.loads] + [s.dst for s in op.body]
@@ -236,8 +253,11 @@ class _Builder:
         """A contraction of its own; gives the load of its element."""
         loads = self._merged(tree)
         name = claim(f"{self.op.name}_part", self.taken)
-        cell = tuple(Poly.of({n: 1}) for n in sorted(tree.names))
-        type_ = TensorType(self.op.acc, tuple(self.sizes[n] for n in sorted(tree.names)))
+        # What a single factor is summed to lies as that does.
+        names = [n for f in loads[0].formulas for n in f.names] if len(loads) == 1 else sorted(tree.names)
+        cells = [n for n in dict.fromkeys(names) if n in tree.names]
+        cell = tuple(Poly.of({n: 1}) for n in cells)
+        type_ = TensorType(self.op.acc, tuple(self.sizes[n] for n in cells))
         like = replace(self.op, name=name, type=type_, default=None)
         self.ops.append(self._contraction(name, loads, cell, tree.domain, like))
         return TensorLoad("", name, cell)

@@ -289,6 +289,8 @@ class Executable:
 
     def _in_place(self, direct: Direct, values: Sequence[Any], results: Sequence[Any], given: bool) -> bool:
         """A direct call in the memory of Tensors and arrays; False where there are no Tensors, or one is in use."""
+        if Tensor not in map(type, values) and not given:
+            return False
         arrays: list[Any] = []
         reads: list[Tensor] = []
         writes: list[Tensor] = []
