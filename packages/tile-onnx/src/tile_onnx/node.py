@@ -107,6 +107,10 @@ class Node:
         """The number of inputs, absent ones between others included."""
         return len(self.values)
 
+    def on(self, values: Sequence[Value]) -> Node:
+        """The same node with other inputs."""
+        return Node(self.proto, self.opset, values, self._steps, self.name, self.frame)
+
     def value(self, k: int) -> Value:
         """Input `k`; None where it is absent or beyond the end."""
         return self.values[k] if k < len(self.values) else None

@@ -7,7 +7,7 @@ from math import prod
 
 from tile_runtime.ops.reducing import reduced
 from tile_runtime.ops.text import Shape, at, cast, contraction, function, literal, names, reshaped, wide
-from tile_runtime.ops.values import Value, apply
+from tile_runtime.ops.values import Value, apply, dtype_of
 
 from tile_onnx.node import Node
 from tile_onnx.registry import operator
@@ -140,15 +140,15 @@ def rms_normalization(node: Node) -> Value:
 
 
 def root_mean_square(node: Node, x: Value, scale: Value, axis: int) -> Value:
-    """``x / sqrt(mean(x²) + epsilon) * scale`` in the dtype of the scale."""
-    shape, dtype = tuple(x.shape), node.dtype(0)
+    """``x / sqrt(mean(x²) + epsilon) * scale`` in the dtype of the scale, rounded once."""
+    shape, dtype, result = tuple(x.shape), node.dtype(0), dtype_of(scale)
     axes = tuple(range(axis, len(shape)))
     statements = [
         f"X = {wide('In', dtype)};",
         "Q = X * X;",
         reduced("T", "Q", shape, axes),
         f"N = X / sqrt(T / {prod(shape[axis:])} + {_epsilon(node)});",
-        f"Y = {cast('N', dtype)} * S;",
+        f"Y = {cast('(N * ' + wide('S', result) + ')', result)};",
     ]
     return apply(function(("In", "S"), ("Y",), *statements), x, scale)
 

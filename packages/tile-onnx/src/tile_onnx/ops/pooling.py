@@ -9,7 +9,7 @@ import numpy as np
 from tile_runtime.ops import pooling
 from tile_runtime.ops.moving import reshaped, window
 from tile_runtime.ops.pooling import cell, pooled
-from tile_runtime.ops.text import at, contraction, function, literal, names
+from tile_runtime.ops.text import at, cast, contraction, function, literal, names, wide
 from tile_runtime.ops.values import Array, Value, apply
 from tile_runtime.ops.windows import Window
 
@@ -51,8 +51,14 @@ def _norm(order: int) -> tuple[str, str]:
 def lp_pool(node: Node) -> Value:
     over = _window(node)
     power, root = _norm(node.attribute("p", 2))
-    total = pooled("S", "+", cell(over, "A"), node.shape(0), over)
-    return apply(function("X", "Y", f"A = {power};", total, f"Y = {root};"), node.value(0))
+    return _rounded_once(node, power, pooled("S", "+", cell(over, "A"), node.shape(0), over), root)
+
+
+def _rounded_once(node: Node, term: str, total: str, result: str) -> Value:
+    """The function of input 0: A, a term of X; `total`, the statement that sums A to S; a result of S."""
+    dtype = node.dtype(0)
+    statements = (f"X = {wide('In', dtype)};", f"A = {term};", total, f"Y = {cast(f'({result})', dtype)};")
+    return apply(function(("In",), ("Y",), *statements), node.value(0))
 
 
 def _over_all(target: str, aggregation: str, source: str, shape: tuple[int, ...]) -> str:
@@ -72,14 +78,13 @@ def global_max_pool(node: Node) -> Value:
 def global_average_pool(node: Node) -> Value:
     shape = node.shape(0)
     count = literal(float(prod(shape[2:])))
-    return apply(function("X", "Y", _over_all("S", "+", "X", shape), f"Y = S / {count};"), node.value(0))
+    return _rounded_once(node, "X", _over_all("S", "+", "A", shape), f"S / {count}")
 
 
 @operator("GlobalLpPool", since=2)
 def global_lp_pool(node: Node) -> Value:
     power, root = _norm(node.attribute("p", 2))
-    total = _over_all("S", "+", "A", node.shape(0))
-    return apply(function("X", "Y", f"A = {power};", total, f"Y = {root};"), node.value(0))
+    return _rounded_once(node, power, _over_all("S", "+", "A", node.shape(0)), root)
 
 
 @operator("MaxUnpool", since=9)

@@ -12,8 +12,10 @@ from collections.abc import Callable
 from typing import cast
 
 import numpy as np
+from tile_ir.dtype import DType
 from tile_ir.frozen import frozen
 from tile_runtime.loops import scan
+from tile_runtime.ops.elementwise import converted
 from tile_runtime.ops.gather import reversed_sequences
 from tile_runtime.ops.moving import flipped, permuted, reshaped
 from tile_runtime.ops.text import affine, contraction, function, literal
@@ -39,6 +41,8 @@ _ACTIVATIONS: dict[str, str] = {
 _ALPHAS = {"affine": 1.0, "leakyrelu": 0.01, "thresholdedrelu": 1.0, "scaledtanh": 1.0, "hardsigmoid": 0.2, "elu": 1.0}
 _BETAS = {"affine": 0.0, "scaledtanh": 1.0, "hardsigmoid": 0.5}
 """What the functions that have parameters take where the node gives none."""
+LENGTHS = 4
+"""Which input says how many moments each of the batch has."""
 
 
 @frozen
@@ -163,9 +167,19 @@ _CELLS = {
 
 @operator("LSTM", "GRU", "RNN", since=7)
 def recurrent(node: Node) -> tuple[Value, ...]:
+    """In float32 where the dtype is narrower: states would be rounded at every step."""
+    dtype = node.dtype(0)
+    if dtype not in (DType.FLOAT16, DType.BFLOAT16):
+        return _recurrent(node)
+    values = [v if v is None or k == LENGTHS else converted(v, DType.FLOAT32) for k, v in enumerate(node.values)]
+    found = _recurrent(node.on(values))
+    return tuple(None if v is None else converted(v, dtype) for v in found)
+
+
+def _recurrent(node: Node) -> tuple[Value, ...]:
     cell = _CELLS[node.op]
     layer = _layer(node, cell)
-    lengths = node.value(4)
+    lengths = node.value(LENGTHS)
     parts = _inputs_part(layer, cell, lengths)
     outputs, states = _steps(layer, cell, parts, lengths)
     swap = bool(node.attribute("layout", 0))

@@ -8,7 +8,7 @@ from math import prod
 
 import numpy as np
 
-from tile_runtime.ops.text import Shape, at, contraction, function, literal
+from tile_runtime.ops.text import Shape, at, cast, contraction, function, literal, wide
 from tile_runtime.ops.values import Array, Value, apply, dtype_of
 from tile_runtime.ops.windows import Window
 
@@ -54,10 +54,14 @@ def numbered(shape: Sequence[int], order: Sequence[int]) -> str:
 
 def average_pool(value: Value, over: Window, with_padding: bool) -> Value:
     """The mean of each place: of the cells inside the image, or of those of its padding, too."""
-    total, counts = pooled("S", "+", cell(over), value.shape, over), counted(over, value.shape[2:], with_padding)
+    dtype, counts = dtype_of(value), counted(over, value.shape[2:], with_padding)
+    total = (f"A = {wide('X', dtype)};", pooled("S", "+", cell(over, "A"), value.shape, over))
     if np.all(counts == counts.flat[0]):
-        return apply(function("X", "Y", total, f"Y = S / {literal(float(counts.flat[0]))};"), value)
-    return apply(function("XC", "Y", total, "Y = S / C;"), value, counts.astype(dtype_of(value).numpy))
+        mean = cast(f"(S / {literal(float(counts.flat[0]))})", dtype)
+        return apply(function("X", "Y", *total, f"Y = {mean};"), value)
+    return apply(
+        function("XC", "Y", *total, f"Y = {cast('(S / C)', dtype)};"), value, counts.astype(dtype.accumulator.numpy)
+    )
 
 
 def counted(over: Window, shape: Sequence[int], with_padding: bool) -> Array:

@@ -131,7 +131,7 @@ class Interpolation:
 
 
 def resized(value: Value, axis: int, cells: Integers, weights: Floats) -> Value:
-    """`value` with an axis made of weighted old cells, both [new, taps]."""
+    """`value`, which is summed in its own dtype, with an axis made of weighted old cells, both [new, taps]."""
     if cells.shape[1] == 1:
         return of_cells(value, axis, cells[:, 0])
     return _few_taps(value, axis, cells, weights) if cells.shape[1] <= 4 else _many_taps(value, axis, cells, weights)
@@ -152,23 +152,18 @@ def repeated_cells(value: Value, times: Sequence[int]) -> Value:
     return reshaped(expanded(reshaped(value, thin), wide), [size * count for size, count in pairs])
 
 
-def _computing(value: Value) -> str:
-    """The statement that gives A, what is summed: X, or X in float32 where it holds integers."""
-    return "A = X;" if dtype_of(value).is_float else "A = as_float(X, 32);"
-
-
 def _few_taps(value: Value, axis: int, cells: Integers, weights: Floats) -> Value:
     shape, count = value.shape, cells.shape[1]
     sizes = (*shape[:axis], len(cells), *shape[axis + 1 :])
     index = names(len(sizes))
     column = (len(cells), *(1,) * (len(sizes) - axis - 1))
-    inputs, statements, terms = ["X"], [_computing(value)], list[str]()
+    inputs, statements, terms = ["X"], list[str](), list[str]()
     for k in range(count):
         inputs += [f"I{k}", f"W{k}"]
         place = (*index[:axis], f"I{k}[{index[axis]}]", *index[axis + 1 :])
-        statements.append(contraction(f"G{k}", sizes, index, "=", at("A", place)))
+        statements.append(contraction(f"G{k}", sizes, index, "=", at("X", place)))
         terms.append(f"G{k} * W{k}")
-    statements.append(f"Y = {_rounded(' + '.join(terms), value)};")
+    statements.append(f"Y = {' + '.join(terms)};")
     columns = [
         a for k in range(count) for a in (cells[:, k].astype(np.int32), _weights(weights[:, k], value).reshape(column))
     ]
@@ -181,27 +176,22 @@ def _many_taps(value: Value, axis: int, cells: Integers, weights: Floats) -> Val
     np.add.at(matrix, (np.arange(len(cells))[:, None], cells), weights)
     sizes = (*shape[:axis], len(cells), *shape[axis + 1 :])
     place = (*index[:axis], "o", *index[axis + 1 :])
-    total = contraction("S", sizes, place, "+", f"{at('A', index)} * W[o, {index[axis]}]")
-    text = function("XW", "Y", _computing(value), total, f"Y = {_rounded('S', value)};")
-    return apply(text, value, _weights(matrix, value))
+    total = contraction("Y", sizes, place, "+", f"{at('X', index)} * W[o, {index[axis]}]")
+    return apply(function("XW", "Y", total), value, _weights(matrix, value))
 
 
 def _weights(weights: Floats, value: Value) -> npt.NDArray[Any]:
-    return weights.astype(dtype_of(value).numpy if dtype_of(value).is_float else np.float32)
-
-
-def _rounded(expression: str, value: Value) -> str:
-    return expression if dtype_of(value).is_float else cast(expression, dtype_of(value))
+    return weights.astype(dtype_of(value).numpy)
 
 
 def resized_axes(value: Value, how: Interpolation, axes: Sequence[Axis], outside: float = 0.0) -> Value:
     """`value` with every axis resized; `outside` fills what tf_crop_and_resize takes from beyond the old cells.
 
-    Sums along several axes are rounded to a narrow dtype once: the last one.
+    Sums are computed in float32 where the dtype is narrower, and rounded once: the last one.
     """
     taps = {k: how.taps(axis) for k, axis in enumerate(axes) if not axis.stays}
-    dtype, sums = dtype_of(value), sum(cells.shape[1] > 1 for cells, _ in taps.values())
-    if sums > 1 and dtype not in (DType.FLOAT32, DType.FLOAT64):
+    dtype, sums = dtype_of(value), any(cells.shape[1] > 1 for cells, _ in taps.values())
+    if sums and dtype not in (DType.FLOAT32, DType.FLOAT64):
         wide = _resized_axes(apply(expression("X", cast("X", DType.FLOAT32)), value), how, axes, taps, outside)
         return apply(expression("X", cast("X", dtype)), wide)
     return _resized_axes(value, how, axes, taps, outside)
