@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from program_samples import programs
 from test_rewrite import same_results
 from tile_ir.dtype import DType
-from tile_ir.program.nodes import Contraction, Gather, Op, Poly, Program, TensorType
+from tile_ir.program.nodes import Contraction, Gather, Op, Poly, Program, Reshape, TensorType
 from tile_opt.program import DropDead, PartsRead, ShareCommon, rewrite
 
 EAGER = (ShareCommon(), DropDead(), PartsRead(share=1.0, least=0))
@@ -109,6 +109,15 @@ def test_results_and_what_is_read_as_a_whole_stay() -> None:
     )
     assert PartsRead(least=saved + 1).apply(little) is little
     assert PartsRead(least=saved).apply(little) is not little
+
+
+def test_bytes_seen_as_words_are_seen_as_a_whole() -> None:
+    seen = Reshape("words", TensorType(DType.INT32, (4, 2)), "A")
+    crop = Gather("crop", TensorType(DType.INT32, (2, 2)), "words", (Poly.of({"i0": 1}, 1), Poly.of({"i1": 1})))
+    program = bound("function (A[M, N]) -> (O) { O = A; }", A=(4, 8))
+    inputs = tuple(replace(p, type=TensorType(DType.INT8, (4, 8))) for p in program.inputs)
+    program = replace(program, inputs=inputs, ops=(seen, crop), outputs=(("O", "crop"),))
+    assert shapes(rewrite(program, EAGER))["words"] == (4, 2)
 
 
 def test_work_that_joins_its_reader_anyway_stays() -> None:

@@ -89,6 +89,8 @@ class _Parts:
         """The box of an operation's result that is to be computed; None for the whole result."""
         if box is None or not isinstance(op, Pieced) or not 0 < box.size <= self._share * op.type.size:
             return None
+        if isinstance(op, Reshape) and op.type.size != self.types[op.arg].size:  # bytes seen as words
+            return None
         if self._fixed is None:
             self._fixed = fixed_values(self._program)
         if op.name in self._fixed:
