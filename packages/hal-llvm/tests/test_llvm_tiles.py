@@ -22,6 +22,7 @@ PARAMS = "readwrite global float32* c, read global int32* a, read global int32* 
 FP16 = replace(AMX, features=f"{AMX.features},+amx-fp16")
 BODY = """function f(readwrite global float32* c, read global int32* a, read global int32* b) group(1, 1, 1) {
     tile_step tile_load(0), c[0, pitch=16];
+    tile_step tile_zero(1);
     for (k = 0; k < 64; k += 1) {
         tile_step tile_load(4), a[16 * k, pitch=1024];
         tile_step tile_load(6), b[256 * k, pitch=16];
@@ -44,6 +45,7 @@ def test_instructions_of_tiles() -> None:
     assert found == [
         "ldtilecfg",
         "tileloadd",
+        "tilezero",
         "tileloadd",
         "tileloadd",
         "tdpbf16ps",

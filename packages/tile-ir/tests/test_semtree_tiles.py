@@ -118,6 +118,7 @@ def test_subnormal_numbers_are_zeros(a: float, b: float, c: float) -> None:
         ("tile_step tdpbf16ps(0, 1, 1);", err.LaneError),
         ("tile_step tile_load(8), a[0, pitch=16];", err.LaneError),
         ("tile_step tile_load(0);", err.PointerExpected),
+        ("tile_step tile_zero(0), a[0, pitch=16];", err.PointerExpected),
         ("tile_step tile_load(0), a[0, pitch=8];", err.IllegalDtype),
         ("tile_step tile_store(0), a[0, pitch=16];", err.AccessViolation),
     ],
@@ -125,6 +126,17 @@ def test_subnormal_numbers_are_zeros(a: float, b: float, c: float) -> None:
 def test_mistakes_are_found(body: str, error: type) -> None:
     with pytest.raises(error):
         verify(function(body))
+
+
+@pytest.mark.parametrize(("name", "total"), [("tdpbf16ps", "float32"), ("tdpbssd", "int32")])
+def test_registers_of_zeros_begin_any_sum(name: str, total: str) -> None:
+    a, b = halves(16, 16, seed=1).ravel(), halves(16, 16, seed=2).ravel()
+    loaded = product(name, 16).replace("c[3,", "c[0,").replace("b[2,", "b[0,")
+    zeroed = loaded.replace("tile_load(0), c[0, pitch=16]", "tile_zero(0)")
+    begun, kept = np.zeros(256, total), np.ones(256, total)
+    launch(function(loaded, total), (1, 1, 1), [begun, a, b])
+    launch(function(zeroed, total), (1, 1, 1), [kept, a, b])
+    np.testing.assert_array_equal(kept, begun)
 
 
 def test_registers_and_rows_that_are_not_there() -> None:

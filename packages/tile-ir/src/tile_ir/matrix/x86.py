@@ -31,6 +31,8 @@ WORDS_OF_ROW = 16
 """Words in a row of a tile."""
 LOAD_TILE, STORE_TILE = "tile_load", "tile_store"
 """Instructions that move a tile between a register and rows of memory."""
+ZERO_TILE = "tile_zero"
+"""The instruction that fills a register with zeros."""
 PRODUCTS: Mapping[str, str] = {
     "tdpbf16ps": "dot2_bf16bf16",
     "tdpfp16ps": "dot2_f16f16",
@@ -53,7 +55,7 @@ TILED_INSTRUCTIONS: Mapping[str, MatrixInstruction] = {n: _instruction(n, DOTS[d
 
 def is_tile_step(name: str) -> bool:
     """Whether an instruction is one on tile registers."""
-    return name in TILED_INSTRUCTIONS or name in (LOAD_TILE, STORE_TILE)
+    return name in TILED_INSTRUCTIONS or name in (LOAD_TILE, STORE_TILE, ZERO_TILE)
 
 
 def tile_product(name: str, c: Array, a: Array, b: Array) -> Array:
@@ -73,4 +75,4 @@ def _float_product(c: Array, a: Array, b: Array) -> Array:
         for q in range(2):
             rows, columns = np.broadcast_arrays(a[:, k, None, q], b[None, k, :, q])
             sums[q] = flushed(fma32(rows, columns, sums[q]))
-    return flushed(flushed(c) + flushed(sums[0] + sums[1]))
+    return flushed(flushed(c.astype(np.float32)) + flushed(sums[0] + sums[1]))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tile_ir.matrix.x86 import LOAD_TILE, PRODUCTS, ROWS_OF_TILE, WORDS_OF_ROW, tile_product
+from tile_ir.matrix.x86 import LOAD_TILE, PRODUCTS, ROWS_OF_TILE, WORDS_OF_ROW, ZERO_TILE, tile_product
 from tile_ir.semtree.closures_memory import Evaluate, Frame, Run
 from tile_ir.semtree.errors import SemtreeRuntimeError
 from tile_ir.semtree.memory import Memory, Thread
@@ -18,6 +18,8 @@ def step(node: TileStep, args: Sequence[Evaluate]) -> Run:
     """What the instruction does to the work item's registers, or to memory."""
     if node.name in PRODUCTS:
         return _product(node)
+    if node.name == ZERO_TILE:
+        return _zero(node.tiles[0])
     return _load(node, args) if node.name == LOAD_TILE else _store(node, args)
 
 
@@ -25,6 +27,15 @@ def _product(node: TileStep) -> Run:
     def run(f: Frame) -> None:
         c, a, b = (_held(f[0], tile) for tile in node.tiles)
         f[0].tiles[node.tiles[0]] = tile_product(node.name, c, a, b)
+
+    return run
+
+
+def _zero(tile: int) -> Run:
+    """Zeros are zeros in every dtype."""
+
+    def run(f: Frame) -> None:
+        f[0].tiles[tile] = np.zeros((ROWS_OF_TILE, WORDS_OF_ROW), np.int32)
 
     return run
 

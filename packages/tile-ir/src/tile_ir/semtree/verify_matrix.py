@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tile_ir.dtype import DType
 from tile_ir.matrix import LANES, MANTISSA_BITS, MATRIX_INSTRUCTIONS, MatrixInstruction, instruction_of
-from tile_ir.matrix.x86 import LOAD_TILE, STORE_TILE, TILED_INSTRUCTIONS, TILES, WORDS_OF_ROW
+from tile_ir.matrix.x86 import LOAD_TILE, STORE_TILE, TILED_INSTRUCTIONS, TILES, WORDS_OF_ROW, ZERO_TILE
 from tile_ir.semtree import errors as err
 from tile_ir.semtree.nodes import Expr, MatrixLoad, Mma, Round, Space, TeamMma, TileStep, Type
 from tile_ir.semtree.verify_common import check_access, check_equal, fail
@@ -31,13 +31,14 @@ def matrix_load(e: MatrixLoad) -> None:
 
 
 def tile_step(node: TileStep) -> None:
-    """Registers that exist; whole rows of words in memory that follow each other, or a product of three registers."""
-    registers = 3 if node.name in TILED_INSTRUCTIONS else 1 if node.name in (LOAD_TILE, STORE_TILE) else 0
+    """Registers that exist; whole rows of words in memory that follow each other, or a product of three registers, or zeros."""
+    moves = node.name in (LOAD_TILE, STORE_TILE)
+    registers = 3 if node.name in TILED_INSTRUCTIONS else 1 if moves or node.name == ZERO_TILE else 0
     if len(node.tiles) != registers or not registers:
         fail(err.UnknownOperation, f"no instruction {node.name!r} takes {len(node.tiles)} tile registers")
     if any(not 0 <= tile < TILES for tile in node.tiles) or len(set(node.tiles)) < registers:
         fail(err.LaneError, f"{node.name} takes other registers than {', '.join(map(str, node.tiles))}")
-    if (node.ptr is None) != (registers == 3) or (node.index is None) != (node.ptr is None):
+    if (node.ptr is None) == moves or (node.index is None) != (node.ptr is None):
         fail(err.PointerExpected, f"{node.name} on {'no ' if node.ptr is None else ''}memory")
     if node.ptr is None or node.index is None:
         return

@@ -41,12 +41,13 @@ def _is_open(stage: Stage, divided: Set[str]) -> bool:
 
 def narrow(view: KernelView) -> KernelView:
     """The inverse of `widen`: loops of stages run where the constraints on them alone hold."""
-    stages = tuple(_narrowed(s) if s.constraints else s for s in view.stages)
+    stages = tuple(narrowed(s) if s.constraints else s for s in view.stages)
     changed = any(a is not b for a, b in zip(stages, view.stages, strict=True))
     return replace(view, stages=stages) if changed else view
 
 
-def _narrowed(stage: Stage) -> Stage:
+def narrowed(stage: Stage) -> Stage:
+    """The stage with loops that run where the constraints on them alone hold."""
     for loop in stage.loops:
         own = tuple(c for c in stage.constraints if c.names == (loop.name,))
         low, high = interior(loop.name, own, {loop.name: loop.range}) if own else (0, 0)

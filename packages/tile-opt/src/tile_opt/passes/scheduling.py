@@ -29,7 +29,7 @@ from tile_opt.kernel.view import KernelView, close_kernel, open_kernel
 from tile_opt.model.search import choose
 from tile_opt.passes.base import Pass
 from tile_opt.passes.choosing import Choice
-from tile_opt.passes.through import made_for_one, sees_alike, without_unread
+from tile_opt.passes.through import made_for_one, seen_alike, without_unread
 from tile_opt.plan.again import again
 from tile_opt.plan.check import PlanCheck
 from tile_opt.plan.names import Names, operands, renamed
@@ -272,9 +272,8 @@ class _Run:
             return None
         still = frozenset(r.into for r in view.refs if r.source in self.fixed)
         tiles = read_again(view) if within else frozenset[str]()
-        through = {
-            r.into: maker for r in view.refs if (maker := self.made.get(r.source)) and sees_alike(view, r, maker)
-        }
+        makers = {r: maker for r in view.refs if (maker := self.made.get(r.source)) is not None}
+        through = {r.into: seen for r, maker in makers.items() if (seen := seen_alike(view, r, maker)) is not None}
         view = replace(view, name=name, fixed=still, again=tiles, through=through)
         alike = "".join(str((r.into in still) + 2 * (r.into in tiles) + 4 * (r.into in through)) for r in view.refs)
         decided = self._decided(view, structural_hash(kernel) + alike)

@@ -12,6 +12,7 @@ from tile_ir.stripe.nodes import Block, Direction, Program, Refinement
 
 from tile_opt.blocks.buffers import drop_unused_temporaries, fixed_kernels, in_the_way, temporaries, users, wholes
 from tile_opt.blocks.tree import kernels_of, with_kernels
+from tile_opt.kernel.dimensions import with_dimensions
 from tile_opt.kernel.inlining import producer_of
 from tile_opt.kernel.view import KernelView, open_kernel
 
@@ -21,15 +22,17 @@ def made_for_one(program: Program) -> Mapping[str, KernelView]:
     return {buffer: view for _, buffer, view in _makers(program)}
 
 
-def sees_alike(view: KernelView, ref: Refinement, maker: KernelView) -> bool:
-    """The kernel reads a buffer with the dimensions with which `maker` writes it, and sees all else that both name alike.
+def seen_alike(view: KernelView, ref: Refinement, maker: KernelView) -> KernelView | None:
+    """`maker` as the kernel sees what it writes; None where one of them sees something else that both name in another way.
 
-    Kernels may see neighbouring dimensions of a buffer as one.
+    Kernels may see neighbouring dimensions of a buffer as one: the maker's loops are cut where the kernel has several.
     """
+    maker = with_dimensions(maker, ref)
     known = {r.into: (r.source, r.type.sizes, r.type.strides) for r in view.refs}
     mine = {r.into: (r.source, r.type.sizes, r.type.strides) for r in maker.refs}
     plain = ref.dir is Direction.IN and all(into == source for into, (source, _, _) in mine.items())
-    return plain and ref.into == ref.source and all(known.get(name, seen) == seen for name, seen in mine.items())
+    alike = plain and ref.into == ref.source and all(known.get(name, seen) == seen for name, seen in mine.items())
+    return maker if alike else None
 
 
 def without_unread(program: Program, made: Mapping[str, KernelView]) -> Program:

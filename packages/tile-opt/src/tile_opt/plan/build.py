@@ -24,12 +24,14 @@ from tile_opt.plan.segments import segments_of
 from tile_opt.plan.steps.bind import Binding, across, bind, interleaved, scattered
 from tile_opt.plan.steps.distribute import distribute, gathered
 from tile_opt.plan.steps.edges import Tiling, tile
+from tile_opt.plan.steps.near_panels import cut_copy, in_panels
 from tile_opt.plan.steps.reduce import Ways, keep_partials
 from tile_opt.plan.steps.register_transpose import transposed
+from tile_opt.plan.steps.row_vectors import along_rows
 from tile_opt.plan.steps.split import hoist, joined, split
 from tile_opt.plan.steps.stage import Copy, is_copy, stage_input, stage_output, stage_sums
 from tile_opt.plan.steps.streaming import lines_filled
-from tile_opt.plan.steps.tiles import on_tiles
+from tile_opt.plan.steps.tiles import on_tiles, zero_start
 from tile_opt.plan.tree import (
     ARRAY,
     Around,
@@ -105,7 +107,12 @@ class _Build:
         self.taken = {*view.ranges, *(r.into for r in (*view.refs, *view.allocs))}
         self.loops = {name: self._loop(name, extent) for name, extent in view.ranges.items()}
         self.ahead = self._read_ahead()
+        self.near: list[Panels] = []
+        """Copies inside the kernel whose tiles lie in one piece."""
+        self.boxes: set[str] = set()
+        """Copies inside the kernel of what is read, as it lies, with zeros around it."""
         self.around = Around.of(self.view)
+        self.lanes = max((level.lanes for level in plan.levels if level.bind is Bind.VECTOR), default=1)
         self.check = Settings.from_environment().verify
         self.masked = frozenset(name for name, edge in plan.edges if edge is Edge.MASK)
 
@@ -115,7 +122,7 @@ class _Build:
         made: list[Panels] = []
         for staging in (s for s in self.plan.stagings if s.level < 0):
             cut = {n: t for n, t in tiles.items() if t < self.loops[n].extent}
-            self.view, panels = read_ahead(self.view, staging, cut)
+            self.view, panels = read_ahead(self.view, staging, cut, outside=self.tiles is not None)
             made.append(panels)
         return tuple(made)
 
@@ -161,8 +168,10 @@ class _Build:
         places = {s.operand: ARRAY for s in self.plan.stagings if s.level >= first or s.unit == TILE}
         tree = self._checked(innermost(tree, lambda n, _: distribute(self._lanes_last(n), places), self.around))
         tree = innermost(tree, lambda n, around: self._each_stage(n, first, around), self.around)
-        for panels in self.ahead:
+        for panels in (*self.ahead, *self.near):
             tree = each_stage(tree, panels.moved, self.around)
+        for panels in self.near:
+            tree = in_panels(tree, panels)
         self.view = with_panels(self.view, self.ahead)
         self.around = Around.of(self.view)
         return self._checked(joined(each_stage(joined(tree), self._bound, self.around)))
@@ -184,18 +193,20 @@ class _Build:
 
     def _each_stage(self, nest: Nest, first: int, around: Around) -> Nest:
         inside = around.within(nest)
-        body = tuple(self._own(n, first, inside) if isinstance(n, Stage) else n for n in nest.body)
+        start = zero_start(nest.body, self.tiles.match.main.name) if self.tiles is not None else None
+        nodes = (n for n in nest.body if n is not start)
+        body = tuple(self._own(n, first, inside, start) if isinstance(n, Stage) else n for n in nodes)
         return replace(nest, body=body)
 
-    def _own(self, stage: Stage, first: int, around: Around) -> Node:
-        """One stage under the levels that are its own."""
+    def _own(self, stage: Stage, first: int, around: Around, start: Stage | None) -> Node:
+        """One stage under the levels that are its own; `start` sets the sum of an instruction on tiles to 0."""
         tree = gathered(stage)
         for number in range(first, len(self.plan.levels)):
             if self.plan.levels[number].bind not in LANE_BINDS:
                 tree = self._level(tree, number, around, own=True)
         tree = innermost(tree, lambda n, _: distribute(n), around)
         if self.tiles is not None and stage.name == self.tiles.match.main.name:
-            return on_tiles(tree, self.tiles.match)
+            return on_tiles(tree, self.tiles.match, start)
         ways = self._ways(stage)
         use = merged_use(stage)
         if ways and use is not None:
@@ -256,8 +267,26 @@ class _Build:
         if staging.operand in writers:
             return stage_sums(nest, staging.operand, name, around, place) if own else nest
         inside = bool(staging.order) and self._stays_inside(staging.operand)
-        staged = stage_input(nest, Copy(staging.operand, name, staging.order, place, staging.pad, inside), around)
-        return map_stages(staged, self._computed) if staged is not nest else nest
+        zeros = self.tiles is not None
+        copy = Copy(staging.operand, name, staging.order, place, staging.pad, inside, zeros)
+        staged = stage_input(nest, copy, around)
+        if staged is nest:
+            return nest
+        if zeros and not staging.order:
+            self.boxes.add(name)
+        return map_stages(self._in_panels(staged, staging), self._computed)
+
+    def _in_panels(self, nest: Nest, staging: Staging) -> Nest:
+        """A copy whose rows an instruction takes tile by tile, in panels as wide as these."""
+        binding = self.loops[staging.order[-1]].binding if self.tiles is not None and staging.order else None
+        if binding is None or binding.bind is not Bind.VECTOR:
+            return nest
+        panel = claim(f"{staging.order[-1]}_p", self.taken)
+        found = cut_copy(nest, staging.order, binding.lanes, panel)
+        if found is None:
+            return nest
+        self.near.append(found[1])
+        return found[0]
 
     def _stored_in_rows(self, nest: Nest, staging: Staging, around: Around) -> Nest:
         """What leaves a copy as rows of the result is cut into vectors, so that none is masked, and its rows are a loop."""
@@ -322,14 +351,15 @@ class _Build:
         """The stage in registers' loops; copies along another loop than their source go through registers."""
         if stage.instr is not None:
             return stage
+        if any(u.writes and u.buffer in self.boxes for u in stage.uses):
+            return along_rows(stage, self.lanes, claim(f"{stage.loop_names[-1]}_v", self.taken))
         bindings = {n: at.binding for n, at in self.loops.items() if at.binding is not None}
         vector = next((n for n in stage.loop_names if n in bindings and bindings[n].bind is Bind.VECTOR), None)
         if is_copy(stage) and not any(around.in_registers(u.buffer) for u in stage.uses):
             vector, bindings = _written_along(stage, vector, bindings, around)
-        lanes = max((level.lanes for level in self.plan.levels if level.bind is Bind.VECTOR), default=1)
         apart = vector is not None and scattered(stage, vector, around) and not interleaved(stage, bindings, around)
-        if vector is not None and lanes > 1 and is_copy(stage) and apart:
-            made = transposed(stage, vector, lanes, claim(f"{stage.name}_tile", self.taken), around, self.masked)
+        if vector is not None and self.lanes > 1 and is_copy(stage) and apart:
+            made = transposed(stage, vector, self.lanes, claim(f"{stage.name}_tile", self.taken), around, self.masked)
             if made is not stage:
                 return each_stage(made, lines_filled, around) if isinstance(made, Nest) else made
         mine = across(stage, bindings, around)

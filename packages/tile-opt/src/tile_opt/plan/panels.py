@@ -42,6 +42,8 @@ class Panels:
     """Mantissa bits that are kept; 0 for all of them."""
     zeros: bool = False
     """The elements behind each row are 0."""
+    outside: bool = False
+    """What would be outside the operand is 0."""
 
     @property
     def type(self) -> TensorType:
@@ -91,11 +93,16 @@ class Panels:
         instr = Instr(ROUND, params=(self.bits,)) if self.bits else None
         stage = Stage("panels", (), tuple(dict.fromkeys((*cut, *inside))), uses, body, instr=instr)
         stages = (stage, self._cleared(uses[1])) if self.zeros else (stage,)
+        stages = (self._empty(uses[1]), *stages) if self.outside and inside else stages
         source = next(r for r in view.refs if r.into == self.operand.buffer)
         refs = (replace(source, dir=Direction.IN), self.ref(Direction.OUT))
         comment = f"{self.name}: panels of {source.source}, read by {view.name}"
         made = KernelView(f"{view.name}_panels", loops, stages, refs, (), view.tags, comment, view.origin)
         return close_kernel(_computed(made, view.through))
+
+    def _empty(self, target: Use) -> Stage:
+        """Zeros everywhere."""
+        return Stage("outside", (), (), (target,), (Const("$z", 0, self.dtype), Store("dst", "$z")))
 
     def _cleared(self, target: Use) -> Stage:
         """Zeros behind each row."""
@@ -125,8 +132,10 @@ def _parts(form: Affine, size: int, ranges: Ranges) -> tuple[Affine, Affine]:
     return outer, inner
 
 
-def read_ahead(view: KernelView, staging: Staging, tiles: Mapping[str, int]) -> tuple[KernelView, Panels]:
-    """`view` reading a copy with a dimension per loop of the staging, not yet in panels."""
+def read_ahead(
+    view: KernelView, staging: Staging, tiles: Mapping[str, int], outside: bool = False
+) -> tuple[KernelView, Panels]:
+    """`view` reading a copy with a dimension per loop of the staging, not yet in panels; `outside` the operand there are zeros."""
     found = next((u for s in view.stages for u in s.uses if _is_staged(s, u, staging)), None)
     if found is None:
         message = f"no access to {staging.operand!r} moves with just the loops {', '.join(staging.order) or 'of none'}"
@@ -138,7 +147,7 @@ def read_ahead(view: KernelView, staging: Staging, tiles: Mapping[str, int]) -> 
     cut = {n: tiles[n] for n in staging.order if n in tiles}
     source = view.type_of(staging.operand)
     dtype = DType(staging.dtype) if staging.dtype else source.dtype
-    panels = Panels(found, name, staging.order, cut, source, view.ranges, dtype, staging.pad)
+    panels = Panels(found, name, staging.order, cut, source, view.ranges, dtype, staging.pad, outside=outside)
     whole = TensorType.row_major(dtype, tuple(view.ranges[n] for n in staging.order), align=64)
     ref = replace(panels.ref(), access=(Affine(),) * len(whole.sizes), type=whole)
     forms = tuple(Affine.var(n) for n in staging.order)

@@ -141,6 +141,11 @@ def map_stages(nest: Nest, step: Callable[[Stage], Node | None]) -> Nest:
     return replace(nest, body=tuple(body))
 
 
+def map_nests(nest: Nest, step: Callable[[Nest], Nest]) -> Nest:
+    """The tree with every nest replaced, the inner ones first."""
+    return step(replace(nest, body=tuple(map_nests(n, step) if isinstance(n, Nest) else n for n in nest.body)))
+
+
 def each_stage(nest: Nest, step: Callable[[Stage, Around], Node], around: Around) -> Nest:
     """The tree with every stage replaced by what `step` makes of it where it stands."""
     inside = around.within(nest)

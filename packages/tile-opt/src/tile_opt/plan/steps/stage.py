@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 
+from tile_ir.dtype import DType
 from tile_ir.frozen import frozen, replace
 from tile_ir.names import claim
 from tile_ir.ops import Aggregation
@@ -32,6 +33,8 @@ class Copy:
     """Elements between rows of the last dimension."""
     inside: bool = False
     """The nest's constraints keep what is read within the operand; otherwise the copy makes sure of that itself."""
+    zeros: bool = False
+    """What is read outside the operand is 0."""
 
 
 def stage_input(nest: Nest, copy: Copy, around: Around) -> Nest:
@@ -40,7 +43,17 @@ def stage_input(nest: Nest, copy: Copy, around: Around) -> Nest:
     if found is None:
         return nest
     stage, alloc, moved = found
-    return Nest(nest.name, body=(stage, replace(moved, guard=())), guard=nest.guard, allocs=(alloc,))
+    zeros = tuple(_zeros(stage, set(stage.constraints) - set(nest.constraints))) if copy.zeros else ()
+    return Nest(nest.name, body=(*zeros, stage, replace(moved, guard=())), guard=nest.guard, allocs=(alloc,))
+
+
+def _zeros(copy: Stage, limits: Set[Affine]) -> Iterator[Stage]:
+    """Zeros wherever one of the limits keeps a copy within its operand."""
+    target = next(u for u in copy.uses if u.writes)
+    body = (Const("$z", 0, DType.INT32), Store(target.name, "$z"))
+    for k, limit in enumerate(c for c in copy.constraints if c in limits):
+        name, beyond = f"{copy.name}_{k}_zeros", limit * -1 - 1
+        yield replace(copy, name=name, constraints=(beyond,), uses=(target,), body=body)
 
 
 def _uses(nest: Nest, buffer: str) -> Iterator[tuple[Stage, Use]]:

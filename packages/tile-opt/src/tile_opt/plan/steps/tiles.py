@@ -1,24 +1,25 @@
 """A stage by an instruction on tile registers: its sum stays in registers for all steps, its factors are loaded tile by tile.
 
     tiles of the sum, and of one step's factors
-    load the sum; steps { load a; load b; instruction [m, n, k]; … }; store the sum
+    load the sum, or begin with zeros; steps { load a; load b; instruction [m, n, k]; … }; store the sum
 
 Where the stage is no whole number of tiles it stays as it is. The stage's body stays, too, as the meaning of the instruction.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import product
+from itertools import pairwise, product
 
 from tile_ir.dtype import DType
 from tile_ir.frozen import replace
 from tile_ir.matrix import MatrixInstruction
-from tile_ir.matrix.x86 import LOAD_TILE, STORE_TILE, TILE, TILES
+from tile_ir.matrix.x86 import LOAD_TILE, STORE_TILE, TILE, TILES, ZERO_TILE
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import (
+    Const,
     Direction,
     Index,
     Instr,
@@ -38,15 +39,38 @@ from tile_opt.plan.tree import Nest, Node, map_stages, stages_of
 ROW, COLUMN = "tile_row", "tile_column"
 
 
-def on_tiles(tree: Nest, match: Match) -> Nest:
-    """`tree`, the steps of the match's stage, by its instruction; `tree` itself where the stage is not made of whole tiles."""
+def on_tiles(tree: Nest, match: Match, start: Stage | None = None) -> Nest:
+    """`tree`, the steps of the match's stage, by its instruction; `tree` itself where the stage is not made of whole tiles.
+
+    `start` is what sets the sum to zero just before: registers begin so, and it need not.
+    """
     (stage,) = stages_of(tree)
     made = _Tiled(stage, match)
     if not made.fits:
-        return tree
+        return tree if start is None else Nest(tree.name, body=(start, tree))
     steps = map_stages(replace(tree, guard=()), lambda _: made.step())
-    body = (made.moved(LOAD_TILE), steps, made.moved(STORE_TILE))
+    first = made.moved(LOAD_TILE) if start is None else made.zeros()
+    body = (first, steps, made.moved(STORE_TILE))
     return Nest(tree.name, body=body, guard=tree.guard, allocs=made.allocs)
+
+
+def zero_start(stages: Sequence[Node], main: str) -> Stage | None:
+    """The stage just before the one called `main` that does nothing but set all of its sum to 0."""
+    for stage, following in pairwise(stages):
+        if isinstance(stage, Stage) and isinstance(following, Stage) and following.name == main:
+            total = merged_use(following)
+            return stage if total is not None and _sets_zero(stage, total) else None
+    return None
+
+
+def _sets_zero(stage: Stage, total: Use) -> bool:
+    match stage.body:
+        case (Const(value, number), Store(_, stored)) if value == stored and number == 0 and len(stage.uses) == 1:
+            (use,) = stage.uses
+            plain = use.agg is None and not (stage.constraints or stage.guard)
+            return plain and use.buffer == total.buffer and use.forms == total.forms
+        case _:
+            return False
 
 
 @dataclass(frozen=True)
@@ -114,6 +138,21 @@ class _Tiled:
         places = product(range(self.counts["m"]), range(self.counts["n"]))
         body = (self._move(name, use, self.allocs[0].into, {"m": row, "n": column}) for row, column in places)
         return Nest(f"{name}_{use.name}_all", body=tuple(body))
+
+    def zeros(self) -> Nest:
+        """Zeros in the sum's tiles."""
+        places = product(range(self.counts["m"]), range(self.counts["n"]))
+        body = tuple(self._zero(row, column) for row, column in places)
+        return Nest(f"{ZERO_TILE}_all", body=body)
+
+    def _zero(self, row: int, column: int) -> Stage:
+        """A tile of zeros."""
+        cell = tuple(Index(n, self.instruction.sides[role]) for n, role in zip((ROW, COLUMN), "mn", strict=True))
+        at = (Affine((), row), Affine((), column), *(Affine.var(i.name) for i in cell))
+        held = Use("dst", self.allocs[0].into, at, Direction.OUT)
+        instr = Instr(ZERO_TILE, tuple((i.name, i.range) for i in cell))
+        body = (Const("$z", 0, self.instruction.c.dtype), Store("dst", "$z"))
+        return Stage(ZERO_TILE, cell, (), (held,), body, instr=instr)
 
     def _move(self, name: str, use: Use, registers: str, tile: Mapping[str, int | None]) -> Stage:
         """A tile of an operand whose rows and columns have the roles of `tile`, which numbers it along them."""

@@ -7,7 +7,7 @@ sum of w, less d times the sum of y, and c * d for each term. All of it is exact
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import prod
 
 import numpy as np
@@ -34,7 +34,6 @@ from tile_ir.stripe.affine import Affine
 from tile_opt.analysis import poly
 from tile_opt.program.dots.choose import Choice
 from tile_opt.program.dots.match import Match
-from tile_opt.program.dots.tiles import Tiling, filled_up, up
 from tile_opt.program.dots.words import Packing, Stored, in_words, word
 from tile_opt.program.trees import Body, Leaf, Tree, as_dtype, leaves
 
@@ -53,7 +52,7 @@ class Builder:
         chosen, op = self.choice, self.match.op
         a, b = (self._words(s, dim) for s, dim in zip(chosen.stored, chosen.dims, strict=True))
         left, right = (self._center(s) for s in chosen.stored)
-        steps: list[tuple[str, Operand]] = []
+        steps: list[tuple[str, Operand]] = [("add", self._end(q)) for q in self._ends()]
         if not _is_zero(left):
             steps.append(("sub", self._product(self._sum(b, 1), left)))
         if not _is_zero(right):
@@ -65,7 +64,7 @@ class Builder:
         last = not steps and scale is None and op.type.dtype is chosen.dot.c
         total: Operand = self._dot(a, b, op.name if last else claim(f"{op.name}_dot", self.packing.taken))
         for k, (fn, term) in enumerate(steps):
-            done = k + 1 == len(steps) and scale is None
+            done = k + 1 == len(steps) and scale is None and op.type.dtype is chosen.dot.c
             total = self._elementwise(fn, total, term, op.name if done else "")
         if scale is not None:
             wide = self._cast(total, DType.FLOAT32, self._name("wide"))
@@ -78,19 +77,10 @@ class Builder:
 
     def _words(self, stored: Stored, dim: int) -> Leaf:
         """An element of a factor's words."""
-        depth, unit = self.choice.dot.depth, 1
-        if self.choice.tiling is not None:
-            stored, unit = self._on_tiles(stored, self.choice.tiling), self.choice.tiling.instruction.shape[2]
-        tensor = self.packing.words(stored, dim, depth, self.ops, unit)
+        depth = self.choice.dot.depth
+        tensor = self.packing.words(stored, dim, depth, self.ops, self.choice.apart)
         found = in_words(stored.leaf, dim, self.choice.index, self.choice.index, depth, stored.pads)
         return Leaf(tensor, found.forms, WORD)
-
-    def _on_tiles(self, stored: Stored, tiling: Tiling) -> Stored:
-        """The factor with whole tiles of rows or columns."""
-        ranges = self.match.ranges
-        more = {n: up(ranges[n], tiling.side(n)) - ranges[n] for n in (tiling.rows, tiling.columns)}
-        pads = filled_up(stored.pads or ((0, 0),) * len(stored.leaf.forms), stored.leaf.forms, more)
-        return replace(stored, pads=pads) if any(map(any, pads)) else stored
 
     def _add(self, op: Contraction | Elementwise) -> str:
         self.ops.append(op)
@@ -101,6 +91,29 @@ class Builder:
         return claim(f"{self.match.op.name}_{ending}", self.packing.taken)
 
     # --- contractions -----------------------------------------------------------------------------------
+
+    def _ends(self) -> range:
+        """The terms behind the last whole word, where they are added by themselves."""
+        choice = self.choice
+        return range(choice.words * choice.dot.depth, self.match.ranges[choice.index]) if choice.apart else range(0)
+
+    def _end(self, number: int) -> str:
+        """A term of each sum."""
+        op, index, dtype = self.match.op, self.choice.index, self.choice.dot.c
+        loads = tuple(
+            TensorLoad(
+                f"${n}", s.leaf.tensor, tuple(poly(f.substitute({index: Affine((), number)})) for f in s.leaf.forms)
+            )
+            for n, s in zip("ab", self.choice.stored, strict=True)
+        )
+        wide = tuple(ScalarStatement(f"$w{n}", "cast", (f"${n}",), dtype) for n in "ab")
+        body = (*wide, ScalarStatement("$t", "mul", ("$wa", "$wb"), dtype))
+        indexes = tuple(n for n in op.indexes if n != index)
+        return self._add(Contraction(
+            self._name("end"), TensorType(dtype, op.type.shape), Aggregation.ASSIGN, indexes, op.output,
+            tuple(Constraint(Poly.of({n: 1}), self.match.ranges[n]) for n in indexes), loads, body, "$t", dtype,
+            text=f"{op.name}: term {number}", origin=op.origin,
+        ))  # fmt: skip
 
     def _dot(self, a: Leaf, b: Leaf, name: str) -> str:
         """The sum of the words' products."""

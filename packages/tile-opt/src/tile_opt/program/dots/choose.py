@@ -47,6 +47,8 @@ class Choice:
     cycles: float = 0
     tiling: Tiling | None = None
     """The instruction on tiles that the products are for."""
+    apart: bool = False
+    """The terms behind the last whole word are added by themselves."""
 
 
 @frozen
@@ -108,20 +110,25 @@ class Chooser:
         made = Choice(dot, index, words, padded, (left, right), padded=padded != (a, b))
         if dot.name in self.target.nodes:
             yield replace(made, cycles=self._cycles(match, made))
-        whole = self._whole(match, made)
-        for tiling in tilings(self.target, match, dot, index, pair) if whole is not None else ():
-            tiled = replace(whole or made, words=tiling.words(words), tiling=tiling)
+        made = self._ended_apart(match, made)
+        whole = made.words > 1 and self._is_whole(match, made)
+        for tiling in tilings(self.target, match, dot, index, pair) if whole else ():
+            tiled = replace(made, tiling=tiling)
             yield replace(tiled, cycles=self._cycles(match, tiled))
 
-    def _whole(self, match: Match, choice: Choice) -> Choice | None:
-        """The choice with all terms, those that are left out having an integer factor of 0; None where they have not."""
-        if choice.padded or not match.cuts:
-            return choice
-        stored = self._bordered(match, *choice.stored) if _is_full(match) else None
+    def _ended_apart(self, match: Match, choice: Choice) -> Choice:
+        """The choice with whole words alone where a sum over one index has floats behind them: no factor is filled up for these."""
         ends = match.ranges[choice.index] % choice.dot.depth
-        if stored is None or ends:
-            return None
-        return replace(choice, stored=stored, padded=True)
+        if not ends or not choice.dot.c.is_float or match.cuts or match.reduced != (choice.index,):
+            return choice
+        return replace(choice, words=choice.words - 1, apart=True)
+
+    def _is_whole(self, match: Match, choice: Choice) -> bool:
+        """All terms may be there: one factor is 0 in those that are left out, when a kernel copies it with zeros around."""
+        if choice.padded or not match.cuts:
+            return True
+        ends = match.ranges[choice.index] % choice.dot.depth
+        return not ends and _is_full(match) and self._bordered(match, *choice.stored) is not None
 
     def _is_ended(self, match: Match, index: str, factor: Stored, dim: int) -> bool:
         """The factor is stored as 0 in the last word wherever the index has ended."""
@@ -163,21 +170,15 @@ class Chooser:
                 n + sum(p) for n, p in zip(self.types[one.leaf.tensor].shape, one.pads or self._none(one), strict=True)
             )
             if one.leaf.tensor not in self.fixed:
-                total += 0 if self._is_there(match, choice, one, dim) else size * PACKED + KERNEL
+                total += 0 if self._is_there(choice, one, dim) else size * PACKED + KERNEL
                 if other.center != 0:
                     total += prod(match.ranges[n] for n in moves) * SUMMED + KERNEL
         return total
 
-    def _is_there(self, match: Match, choice: Choice, stored: Stored, dim: int) -> bool:
-        """The factor's own bytes are its words, and whole tiles of them."""
-        tiling, type = choice.tiling, self.types[stored.leaf.tensor]
+    def _is_there(self, choice: Choice, stored: Stored, dim: int) -> bool:
+        """The factor's own bytes are its words."""
         plain = not stored.flipped and not any(map(any, stored.pads)) and stored.leaf.tensor in self.given
-        if not plain or not is_words(stored, dim, type, choice.dot.depth):
-            return False
-        sides = {} if tiling is None else {n: tiling.side(n) for n in (tiling.rows, tiling.columns)}
-        moved = {n for f in stored.leaf.forms for n in f.names}
-        unit = choice.dot.depth * (tiling.words(1) if tiling is not None else 1)
-        return not type.shape[dim] % unit and not any(match.ranges[n] % side for n, side in sides.items() if n in moved)
+        return plain and is_words(stored, dim, self.types[stored.leaf.tensor], choice.dot.depth)
 
     def _products(self, match: Match, choice: Choice) -> float:
         """Cycles of the products."""

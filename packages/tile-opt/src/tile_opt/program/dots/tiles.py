@@ -9,7 +9,6 @@ from tile_ir.dots import DotProduct
 from tile_ir.frozen import frozen
 from tile_ir.matrix import MatrixInstruction
 from tile_ir.matrix.x86 import TILED_INSTRUCTIONS
-from tile_ir.stripe.affine import Affine
 from tile_ir.target import Target
 
 from tile_opt.program.dots.match import Factor, Match
@@ -20,25 +19,22 @@ BUSY = 0.5
 
 @frozen
 class Tiling:
-    """Rows, columns and words of a sum that an instruction takes tile by tile."""
+    """Rows, columns and words of a sum that an instruction takes tile by tile; beyond their ends, the kernel fills tiles up."""
 
     instruction: MatrixInstruction
     rows: str
     columns: str
 
     def side(self, index: str) -> int:
-        """What iterations of an index are filled up to a multiple of; 1 for those beside the tiles."""
+        """Iterations of an index in a tile; 1 for those beside the tiles."""
         m, n, _ = self.instruction.shape
         return {self.rows: m, self.columns: n}.get(index, 1)
 
-    def words(self, count: int) -> int:
-        """The packed words, filled up."""
-        return up(count, self.instruction.shape[2])
-
     def cycles(self, target: Target, ranges: Mapping[str, int], index: str, words: int) -> float:
-        """Of all products."""
+        """Of all products of whole tiles, of which so many words have factors."""
         machine = target.machine
-        points = prod(up(n, self.side(name)) for name, n in ranges.items() if name != index) * self.words(words)
+        depth = up(words, self.instruction.shape[2])
+        points = prod(up(n, self.side(name)) for name, n in ranges.items() if name != index) * depth
         times = points / prod(self.instruction.shape)
         return times * machine.slots(self.instruction.name) / machine.ports.fma / BUSY
 
@@ -54,9 +50,10 @@ def tilings(target: Target, match: Match, dot: DotProduct, index: str, pair: tup
     """
     left, right = pair
     kept = {n for f in match.output for n in f.names}
-    rows = [n for n in kept & left.names - right.names if _steps(left, n)]
+    long = {n for n, size in match.ranges.items() if size > 1}
+    rows = [n for n in kept & left.names & long - right.names if _steps(left, n)]
     last = {n for n, step in (match.output[-1].terms if match.output else ()) if step == 1}
-    columns = [n for n in last & right.names - left.names if _steps(right, n) == 1]
+    columns = [n for n in last & right.names & long - left.names if _steps(right, n) == 1]
     for name in target.matrix:
         instruction = TILED_INSTRUCTIONS.get(name)
         if instruction is None or instruction.product != dot.name or not rows or not columns:
@@ -69,11 +66,3 @@ def _steps(factor: Factor, index: str) -> int:
     """By how much the one subscript of the factor that goes along the index does so; 0 where there are several, or it goes down."""
     steps = [f.coefficient(index) for f in factor.leaf.forms if index in f.names]
     return max(0, int(steps[0])) if len(steps) == 1 else 0
-
-
-def filled_up(
-    pads: tuple[tuple[int, int], ...], forms: tuple[Affine, ...], more: Mapping[str, int]
-) -> tuple[tuple[int, int], ...]:
-    """Elements in front of and behind a tensor, with those behind that so many more iterations of indexes reach."""
-    behind = (sum(f.coefficient(n) * count for n, count in more.items()) for f in forms)
-    return tuple((front, back + extra) for (front, back), extra in zip(pads, behind, strict=True))

@@ -95,13 +95,13 @@ def packed_dim(leaf: Leaf, index: str, depth: int) -> int | None:
     return found[0] if form.coefficient(index) == 1 and whole else None
 
 
-def is_words(stored: Stored, dim: int, type: TensorType, depth: int, unit: int = 1) -> bool:
+def is_words(stored: Stored, dim: int, type: TensorType, depth: int) -> bool:
     """Elements lie in memory as in words: the packed dimension is the last one, and made of whole words of such numbers.
 
     Beside them there are only words of zeros, if any.
     """
     last = dim == len(type.shape) - 1 and type.dtype.bits == stored.dtype.bits and type.shape[dim] % depth == 0
-    return last and (not stored.filling or not (type.shape[dim] % (depth * unit) or any(map(any, stored.pads))))
+    return last and (not stored.filling or not any(map(any, stored.pads)))
 
 
 def in_words(leaf: Leaf, dim: int, index: str, word: str, depth: int, pads: Pads) -> Leaf:
@@ -122,11 +122,8 @@ class Packing:
     """Values that no operation makes: their bytes may be read as words."""
     made: dict[object, str] = field(default_factory=dict[object, str])
 
-    def words(self, stored: Stored, dim: int, depth: int, ops: list[Op], unit: int = 1) -> str:
-        """The tensor of the words of a factor along a dimension, a multiple of `unit` of them.
-
-        What makes it goes to `ops`, if nothing has made it.
-        """
+    def words(self, stored: Stored, dim: int, depth: int, ops: list[Op], whole: bool = False) -> str:
+        """The tensor of the words of a factor along a dimension, or of the whole ones; what makes it goes to `ops`, if nothing has made it."""
         pads = stored.pads or ((0, 0),) * len(stored.leaf.forms)
         key = (
             stored.leaf.tensor,
@@ -135,21 +132,22 @@ class Packing:
             stored.less,
             pads,
             dim,
-            depth * unit,
+            depth,
+            whole,
         )
         if key not in self.made:
             source = stored.leaf.tensor
-            if source in self.given and is_words(stored, dim, self.types[source], depth, unit):
-                self.made[key] = self._as_words(stored, depth, unit, pads, ops)
+            if source in self.given and is_words(stored, dim, self.types[source], depth):
+                self.made[key] = self._as_words(stored, depth, pads, ops)
                 return self.made[key]
-            if self.types[source].shape[dim] % (depth * unit):
+            if self.types[source].shape[dim] % depth and not whole:
                 source = self._add(
-                    ops, _filled(claim(f"{source}_whole", self.taken), self.types[source], stored, dim, depth * unit)
+                    ops, _filled(claim(f"{source}_whole", self.taken), self.types[source], stored, dim, depth)
                 )
             self.made[key] = self._packed(source, stored, dim, depth, pads, ops)
         return self.made[key]
 
-    def _as_words(self, stored: Stored, depth: int, unit: int, pads: Pads, ops: list[Op]) -> str:
+    def _as_words(self, stored: Stored, depth: int, pads: Pads, ops: list[Op]) -> str:
         """The bytes as they are, or a copy of words with zeros around them."""
         source = stored.leaf.tensor
         if source not in self.made:
@@ -157,13 +155,12 @@ class Packing:
             name = claim(f"{source}_view", self.taken)
             self.made[source] = self._add(ops, Reshape(name, TensorType(WORD, (*outer, last // depth)), source))
         type = self.types[self.made[source]]
-        whole = _ended(pads, -type.shape[-1] % unit)
         mask = _TURNED if stored.flipped else 0
-        if not mask and not any(map(any, whole)):
+        if not mask and not any(map(any, pads)):
             return self.made[source]
         body = (ScalarStatement("$y", *(("bit_xor", ("$x0", word(mask))) if mask else ("ident", ("$x0",))), WORD),)
         name = claim(f"{source}_words", self.taken)
-        return self._add(ops, _gathered(name, self.made[source], type, len(type.shape) - 1, 1, whole, body))
+        return self._add(ops, _gathered(name, self.made[source], type, len(type.shape) - 1, 1, pads, body))
 
     def _add(self, ops: list[Op], op: Contraction | Elementwise | Reshape) -> str:
         ops.append(op)
@@ -182,12 +179,6 @@ class Packing:
             return made
         name = claim(f"{stored.leaf.tensor}_padded", self.taken)
         return self._add(ops, Elementwise(name, self.types[made], "bit_xor", (made, word(outside))))
-
-
-def _ended(pads: Pads, more: int) -> Pads:
-    """`pads` with so many more behind the last dimension."""
-    *outer, (front, back) = pads
-    return (*outer, (front, back + more))
 
 
 def _filled(name: str, type: TensorType, stored: Stored, dim: int, depth: int) -> Contraction:

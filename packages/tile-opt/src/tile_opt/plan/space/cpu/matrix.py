@@ -16,15 +16,19 @@ from tile_opt.kernel.instructions import Match
 from tile_opt.kernel.strides import flat_stride
 from tile_opt.kernel.view import KernelView, Use
 from tile_opt.kernel.work import merged_use
-from tile_opt.plan.builders.widened import on_whole_tiles
+from tile_opt.plan.builders.widened import Widened, on_whole_tiles
 from tile_opt.plan.plan import Cover, Edge, Instruction, Level, Plan, Staging
 
 ROUNDS = 4
 """Groups for each core, at most."""
+UNEVEN = 0.25
+"""Of a group's time, what the others wait for the last one: cores are not equally fast, whatever else runs beside them."""
 BUSY = 0.5
 """Share of the time in which the instruction runs, loads beside it."""
 PACKED = 1.2
 """Cycles that packing a word takes."""
+NEAR = 4
+"""Panels take one part in so many of the second cache, of which rows and results pass through the rest."""
 TWO = 2
 """Tiles along rows and columns of a step: each tile of a factor is used so often."""
 
@@ -34,7 +38,7 @@ def plans(view: KernelView, target: Target) -> Iterator[Plan]:
     for name in target.matrix:
         instruction = TILED_INSTRUCTIONS.get(name)
         for found in on_whole_tiles(view, instruction) if instruction is not None else ():
-            yield _Space(found.view, found.match, target).plan()
+            yield _Space(found, target).plan()
 
 
 def is_on_tiles(view: KernelView, target: Target) -> bool:
@@ -45,10 +49,17 @@ def is_on_tiles(view: KernelView, target: Target) -> bool:
 
 @dataclass(frozen=True)
 class _Space:
-    view: KernelView
-    """On whole tiles."""
-    match: Match
+    tiles: Widened
     target: Target
+
+    @property
+    def view(self) -> KernelView:
+        """On whole tiles."""
+        return self.tiles.view
+
+    @property
+    def match(self) -> Match:
+        return self.tiles.match
 
     @cached_property
     def loops(self) -> dict[str, str]:
@@ -90,19 +101,34 @@ class _Space:
         moved = {name for f in use.forms for name in f.names}
         return use.buffer in self.view.fixed and moved <= {*self.steps, n} and not self.view.ranges[n] % self.tile[n]
 
+    @property
+    def _lies_along(self) -> bool:
+        """Words of the first factor lie side by side along the depth."""
+        return flat_stride(self.view, self.factors[0], self.loops["k"]) == 1
+
+    @property
+    def is_copied(self) -> bool:
+        """Rows of the first factor are copied: these lie in another way, end within a tile, or are made on the way."""
+        left = self.factors[0]
+        return not self._lies_along or self.tiles.leaves(left) or self._is_made_alone(left)
+
+    def _is_made_alone(self, use: Use) -> bool:
+        """A kernel makes the factor for this one alone, and no element of it is needed in several places."""
+        return use.buffer in self.view.through and all(len(f.terms) <= 1 for f in use.forms)
+
     def _stagings(self) -> Iterator[Staging]:
         """Panels of the second factor, rows of the first where they do not lie side by side, and the sum's registers."""
         left, right = self.factors
-        n, k = self.loops["n"], self.loops["k"]
+        n = self.loops["n"]
         if self.is_ahead:
             yield Staging(right.buffer, -1, "DRAM", (*self.steps, n))
         else:
             moved = {name for f in right.forms for name in f.names}
             yield Staging(right.buffer, 0, "L2", tuple(s for s in (*self.steps, n) if s in moved))
-        if flat_stride(self.view, left, k) != 1:
+        if self.is_copied:
             moved = {name for f in left.forms for name in f.names}
             order = (self.loops["m"], *(s for s in self.steps if s in moved))
-            yield Staging(left.buffer, self._rows_level, "L2", order)
+            yield Staging(left.buffer, self._rows_level, "L2", () if self._lies_along else order)
         total = merged_use(self.match.main)
         assert total is not None, "a match aggregates"
         yield Staging(total.buffer, self._rows_level + 1, TILE)
@@ -131,13 +157,16 @@ class _Space:
         return min(self._grids(), key=self._cycles)
 
     def _grids(self) -> Iterator[dict[str, int]]:
-        """Columns whose panels stay in half of the second cache, and rows for as many groups as cores, or some times as many."""
+        """Columns whose panels stay in the second cache, and rows for as many groups as cores, or some times as many."""
         n, columns = self.loops["n"], self._fitting_columns()
         tile, extent, cores = self.tile[self.loops["n"]], self.view.ranges[self.loops["n"]], self.target.settings.cores
         moved = prod(self.view.ranges[name] for name in self._moving)
         sizes = {-(-extent // parts // tile) * tile for parts in range(1, -(-extent // tile) + 1)}
-        for size in sorted(min(s, extent) for s in sizes if s <= columns):
+        most = max(cores * ROUNDS, moved * -(-extent // columns))
+        for size in sorted((min(s, extent) for s in sizes if s <= columns), reverse=True):
             groups = moved * -(-extent // size)
+            if groups > most:
+                continue
             for wanted in {max(groups, times * cores) for times in range(1, ROUNDS + 1)}:
                 yield {**dict.fromkeys(self._moving, 1), n: size, **self._rows(wanted, groups)}
 
@@ -150,16 +179,28 @@ class _Space:
         return found
 
     def _cycles(self, grid: Mapping[str, int]) -> float:
-        """Of the core that has the most groups: their products, packing their panels, and what comes from afar for each."""
+        """Of the core that has the most groups: their products, packing their panels, and what comes from afar.
+
+        Rows that stay beside the panels come from afar once for all groups.
+        """
         machine, sides = self.target.machine, self.match.instruction.sides
         groups = prod(-(-self.view.ranges[name] // size) for name, size in grid.items())
         columns, rows = grid[self.loops["n"]], prod(grid[name] for name in (*self._inner, self.loops["m"]))
         points = columns * rows * self._depth(self.factors[0])
         products = points / prod(sides.values()) * machine.slots(self.match.instruction.name) / machine.ports.fma / BUSY
         panels, read = columns * self._depth(self.factors[1]), rows * self._depth(self.factors[0])
-        packing = 0.0 if self.is_ahead else panels * PACKED
-        far = (panels + read) * WORD.bytes * self._from_afar
-        return -(-groups // self.target.settings.cores) * (products + packing + far)
+        packing = ((not self.is_ahead) * panels + self.is_copied * read) * PACKED
+        cores = self.target.settings.cores
+        turns = -(-groups // cores) + (UNEVEN if cores > 1 else 0)
+        all_rows = all(grid[name] >= self.view.ranges[name] for name in (*self._inner, self.loops["m"]))
+        reads = 1 if all_rows and read * WORD.bytes <= self._near else turns
+        far = (panels * turns + read * reads) * WORD.bytes * self._from_afar
+        return turns * (products + packing + rows * self._page) + far
+
+    @property
+    def _page(self) -> float:
+        """Cycles that a row of results takes which begins on another page than the one before."""
+        return max((t.latency for t in self.target.machine.pages.tlbs), default=0.0)
 
     @property
     def _from_afar(self) -> float:
@@ -167,17 +208,21 @@ class _Space:
         far = self.target.machine.caches[-1]
         return 1 / far.bandwidth
 
+    @property
+    def _near(self) -> int:
+        """Bytes of the second cache that panels take, and rows that stay beside them."""
+        return max((c.bytes for c in self.target.machine.caches if c.level == TWO), default=1 << 20) // NEAR
+
     def _depth(self, use: Use) -> int:
         """Words of a factor along the steps."""
         moved = {name for f in use.forms for name in f.names}
         return prod(self.view.ranges[s] for s in self.steps if s in moved)
 
     def _fitting_columns(self) -> int:
-        """Columns whose panels take half of the second cache."""
+        """Columns whose panels take their part of the second cache."""
         n = self.loops["n"]
         each = self._depth(self.factors[1]) * WORD.bytes
-        room = max((c.bytes for c in self.target.machine.caches if c.level == TWO), default=1 << 20) // 2
-        tiles = max(1, room // (each * self.tile[n]))
+        tiles = max(1, self._near // (each * self.tile[n]))
         return -(-min(self.view.ranges[n], tiles * self.tile[n]) // self.tile[n]) * self.tile[n]
 
     def plan(self) -> Plan:
