@@ -296,29 +296,3 @@ def test_attention_over_chunks_of_keys_needs_no_rechunk() -> None:
     assert not any("rechunk" in name for name in layers)
     scores = [key for key in found.__dask_graph__() if "partial" in str(key)]
     assert len(scores) == 8  # one task for each chunk of keys: nothing else reads them
-
-
-MOMENTS = tile.Function(
-    "function (X[M, N]) -> (Mean, Square) { S[j : N] = +(X[i, j]); T[j : N] = +(X[i, j] * X[i, j]); Mean = S / 96; Square = T / 96; }",
-    name="moments.tile",
-)
-SOFTMAX = tile.Function(
-    "function (X[M, N]) -> (P) { T[i, 0 : M, 1] = >(X[i, j]); E = exp(X - T); L[i, 0 : M, 1] = +(E[i, j]); P = E / L; }",
-    name="softmax.tile",
-)
-
-
-@pytest.mark.parametrize("function", [MOMENTS, SOFTMAX], ids=["moments", "softmax"])
-def test_what_crosses_chunks_is_one_devices_result_within_its_printed_bound(function: tile.Function) -> None:
-    x = np.random.default_rng(0).standard_normal((96, 80)).astype(np.float32)
-    bounds = tile.Evaluator().lower(function, x).error_bounds
-    whole, cut = function(x), tile_dask.apply(function, da.from_array(x, (16, 20)))
-    # |X| has the results of absolute values, which bounds are relative to: softmax has no others.
-    scale = function(abs(x)) if function is MOMENTS else whole
-    for name, one, many, size in zip(function.outputs, *map(_as_tuple, (whole, cut, scale)), strict=True):
-        assert np.all(abs(np.asarray(one) - many.compute()) <= bounds[name].factor * np.asarray(size))
-        assert not any("rechunk" in str(key) for key in many.__dask_graph__())
-
-
-def _as_tuple(results: Any) -> tuple[Any, ...]:
-    return results if isinstance(results, tuple) else (results,)

@@ -12,10 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_partition import Array, bound, grids, run
 from tile_ir.program.nodes import Program
+from tile_ir.target import Target
 from tile_opt.partition import Grid, Partition, partition
 from tile_opt.partition.merges import Below
 
 SHAPES = {"Q": (2, 6, 3), "K": (2, 16, 3), "V": (2, 16, 3), "B": (6, 16)}
+PLAIN = Target("plain")
 KEYS = {"K": Grid(((2,), (4,) * 4, (3,))), "V": Grid(((2,), (4,) * 4, (3,)))}
 LOG_SUM_EXP = """function (X[M, N]) -> (Z) {
     T[i : M] = >(X[i, j]); B[i, j : M, N] = =(T[i]); E = exp(X - B); L[i : M] = +(E[i, j]); Z = log(L) + T; }"""
@@ -105,3 +107,22 @@ def test_sums_whose_own_cells_are_cut_stay_stages_of_their_own() -> None:
 def test_the_table_says_what_parts_of_rows_give() -> None:
     text = partition(bound(source(BODIES["scaled"]), **SHAPES), KEYS).explain()
     assert "M_below: M and the sums below it (Z, O), of each part of a row once; a tree merges them." in text
+
+
+U = 2.0**-24
+
+
+def test_bounds_of_pairs_grow_with_the_tree_that_merges_them() -> None:
+    """Whole rows, one task that merges their four parts, and two levels of such: each takes an exponential more."""
+    program = bound(LOG_SUM_EXP, X=(4, 16))
+    parts = [partition(program, {"X": Grid(((4,), (16 // n,) * n))}).error_bounds(PLAIN)["Z"] for n in (1, 4, 16)]
+    assert [p.relation for p in parts] == ["terms"] * 3 and [p.exponent for p in parts] == [0.0] * 3
+    whole, once, twice = (p.roundoff / U for p in parts)
+    assert once == pytest.approx(whole - 12 + 3 + 2 * 111, abs=1) and twice == pytest.approx(once + 3 - 3 + 111, abs=1)
+
+
+def test_the_bound_of_attention_is_printed() -> None:
+    part = partition(bound(source(BODIES["normalised last"]), **SHAPES), KEYS)
+    (found,) = part.error_bounds(PLAIN).values()
+    assert found.relation == "terms" and found.roundoff < 60 * U and 4 * U < found.exponent < 60 * U
+    assert part.explain(target=PLAIN).endswith(f"Rounding errors:\n  O  {found.text}")

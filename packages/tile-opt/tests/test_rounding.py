@@ -82,10 +82,11 @@ def test_maxima_by_comparison_keep_the_bound() -> None:
 
 
 REASONS = {
-    "R = log(A + A);": "log of a rounded value",
+    "R = log(A + A * A);": "log of a rounded value",
     "R = 1 / (A + A * A);": "cancellation",
     "T = A + A * A; R = T > 1 ? A : 0;": "a comparison of rounded values",
-    "R = exp(A + A * A);": "exp of a sum with terms of both signs",
+    "R = tanh(A + A * A);": "tanh of a sum with terms of both signs",
+    "R = exp(exp(A + A * A));": "what an exponential is in",
     "R = as_int(A + A, 32);": "a whole number or truth value made of a rounded one",
     "I = as_int(A, 32); R = gather(A, I);": "subscripts that are data",
 }
@@ -96,6 +97,30 @@ def test_where_there_is_no_bound_the_reason_is_given(body: str) -> None:
     found = bound(body, A=(8,))
     assert found.factor is None
     assert REASONS[body] in found.reason
+
+
+def test_an_exponential_of_a_sum_has_a_bound_that_grows_with_its_terms() -> None:
+    found = bound("R = exp(A + A * A);", A=(8,))
+    assert (found.relation, found.roundoff, found.factor) == (Relation.VALUE, 6 * U, None)
+    assert found.exponent == pytest.approx(2 * U, rel=1e-5) and found.factor_for(10.0) == pytest.approx(
+        26 * U, rel=1e-5
+    )
+    assert found.factor_for(1e9) == float("inf")
+    twice = bound("R = exp(A + A * A) / exp(A - A * A);", A=(8,))
+    assert twice.exponent == pytest.approx(4 * U, rel=1e-5)
+
+
+def test_a_logarithm_of_a_rounded_value_has_its_error_and_a_part_of_itself() -> None:
+    found = bound("R = log(A * A);", A=(8,))
+    assert found.relation is Relation.TERMS and U < found.roundoff < 10 * U
+
+
+ATTENTION = """T[i, 0 : 6, 1] = >(S[i, j]); E = exp(S - T); Z[i, 0 : 6, 1] = +(E[i, j]); O[i, d : 6, 4] = +(E[i, j] * V[j, d]); R = O / Z;"""
+
+
+def test_attention_has_a_bound() -> None:
+    found = bound(f"S[i, j : 6, 16] = +(Q[i, d] * K[j, d]); {ATTENTION}", Q=(6, 3), K=(16, 3), V=(16, 4))
+    assert found.relation is Relation.TERMS and 0 < found.exponent < 20 * U and found.roundoff < 60 * U
 
 
 def test_fast_math_has_no_stated_accuracy() -> None:
@@ -137,7 +162,9 @@ def test_reports_have_the_bounds() -> None:
     assert f"Rounding errors:\n  C  {error.text}" in explain(made)
     assert "Rounding errors" in explain_html(made)
     (entry,) = report(made).to_dict()["errors"]
-    assert entry == {"output": "C", "relation": "terms", "factor": error.factor, "reason": "", "text": error.text}
+    assert {name: entry[name] for name in ("output", "relation", "factor", "reason", "text")} == {
+        "output": "C", "relation": "terms", "factor": error.factor, "reason": "", "text": error.text,
+    }  # fmt: skip
 
 
 def test_powers_of_rounded_values_have_a_bound() -> None:

@@ -10,6 +10,7 @@ from dask.highlevelgraph import MaterializedLayer
 from tile_ir.dtype import DType
 from tile_ir.program.nodes import Program
 from tile_opt.partition import Box, Grid, Partition
+from tile_opt.partition.merges import FAN
 from tile_opt.partition.partition import combining
 from tile_opt.partition.stages import Stage
 from tile_opt.partition.tasks import Task as Work
@@ -20,8 +21,6 @@ from tile_dask.kernels import Code, Device, Kernel
 from tile_dask.work import compute, edge, result
 
 Key = Any
-FAN = 4
-"""Partial results that one task combines."""
 THIN = 1 << 18
 """Bytes that an edge must save, against the whole chunk, to be a task of its own."""
 

@@ -9,6 +9,7 @@ from typing import Any
 from tile_ir.frozen import frozen
 
 from tile_opt.model.causes import Cause
+from tile_opt.rounding.bound import Bound, factor
 
 
 @frozen
@@ -203,6 +204,17 @@ class ErrorReport:
     relation: str
     factor: float | None
     reason: str = ""
+    roundoff: float = 0.0
+    exponent: float = 0.0
+    """Where it is not zero, the factor is t / (1 - t) with t = `roundoff` + `exponent` x, and x the largest exponent of absolute values."""
+
+    @staticmethod
+    def of(output: str, bound: Bound) -> ErrorReport:
+        return ErrorReport(output, bound.relation.value, bound.factor, bound.reason, bound.roundoff, bound.exponent)
+
+    def factor_for(self, exponent: float) -> float | None:
+        """The factor where no exponential is of a sum whose terms have larger absolute values together; None where there is no bound."""
+        return None if self.relation == "none" else factor(self.roundoff + self.exponent * exponent)
 
     @property
     def text(self) -> str:
@@ -211,11 +223,21 @@ class ErrorReport:
             case "exact":
                 return "exact"
             case "value":
-                return f"|error| <= {self.factor:.3g} × |{self.output}|"
+                return f"|error| <= {self._size} × |{self.output}|{self._where}"
             case "terms":
-                return f"|error| <= {self.factor:.3g} × {self.output} of absolute values (for products: Σ|products|)"
+                return f"|error| <= {self._size} × {self.output} of absolute values (for products: Σ|products|){self._where}"
             case _:
                 return f"no bound: {self.reason}"
+
+    @property
+    def _size(self) -> str:
+        return "t/(1 - t)" if self.exponent else f"{self.factor:.3g}"
+
+    @property
+    def _where(self) -> str:
+        if not self.exponent:
+            return ""
+        return f", t = {self.roundoff:.3g} + {self.exponent:.3g} x, x the largest exponent of absolute values"
 
 
 @frozen

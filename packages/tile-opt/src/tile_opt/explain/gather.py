@@ -92,7 +92,7 @@ def errors(compiled: Compiled) -> tuple[ErrorReport, ...]:
     found = error_bounds(compiled.stripe, compiled.kernels.target)
     names = zip(compiled.program.outputs, compiled.stripe.outputs, strict=True)
     bounds = [(public, found[name]) for (public, _), name in names]
-    return tuple(ErrorReport(public, b.relation.value, b.factor, b.reason) for public, b in bounds)
+    return tuple(ErrorReport.of(public, b) for public, b in bounds)
 
 
 def _plan(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from tile_opt.explain.data import ErrorReport
 from tile_opt.explain.text import size
 from tile_opt.partition.costs import beyond
 from tile_opt.partition.merges import Below
@@ -23,6 +26,11 @@ def explained(partition: Tasks, workers: int | None = None) -> str:
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     merges = [f"{s.name}: {s.merge}" for s in partition.stages if isinstance(s.merge, Below)]
     return "\n".join([*lines, "", MEANING, *merges, *([_between(partition, workers)] if workers else [])])
+
+
+def told(bounds: Mapping[str, ErrorReport]) -> str:
+    """The bounds on rounding errors."""
+    return "\n".join(["Rounding errors:", *(f"  {name}  {bound.text}" for name, bound in bounds.items())])
 
 
 def _between(partition: Tasks, workers: int) -> str:

@@ -17,6 +17,9 @@ from tile_ir.program.nodes import Elementwise, Gather, IndexOf, Literal, Op, Ope
 
 from tile_opt.regions import Grid
 
+FAN = 4
+"""Partial results that one task combines."""
+
 
 @dataclass(frozen=True, slots=True)
 class Below:

@@ -8,10 +8,13 @@ from dataclasses import dataclass, replace
 from tile_ir.diagnostics import Diagnostic, TileTypeError
 from tile_ir.names import claim
 from tile_ir.program.nodes import Elementwise, Param, Program, TensorType
+from tile_ir.target import Target
 
+from tile_opt.explain.data import ErrorReport
+from tile_opt.partition.bounds import partition_bounds
 from tile_opt.partition.cascades import with_cascades
 from tile_opt.partition.costs import kept
-from tile_opt.partition.explain import explained
+from tile_opt.partition.explain import explained, told
 from tile_opt.partition.merges import merged
 from tile_opt.partition.stages import Stage, Stages
 from tile_opt.partition.tasks import Tasks
@@ -24,13 +27,20 @@ from tile_opt.regions.boxes import Grid
 class Partition(Tasks):
     """A program cut into tasks."""
 
-    def explain(self, workers: int | None = None) -> str:
+    def explain(self, workers: int | None = None, target: Target | None = None) -> str:
         """Tasks, bytes moved and computed again, and memory of a task, as a table.
 
         With `workers`, every task is placed on one of so many: the bytes that move between them, the fewest that could, and
-        the most that one holds.
+        the most that one holds. With the `target` of the workers' devices every kernel is compiled, and a bound on the rounding
+        error of each output is printed.
         """
-        return explained(self, workers)
+        table = explained(self, workers)
+        return table if target is None else f"{table}\n\n{told(self.error_bounds(target))}"
+
+    def error_bounds(self, target: Target) -> Mapping[str, ErrorReport]:
+        """A certified bound on the rounding error of each output, by its public name, on devices of `target`: its kernels and the
+        trees that combine partial results."""
+        return {name: ErrorReport.of(name, bound) for name, bound in partition_bounds(self, target).items()}
 
 
 def partition(

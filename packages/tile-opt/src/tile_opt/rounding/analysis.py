@@ -23,6 +23,7 @@ from tile_opt.rounding.bound import (
     divided,
     multiplied,
     none,
+    repeated,
     rounded,
     unit,
     worst,
@@ -87,7 +88,7 @@ class Rounding:
         found = worst(*bounds)
         if not term.dtype.is_float:
             return multiplied((found,), term.dtype)
-        return rounded(replace(found, roundoff=0.0), found.roundoff * (merges + 1) + merges * unit(term.dtype))
+        return rounded(repeated(found, merges + 1), merges * unit(term.dtype))
 
     def _rounded_operands(self, term: Term, bound: Bound) -> Bound:
         partial = isinstance(term, Aggregate)
@@ -146,9 +147,7 @@ def _power(term: Apply, args: tuple[Bound, ...]) -> Bound:
     if not isinstance(term.args[1], Constant) or base.relation is Relation.TERMS:
         return none("a power of rounded values")
     times = max(1.0, abs(float(term.args[1].value)))
-    return rounded(
-        rounded(replace(base, roundoff=0.0), base.roundoff * times), applied("pow", Bound(), term.dtype).roundoff
-    )
+    return rounded(repeated(base, times), applied("pow", Bound(), term.dtype).roundoff)
 
 
 def _of_two(term: Apply, args: tuple[Bound, ...]) -> Bound:

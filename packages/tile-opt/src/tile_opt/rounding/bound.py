@@ -3,6 +3,9 @@
 With unit roundoff u, a result of n roundings in a row is its exact value times a product of n factors 1 + d, |d| <= u, so that its
 relative error is at most n u / (1 - n u). A `Bound` keeps the sum of u over the longest chain of roundings, in whichever
 dtypes they happen, and what the error is relative to. Valid while nothing overflows, and nothing underflows.
+
+An error e of x is one of exp(e) in exp(x), and exp(e) <= 1 / (1 - e): it counts as e more. Where x is a sum with terms of both
+signs, e depends on how large these are, so that a bound has a second number, for each unit of the largest of such exponents.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from enum import Enum
+from math import inf
 
 from tile_ir.accuracy import eps, ulp_bound
 from tile_ir.dtype import DType
@@ -24,7 +28,8 @@ class Relation(Enum):
     VALUE = "value"
     """The result."""
     TERMS = "terms"
-    """The result's expression with every input and every difference made positive: for a matrix product, the sum of |products|."""
+    """The result's expression with every input and every difference made positive: for a matrix product, the sum of |products|.
+    A logarithm of a rounded value counts as one more than it is."""
     NONE = "none"
     """Nothing: there is no bound."""
 
@@ -43,13 +48,23 @@ class Bound:
     """The value is never negative."""
     reason: str = ""
     """Why there is no bound."""
+    exponent: float = 0.0
+    """What `roundoff` grows by for each unit of the largest exponent that is a sum with terms of both signs: of that sum with every
+    input and every difference made positive."""
 
     @property
     def factor(self) -> float | None:
-        """|error| <= factor times what it is relative to; None where there is no bound."""
-        if self.relation is Relation.NONE:
-            return None
-        return self.roundoff / (1 - self.roundoff)
+        """|error| <= factor times what it is relative to; None where there is no bound, or where it grows with exponents."""
+        return None if self.exponent else self.factor_for(0.0)
+
+    def factor_for(self, exponent: float) -> float | None:
+        """The factor where no exponent is larger; None where there is no bound."""
+        return None if self.relation is Relation.NONE else factor(self.roundoff + self.exponent * exponent)
+
+
+def factor(roundoff: float) -> float:
+    """The largest relative error of so many unit roundoffs in a row."""
+    return roundoff / (1 - roundoff) if roundoff < 1 else inf
 
 
 def none(reason: str) -> Bound:
@@ -61,7 +76,8 @@ def worst(*bounds: Bound) -> Bound:
     relation = max((b.relation for b in bounds), key=_ORDER.index, default=Relation.EXACT)
     roundoff = max((b.roundoff for b in bounds), default=0.0)
     reason = next((b.reason for b in bounds if b.reason), "")
-    return Bound(relation, roundoff, all(b.positive for b in bounds), reason)
+    exponent = max((b.exponent for b in bounds), default=0.0)
+    return Bound(relation, roundoff, all(b.positive for b in bounds), reason, exponent)
 
 
 def unit(dtype: DType) -> float:
@@ -80,6 +96,11 @@ def rounded(bound: Bound, roundoff: float) -> Bound:
     return replace(bound, relation=relation, roundoff=total)
 
 
+def repeated(bound: Bound, times: float) -> Bound:
+    """With so many times the roundings: those of a power."""
+    return rounded(replace(bound, roundoff=0.0, exponent=bound.exponent * times), bound.roundoff * times)
+
+
 def added(terms: tuple[Bound, ...], roundings: float, dtype: DType) -> Bound:
     """A sum, or a difference, in which each term takes part in so many roundings of `dtype` at most."""
     found = worst(*terms)
@@ -95,7 +116,7 @@ def added(terms: tuple[Bound, ...], roundings: float, dtype: DType) -> Bound:
 
 def multiplied(terms: tuple[Bound, ...], dtype: DType) -> Bound:
     """A product."""
-    found = replace(worst(*terms), roundoff=sum(t.roundoff for t in terms))
+    found = _together(*terms)
     if not dtype.is_float:
         return (
             found
@@ -110,8 +131,12 @@ def divided(num: Bound, den: Bound, dtype: DType) -> Bound:
         return _whole("a quotient", num, den)
     if den.relation is Relation.TERMS:
         return none("a quotient whose divisor may have lost digits by cancellation")
-    found = replace(worst(num, den), roundoff=num.roundoff + den.roundoff)
-    return rounded(found, _function("div", dtype))
+    return rounded(_together(num, den), _function("div", dtype))
+
+
+def _together(*terms: Bound) -> Bound:
+    """Of what has the roundings of all of them."""
+    return replace(worst(*terms), roundoff=sum(t.roundoff for t in terms), exponent=sum(t.exponent for t in terms))
 
 
 def _whole(what: str, *terms: Bound) -> Bound:
@@ -146,15 +171,25 @@ def applied(name: str, arg: Bound, dtype: DType) -> Bound:
         return replace(rounded(arg, 0.0 if name in ROUNDINGS else _function(name, dtype)), positive=positive)
     if arg.relation is Relation.NONE:
         return arg
+    if name == "log" and arg.relation is Relation.VALUE:
+        return replace(rounded(arg, _function(name, dtype)), relation=Relation.TERMS, positive=False)
     amplified = _AMPLIFIED.get(name)
     if amplified is None:
         return none(f"{name} of a rounded value: its error has no bound that holds for every value")
+    times = amplified(dtype)
+    if times > 1 and arg.exponent:
+        return none(f"{name} of what an exponential is in: the error depends on how large both exponents are")
     if arg.relation is Relation.TERMS:
+        return _of_terms(name, arg, dtype)
+    passed = arg.roundoff * times if times <= 1 else factor(arg.roundoff) * times
+    found = replace(arg, roundoff=0.0, exponent=arg.exponent * times)
+    return replace(rounded(found, passed + _function(name, dtype)), positive=positive)
+
+
+def _of_terms(name: str, arg: Bound, dtype: DType) -> Bound:
+    if name != "exp":
         return none(f"{name} of a sum with terms of both signs: the error depends on how large they are")
-    factor = arg.factor
-    assert factor is not None
-    passed = arg.roundoff * amplified(dtype) if amplified(dtype) <= 1 else factor * amplified(dtype)
-    return replace(rounded(replace(arg, roundoff=0.0), passed + _function(name, dtype)), positive=positive)
+    return rounded(Bound(Relation.VALUE, 0.0, True, "", factor(arg.roundoff)), _function(name, dtype))
 
 
 def converted(arg: Bound, source: DType, dtype: DType) -> Bound:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from time import monotonic
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from tile_ir.matrix import MATRIX_INSTRUCTIONS
@@ -21,15 +22,17 @@ OPERATIONS = 1_000_000
 """Of ISL, about a second's, before a process is asked that can be given up."""
 
 
-def error_bounds(scheduled: Program, target: Target) -> Mapping[str, Bound]:
-    """A bound on the rounding error of each output of a scheduled program, by name."""
+def error_bounds(
+    scheduled: Program, target: Target, known: Mapping[str, Bound] = MappingProxyType({})
+) -> Mapping[str, Bound]:
+    """A bound on the rounding error of each output of a scheduled program, by name; `known` are those of inputs that are rounded."""
     from tile_opt.proof.spaces import Error
 
     arithmetic = _arithmetic(scheduled)
     try:
-        found = _found(scheduled, arithmetic, OPERATIONS)
+        found = _found(scheduled, arithmetic, OPERATIONS, known)
     except Error:
-        found = _asked(scheduled, arithmetic)
+        found = _asked(scheduled, arithmetic, known)
     bounds = {name: found.get(name, Bound()) for name in scheduled.outputs}
     return {name: _fast(bound) for name, bound in bounds.items()} if target.options.fast_math else bounds
 
@@ -38,7 +41,9 @@ def _fast(bound: Bound) -> Bound:
     return bound if bound.relation is Relation.EXACT else none("with fast_math devices do not say how exact they are")
 
 
-def _found(program: Program, arithmetic: tuple[float, float], operations: int) -> dict[str, Bound]:
+def _found(
+    program: Program, arithmetic: tuple[float, float], operations: int, inputs: Mapping[str, Bound]
+) -> dict[str, Bound]:
     """Bounds of all tensors that kernels hand on, in the order in which they are made."""
     from tile_opt.proof.sites import Unsupported, flatten
     from tile_opt.proof.spaces import Spaces
@@ -48,7 +53,7 @@ def _found(program: Program, arithmetic: tuple[float, float], operations: int) -
     flat, spaces = flatten(program), Spaces(operations)
     given = frozenset((*program.inputs, *(c.name for c in program.constants)))
     values = Values(spaces, flat, frozenset(flat.handed), given)
-    known: dict[str, Bound] = {}
+    known = dict(inputs)
     rounding = Rounding(known, given, Arithmetic(*arithmetic))
     seconds = Settings.from_environment().analysis_seconds
     end = monotonic() + seconds
@@ -77,25 +82,31 @@ def _arithmetic(program: Program) -> tuple[float, float]:
     return coarse, 2.0 ** -(min(bits) + 1) if bits else 0.0
 
 
-def _asked(program: Program, arithmetic: tuple[float, float]) -> dict[str, Bound]:
+def _asked(program: Program, arithmetic: tuple[float, float], known: Mapping[str, Bound]) -> dict[str, Bound]:
     from tile_ir.stripe.printer import print_program
 
     from tile_opt.analysis.answering import Answerer, Unanswered
 
     seconds, answerer = Settings.from_environment().analysis_seconds, Answerer()
     try:
-        found = answerer.ask("rounding", (print_program(program), arithmetic), seconds)
+        found = answerer.ask("rounding", (print_program(program), arithmetic, _plain(known)), seconds)
     except Unanswered:
         return dict.fromkeys(program.outputs, _late(seconds))
     finally:
         answerer.close()
-    return {name: Bound(Relation(relation), roundoff, positive, reason)
-            for name, relation, roundoff, positive, reason in found}  # fmt: skip
+    return _bounds(found)
 
 
-def answer(program: str, arithmetic: Any) -> list[tuple[Any, ...]]:
-    """The bounds of the tensors of a program in its text form, as plain values."""
+def answer(program: str, arithmetic: Any, known: Any) -> list[tuple[Any, ...]]:
+    """The bounds of the tensors of a program in its text form, those of its inputs and the results as plain values."""
     from tile_ir.stripe.parser import parse_program
 
-    found = _found(parse_program(program), tuple(arithmetic), 0)
-    return [(name, b.relation.value, b.roundoff, b.positive, b.reason) for name, b in found.items()]
+    return _plain(_found(parse_program(program), tuple(arithmetic), 0, _bounds(known)))
+
+
+def _plain(bounds: Mapping[str, Bound]) -> list[tuple[Any, ...]]:
+    return [(name, b.relation.value, b.roundoff, b.positive, b.reason, b.exponent) for name, b in bounds.items()]
+
+
+def _bounds(plain: Iterable[Sequence[Any]]) -> dict[str, Bound]:
+    return {name: Bound(Relation(relation), *rest) for name, relation, *rest in plain}
