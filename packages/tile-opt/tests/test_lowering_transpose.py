@@ -116,6 +116,15 @@ def test_rows_that_share_a_set_are_few_in_a_tile_and_leave_by_a_copy(
     assert decision.plan.levels[-1].lanes == rows
 
 
+@pytest.mark.parametrize(("outer", "whole"), [(400, True), (2, False)])
+def test_rows_stay_whole_where_the_loops_around_make_the_groups(outer: int, whole: bool) -> None:
+    source = "function (A[L, N, M]) -> (O) { O[l, j, i : L, M, N] = =(A[l, i, j]); }"
+    made = compiled(source, processor("zen4"), A=(outer, 104, 96))
+    (decision,) = made.decisions.values()
+    (grid,) = [level.covers for level in decision.plan.levels if level.bind is Bind.GRID]
+    assert ({c.loop for c in grid} == {"l"}) == whole
+
+
 @pytest.mark.parametrize("shape", [(130, 90), (128, 64), (77, 200), (193, 33)])
 def test_a_copy_of_the_result_leaves_in_whole_rows(shape: tuple[int, int]) -> None:
     """Blocks that end inside a copy, and rows that end inside a vector, are stored as far as they go."""

@@ -181,3 +181,12 @@ def test_translations_are_those_of_a_simulator(name: str, rows: int, columns: in
     model = [sum(c[3 + n] for c in counts if len(c) > 3) for n in range(len(levels))]
     for found, right in zip(model, simulated, strict=True):
         assert right / 1.5 - 200 <= found <= right * 1.5 + 200, (model, simulated)
+
+
+def test_translations_fall_into_no_sets() -> None:
+    """A page of each of 50 rows, again and again, is what 72 translations hold, however the rows lie."""
+    target = processor("zen4")
+    target = replace(target, machine=replace(target.machine, pages=replace(target.machine.pages, huge_from=0)))
+    plan = parse_plans("plan kernel_0 {\n  serial j:16\n  serial i:1\n  vector j:1 x16\n}")
+    lines = traffic(read(kernel(COLUMNS, target, plan, X=(50, 2048))), target.machine)
+    assert sum(c[3] for buffers in lines.values() for c in buffers.values() if len(c) > 3) < 1000

@@ -147,8 +147,11 @@ class _Walk:
         if self.split not in fixed and self.ways > 1:
             part = sum(t.lines / self.ways if t.moved else t.lines for t in touched)
         strided = not self.hashed and self._strided(touched)
+        # Translations fall into no sets: all ways of a level are one.
         return [
-            self._stays(cache, touched if strided else (), part if private else total)
+            self._stays(
+                cache, touched if strided and cache.ways * cache.line < cache.bytes else (), part if private else total
+            )
             for cache, private in zip(self.caches, self.private, strict=True)
         ]
 

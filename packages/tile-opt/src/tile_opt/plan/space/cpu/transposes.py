@@ -56,13 +56,18 @@ def transpose_plan(facts: Facts, kernel: Turned) -> Plan:
     lanes, wanted = min(facts.lanes, facts.machine.vector.registers // 2), wanted_groups(facts)
     side = BLOCK
     # Twice as many blocks as the work asks for: the core that takes one more than the others is soon done.
-    while side > LEAST and count(facts, {other: side, vector: side}) < min(2 * wanted, 8 * facts.settings.cores):
+    enough = min(2 * wanted, 8 * facts.settings.cores)
+    while side > LEAST and count(facts, {other: side, vector: side}) < enough:
         side //= 2
     outer = [n for n in facts.shared if n not in (vector, other)]
+    # Rows of a block stay whole where the loops around make the groups: they are written in one run.
+    longest = BLOCK if count(facts, dict.fromkeys(outer, 1)) >= enough else side
     beside = _beside(facts, kernel, outer)
     copied = {} if beside else _copied(facts, kernel, lanes, side)
     step = LEAST if _is_aligned(facts, vector) else lanes
-    square = {n: _even(facts.extents[n], side, copied.get(n, step)) for n in (other, vector) if side < facts.extents[n]}
+    square = {
+        n: _even(facts.extents[n], side, copied.get(n, step)) for n in (other, vector) if longest < facts.extents[n]
+    }
     square = square if wanted > 1 else {}
     outer = sorted(outer, key=lambda n: n in beside)
     groups = cut(facts, outer, beside, -(-wanted // count(facts, square))) | square
