@@ -116,10 +116,10 @@ def test_rows_that_share_a_set_are_few_in_a_tile_and_leave_by_a_copy(
     assert decision.plan.levels[-1].lanes == rows
 
 
-@pytest.mark.parametrize(("outer", "whole"), [(400, True), (2, False)])
-def test_rows_stay_whole_where_the_loops_around_make_the_groups(outer: int, whole: bool) -> None:
+@pytest.mark.parametrize(("shape", "whole"), [((400, 104, 96), True), ((2, 1040, 960), False)])
+def test_rows_stay_whole_where_the_loops_around_make_the_groups(shape: tuple[int, ...], whole: bool) -> None:
     source = "function (A[L, N, M]) -> (O) { O[l, j, i : L, M, N] = =(A[l, i, j]); }"
-    made = compiled(source, processor("zen4"), A=(outer, 104, 96))
+    made = compiled(source, processor("zen4"), A=shape)
     (decision,) = made.decisions.values()
     (grid,) = [level.covers for level in decision.plan.levels if level.bind is Bind.GRID]
     assert ({c.loop for c in grid} == {"l"}) == whole
