@@ -182,9 +182,9 @@ def _unswizzled(flat: np.ndarray) -> np.ndarray:  # pyright: ignore[reportMissin
     return flat[at ^ (at // 64 % 8 * 8)].reshape(-1, 64)
 
 
-@pytest.mark.parametrize(("columns", "taken"), [(96, 96), (94, 96), (128, 128), (384, 256)])
+@pytest.mark.parametrize(("columns", "taken"), [(96, 96), (94, 96), (128, 128), (384, 256), (400, 192)])
 def test_instructions_of_other_widths_leave_fewer_columns_empty(columns: int, taken: int) -> None:
-    """Where those of a power of two would leave more of them: 384 are three times 128 as well."""
+    """Where those of a power of two would leave more of them: 384 are three times 128 as well. Wide ones fill the cores otherwise."""
     view, widths = view_of(matmul("nt", BF16, 4096, columns, 512), BUSY_TEAMS), set[int]()
     for plan in TensorTile().candidates(view, BUSY_TEAMS):
         assert plan.instruction is not None

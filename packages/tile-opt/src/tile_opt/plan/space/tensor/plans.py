@@ -18,6 +18,8 @@ from tile_opt.plan.space.tensor.tile import Tile, tiles_of
 
 LIKELY = 1.3
 """Times the best prediction up to which a tile may be the best one after all."""
+WIDE = 128
+"""Columns of instructions up to which those of no power of two are tried only where they leave few behind the end."""
 
 
 def plans(view: KernelView, target: Target, *, faster: bool = False) -> Iterator[Plan]:
@@ -43,10 +45,15 @@ def _matches(view: KernelView, target: Target, *, team: bool) -> Iterator[Match]
 
 
 def _suits(view: KernelView, match: Match) -> bool:
-    """Columns of no power of two leave fewer behind the end than twice the next lower one, or as many as half of it, do."""
+    """Columns of no power of two leave fewer behind the end than twice the next lower one, or as many as half of it, do.
+
+    Wide ones need not: groups of another size share out otherwise what the cores have to do.
+    """
     columns, extent = match.instruction.sides["n"], view.ranges[dict(match.loops)["n"]]
     near = power_of_two(columns)
-    return columns == near or -extent % columns < min(-extent % near, -extent % (near // 2))
+    if columns == near or min(columns, extent) > WIDE:
+        return True
+    return -extent % columns < min(-extent % near, -extent % (near // 2))
 
 
 def _tiles(view: KernelView, target: Target, *, team: bool) -> Iterator[Tile | Shared]:
