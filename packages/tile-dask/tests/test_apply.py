@@ -269,6 +269,7 @@ def test_the_partition_is_printed() -> None:
         (lambda x: tile_dask.apply(BLUR, x, out_chunks=(3, (4, 5))), "does not cut"),
         (lambda x: tile_dask.apply(BLUR, x[x[:, 0] > 0]), "unknown sizes"),
         (lambda x: tile_dask.apply(STATISTICS, x, out_chunks=2), "has 2 outputs"),
+        (lambda x: tile_dask.apply(BLUR, x.astype("complex64")), "argument 'X': Tile has no element type"),
         (lambda x: tile_dask.apply("blur", x), "function"),
         (lambda x: tile_dask.apply(MATMUL, x, x[:3]), "M|L|size"),
     ],

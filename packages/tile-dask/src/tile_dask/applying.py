@@ -11,7 +11,6 @@ import numpy as np
 from dask.base import tokenize
 from dask.highlevelgraph import HighLevelGraph
 from tile_ir.diagnostics import Diagnostic, TileTypeError
-from tile_ir.dtype import from_numpy
 from tile_ir.program.nodes import Program, TensorType
 from tile_ir.recent import Recent
 from tile_opt.partition import Grid, Partition
@@ -99,7 +98,8 @@ def _type(name: str, value: Any) -> TensorType:
         return input_type(name, value)
     if any(math.isnan(n) for n in value.shape):
         raise _error(f"the chunks of {name!r} have unknown sizes", "call its compute_chunk_sizes() before")
-    return TensorType(from_numpy(value.dtype), tuple(map(int, value.shape)))
+    element = input_type(name, np.empty(0, value.dtype)).dtype
+    return TensorType(element, tuple(map(int, value.shape)))
 
 
 def _array(value: Any, type: TensorType) -> DaskArray:
