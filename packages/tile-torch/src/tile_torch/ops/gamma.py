@@ -37,14 +37,15 @@ def _sine(x: str) -> str:
 
 @operator(aten.lgamma.default)
 def lgamma(call: Call, input: Value) -> Value:
-    """Infinite at zero and below it at whole numbers."""
+    """Infinite at zero and below it at whole numbers, exactly nothing at 1 and 2."""
     x = call.elementwise("{0}", input)
     z = call.elementwise(_MIRRORED, x)
     series = call.elementwise(_SUM, z, FIRST)
     stirling = f"({{0}} + 0.5 - ({{0}} + 7.5) / {_LOG}) * {_LOG} + log({{1}}) + {log(2 * pi) / 2!r}"
     found = call.elementwise(stirling, z, series)
     mirrored = f"{log(pi)!r} - log(abs({_sine('{0}')})) - {{1}}"
-    return call.elementwise(f"abs({{0}}) == inf ? inf : ({{0}} < 0.5 ? {mirrored} : {{1}})", x, found)
+    finite = f"(abs({{0}} - 1.5) == 0.5 ? 0 : ({{0}} < 0.5 ? {mirrored} : {{1}}))"
+    return call.elementwise(f"abs({{0}}) == inf ? inf : {finite}", x, found)
 
 
 @operator(aten.digamma.default)
