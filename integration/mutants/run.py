@@ -62,6 +62,7 @@ DEFAULT: dict[str, tuple[str, ...]] = {
         "packages/tile-opt/tests/test_plan_given.py",
     ),
     "packages/tile-opt/src/tile_opt/lowering/": (
+        "packages/tile-opt/tests/test_lowering_groups.py",
         "packages/tile-opt/tests/test_lowering_points.py",
         "packages/tile-opt/tests/test_lowering_nests.py",
         "packages/tile-opt/tests/test_lowering_features.py",
