@@ -59,6 +59,8 @@ def test_a_document_states_only_what_differs() -> None:
         ({"caches": [3]}, "machine.caches[0] needs level, bytes", None),
         ({"caches": [{"level": 1, "bytes": 1, "way": 2}]}, "machine.caches[0] has no field 'way'", "did you mean 'ways'?"),
         ({"caches": [{"level": "L1", "bytes": 1}]}, "machine.caches[0].level is 'L1', not a whole number", None),
+        ({"cores": 2**63}, "machine.cores is 9223372036854775808; it must be at most 9223372036854775807", None),
+        ({"caches": [{"level": 1, "bytes": {}}]}, "machine.caches[0].bytes is {}, not a whole number", None),
         ({"local": {"banks": "32"}}, "machine.local.banks is '32', not a whole number", None),
         ([], "machine is [], not a table of fields", None),
     ],

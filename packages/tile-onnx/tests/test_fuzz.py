@@ -184,6 +184,16 @@ def test_names_that_are_made_twice() -> None:
     refused(model("(float[3] x) => (float[3] y) { y = Relu(x) y = Neg(x) }"), "makes 'y' twice")
 
 
+def test_functions_that_stand_for_more_nodes_with_each_level() -> None:
+    """A kilobyte for a billion nodes."""
+    proto = model("(float[3] x) => (float[3] y) { y = local.F29(x) }")
+    for level in range(30):
+        inner = f"local.F{level - 1}" if level else "Relu"
+        text = f'<opset_import: ["" : 17, "local" : 1], domain: "local"> F{level} (a) => (b) {{ c = {inner}(a) b = {inner}(c) }}'
+        proto.functions.append(onnx.parser.parse_function(text))
+    refused(proto, "stand for 2147483646 nodes")
+
+
 def test_functions_that_call_themselves() -> None:
     proto = model("(float[3] x) => (float[3] y) { y = local.F(x) }")
     proto.functions.append(

@@ -454,3 +454,9 @@ def test_kernels_on_one_large_buffer_take_turns_at_its_ends() -> None:
         kernels = check(optimize(stripe, device), inputs, device, reference=stripe).kernels
         texts = [print_function(k.function) for k in kernels if k.function is not None]
         assert sum(" - group_id(0)" in text for text in texts) == turns
+
+
+@pytest.mark.parametrize("source", ["B[j : N] = +(A[i, j]);", "B[i : M] = >(A[i, j]);", "B = tanh(A);"])
+def test_groups_of_one_item_have_plans(source: str) -> None:
+    """Whatever a target's document says."""
+    agree(stripe_of(f"function (A[M, N]) -> (B) {{ {source} }}", A=(40, 50)), target(threads=1))

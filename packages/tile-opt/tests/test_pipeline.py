@@ -80,6 +80,12 @@ def test_unknown_option_names_pass_and_option() -> None:
         create(PassConfig("rename", options={"prefx": 1}))
 
 
+@pytest.mark.parametrize("value", [None, "8", [], True, 0.5])
+def test_an_option_of_another_type_is_named(value: object) -> None:
+    with pytest.raises(TileDeviceError, match=r"'fuse' does not take these options: min_shared is .*, not of type int"):
+        create(PassConfig("fuse", options={"min_shared": value}))
+
+
 @pytest.mark.usefixtures("known")
 def test_options_come_from_json() -> None:
     document = json.dumps({"name": "t", "passes": [{"name": "first", "rename": {"prefix": "p_", "sizes": [1, 2]}}]})

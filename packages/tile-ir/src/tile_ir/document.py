@@ -13,6 +13,8 @@ from tile_ir.diagnostics import Diagnostic, TileDeviceError
 
 T = TypeVar("T")
 
+MOST = 2**63 - 1
+"""Whole numbers beyond count nothing that a machine has."""
 _SCALARS: Mapping[type, tuple[tuple[type, ...], str]] = {
     bool: ((bool,), "true or false"),
     int: ((int,), "a whole number"),
@@ -54,13 +56,13 @@ def _updated(base: Any, document: Any, where: str, problems: list[Diagnostic]) -
 
 
 def _too_small(kind: Any, found: Mapping[str, Any], where: str) -> list[Diagnostic]:
-    """What is said of fields, and items of lists, below the numbers that the class states as `LEAST`."""
+    """What is said of fields, and items of lists, below the numbers that the class states as `LEAST`; others are named by now."""
     least: Mapping[str, float] = getattr(kind, "LEAST", {})
     return [
         _bad(f"{where}.{name} is {value:g}; it must be at least {least[name]:g}")
         for name in found.keys() & least.keys()
         for value in (found[name] if isinstance(found[name], tuple) else (found[name],))
-        if value is not None and value < least[name]
+        if isinstance(value, (int, float)) and value < least[name]
     ]
 
 
@@ -109,6 +111,9 @@ def _scalar(kind: type, value: Any, where: str, base: Any, problems: list[Diagno
         return base
     if kind in (int, float) and not 0 <= value < float("inf"):
         problems.append(_bad(f"{where} is {value}; it must be finite and at least 0"))
+        return base
+    if kind is int and value > MOST:
+        problems.append(_bad(f"{where} is {value}; it must be at most {MOST}"))
         return base
     return value
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 
@@ -14,11 +15,13 @@ from tile_onnx.graph import label, of_function, of_graph, subgraphs
 from tile_onnx.tensors import Malformed, dense, malformed, tensor_array
 
 Functions = Mapping[tuple[str, str], FunctionProto]
+MOST_NODES = 100_000
+"""Of a model whose functions are put in place of their calls: the largest that exporters write have a tenth."""
 
 
 def check(proto: ModelProto, opsets: Mapping[str, int], functions: Functions) -> list[Diagnostic]:
     """What is wrong with a model whose tensors of the outermost graph were read."""
-    found = [*_versions(proto, opsets), *_inputs(proto.graph), *_recursion(functions)]
+    found = [*_versions(proto, opsets), *_inputs(proto.graph), *_calls(proto.graph, functions)]
     if not proto.graph.output:
         found.append(_wrong("the graph has no outputs"))
     found += _graph(proto.graph, frozenset(), opsets, functions)
@@ -74,13 +77,24 @@ def _inputs(graph: GraphProto) -> Iterator[Diagnostic]:
         names.add(info.name)
 
 
-def _recursion(functions: Functions) -> Iterator[Diagnostic]:
-    """Functions that call themselves would never end."""
-    calls = {k: {(n.domain, n.op_type) for n in _all_nodes(f.node)} & functions.keys() for k, f in functions.items()}
+def _calls(graph: GraphProto, functions: Functions) -> Iterator[Diagnostic]:
+    """Functions that call themselves would never end, and calls of calls stand for more nodes with each level."""
+    calls = {key: _called(f.node, functions) for key, f in functions.items()}
+    sizes: dict[tuple[str, str], int] = {}
     try:
-        TopologicalSorter(calls).prepare()
+        for key in TopologicalSorter(calls).static_order():
+            sizes[key] = len(functions[key].node) + sum(sizes[k] * count for k, count in calls[key].items())
     except CycleError as problem:
         yield _wrong(f"function {problem.args[1][0][1]!r} of the model calls itself")
+        return
+    nodes = sum(sizes[k] * count for k, count in _called(graph.node, functions).items())
+    if nodes > MOST_NODES:
+        yield _wrong(f"the functions that the model calls stand for {nodes} nodes; at most {MOST_NODES} are taken")
+
+
+def _called(nodes: Iterable[NodeProto], functions: Functions) -> Counter[tuple[str, str]]:
+    """How often nodes call each function of the model."""
+    return Counter(key for n in _all_nodes(nodes) if (key := (n.domain, n.op_type)) in functions)
 
 
 def _all_nodes(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:

@@ -5,6 +5,7 @@ A pass joins by one line in `PASSES`; its module is imported only when a pass li
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields
 from difflib import get_close_matches
 from importlib import import_module
@@ -85,6 +86,10 @@ def pass_class(name: str) -> type[Pass]:
     return found
 
 
+_SCALARS: Mapping[str, tuple[type, ...]] = {"bool": (bool,), "int": (int,), "float": (int, float), "str": (str,)}
+"""What may be given for an option of a type."""
+
+
 def create(config: PassConfig) -> Pass:
     """The pass that `config` describes; TileDeviceError for an unknown name (TILE-E401) or bad options (TILE-E402)."""
     cls = pass_class(config.name)
@@ -95,10 +100,19 @@ def create(config: PassConfig) -> Pass:
             raise TileDeviceError(Diagnostic("TILE-E402", message, hint=_hint(option, known)))
     options = {key: _frozen(value) for key, value in config.options.items()}
     try:
-        return cls.from_options(options)
+        return _checked(cls.from_options(options))
     except (TypeError, ValueError, KeyError) as error:
         message = f"pass {config.name!r} does not take these options: {error}"
         raise TileDeviceError(Diagnostic("TILE-E402", message, hint=_hint("", known))) from error
+
+
+def _checked(made: Pass) -> Pass:
+    """The pass, each of whose options of a simple type has it; TypeError for another."""
+    for field in fields(made):
+        value, kinds = getattr(made, field.name), _SCALARS.get(str(field.type))
+        if kinds and (not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds)):
+            raise TypeError(f"{field.name} is {value!r}, not of type {field.type}")
+    return made
 
 
 def current(config: PassConfig) -> PassConfig:

@@ -180,8 +180,9 @@ class _Chooser(RowShares):
         columns = self.facts.iterations() // self.wide
         piece = self.wide * self._widest()
         beside = power_of_two(-(-self.facts.extent(along) // self.wide))
-        across = min(threads // 2, STRETCH // piece, beside)
-        while across * piece > STRETCH // (4 if self.wide > 1 else 2) and columns < self.settings.cores * across:
+        across = max(1, min(threads // 2, STRETCH // piece, beside))
+        piled = STRETCH // (4 if self.wide > 1 else 2)
+        while across > 1 and across * piece > piled and columns < self.settings.cores * across:
             across //= 2
         most = threads * min(self._narrow, max(1, self.most_items // threads))
         if columns < self.settings.cores * across and length * across > 2 * FEW_STEPS * threads:
