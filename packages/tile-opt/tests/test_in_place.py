@@ -117,6 +117,14 @@ def test_a_result_that_is_a_part_of_the_next_lies_in_it() -> None:
     assert {r.source for r in main_of(program).refs if r.into in ("P", "Y1", "V")} == {"Y"}
 
 
+@pytest.mark.parametrize("passes", [ALONE, WHOLE], ids=["alone", "among others"])
+def test_zeros_that_a_kernel_of_its_own_makes_do_not_come_after_parts(passes: tuple[PassConfig, ...]) -> None:
+    """One of which is made as early as what it reads."""
+    body = """D[i, j : 4, 3] = +(B[i, j]); Z[i, j : 4, 3] = +(A[i, j + 9]);
+        Y[i, j : 4, 3] = =(A[i, j]), j < 1 default Z; R[i, j + 1 : 4, 3] = =(D[i, j + 1]), j < 2 default Y;"""
+    agree(stripe(body), replace(TARGET, passes=passes))
+
+
 KEPT = {
     "a default that is wanted later": f"{STACKED} R = Y + Y; S = Y1 * 2;",
     "a default that is a result": f"{STACKED.replace('Y1', 'S')} R = Y + Y;",

@@ -170,8 +170,13 @@ class _Work:
     # --- parts ---------------------------------------------------------------------------------------
 
     def divide(self, buffer: str) -> None:
-        """Lets each part of a result that parts cover be made by itself."""
-        for number, part in enumerate(self._parts(buffer)):
+        """Lets each part of a result that parts cover be made by itself; a kernel that sets it to zero first is left out."""
+        parts = self._parts(buffer)
+        others = self.touching[buffer] - {part.place for part in parts}
+        for fill in [place for place in others if parts and place < parts[-1].place]:
+            self.kernels.pop(fill, None)
+            self.touching[buffer].discard(fill)
+        for number, part in enumerate(parts):
             self.kernels.pop(part.place, None)
             for touched in {u.buffer for u in part.stage.uses}:
                 self.touching[touched].discard(part.place)
