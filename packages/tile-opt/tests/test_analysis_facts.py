@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -16,6 +18,7 @@ from tile_ir.ops import Aggregation
 from tile_ir.program.nodes import Contraction
 from tile_ir.stripe.affine import Affine
 from tile_opt.analysis import FlatDomain, Sets, analyze, check_assigned_once, uncovered
+from tile_opt.analysis.answering import COUNTED, Answerer
 from tile_opt.analysis.domain import find_bounds, leftover
 from tile_opt.analysis.integer_sets import Error, Isl
 from tile_opt.analysis.sets import Bounds
@@ -341,6 +344,22 @@ def test_hard_questions_are_answered_by_a_process_of_their_own() -> None:
         domain = analyze(easy, sets)
         check_assigned_once(easy, domain, sets)
         assert uncovered(domain, easy.type.shape, Sets()) == uncovered(domain, easy.type.shape, sets)
+
+
+@pytest.mark.skipif(not COUNTED, reason="processes cannot count what they take of a processor")
+def test_time_in_which_the_process_does_not_run_does_not_count() -> None:
+    i = Affine.var("i")
+    question = ("bounds", (("i",), [i, i * -1 + 6]), 1.0)
+    answerer = Answerer()
+    found = answerer.ask(*question)
+    process = answerer._process
+    assert process is not None
+    process.send_signal(signal.SIGSTOP)
+    again = threading.Timer(1.2, process.send_signal, [signal.SIGCONT])
+    again.start()
+    assert answerer.ask(*question) == found and answerer.spent < 1.0
+    again.join()
+    answerer.close()
 
 
 def test_a_question_that_takes_too_long_is_given_up_and_names_the_contraction() -> None:

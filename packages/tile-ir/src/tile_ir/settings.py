@@ -37,7 +37,7 @@ class Settings:
     num_threads: int | None = None
     """TILE_NUM_THREADS: worker threads of CPU devices; affinity and cgroup decide when unset."""
     analysis_seconds: float = 10.0
-    """TILE_ANALYSIS_SECONDS: how long the sets of one contraction may be analysed; 0 for what is answered at once."""
+    """TILE_ANALYSIS_SECONDS: seconds of a processor that the sets of one contraction may take; 0 for what is answered at once."""
     compile_seconds: float = 600.0
     """TILE_COMPILE_SECONDS: how long compiling one program may take; 0 for as long as it takes."""
     isolate: tuple[str, ...] = ()

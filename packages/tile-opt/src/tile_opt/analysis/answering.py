@@ -2,7 +2,8 @@
 
 A call of ISL cannot be interrupted from Python, and its operation limit counts operations that may take milliseconds
 each. The process (`tile_opt.answers`) reads one question a line from its input and writes one answer a line to its
-output, as JSON; it ends with its input.
+output, as JSON; it ends with its input, and where a question takes more of a processor than it may. So what can be
+answered does not depend on how busy the machine is.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import queue
+import signal
 import subprocess
 import sys
 import threading
@@ -17,6 +19,11 @@ from typing import Any, cast
 from weakref import finalize
 
 from tile_ir.stripe.affine import Affine
+
+PATIENCE, STARTED = 20.0, 60.0
+"""Seconds that pass while a busy machine gives the process one of its own, and those in which it has begun."""
+COUNTED = hasattr(signal, "setitimer")
+"""Whether a process can end itself after so much of a processor; where it cannot, all seconds that pass count."""
 
 
 class Unanswered(Exception):
@@ -29,15 +36,20 @@ class Answerer:
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None
         self._answers: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self.spent = 0.0
+        """Seconds of a processor that the last question took."""
 
     def ask(self, question: str, arguments: tuple[Any, ...], seconds: float) -> Any:
-        """The answer of `Isl.question(*arguments)`, with lists for tuples; Unanswered when it takes longer."""
+        """The answer of `Isl.question(*arguments)`, with lists for tuples; Unanswered when it takes more of a processor."""
+        self.spent = seconds
+        if seconds <= 0:
+            raise Unanswered
         process = self._running()
         assert process.stdin is not None
         try:
-            process.stdin.write(json.dumps([question, encoded(arguments)]) + "\n")
+            process.stdin.write(json.dumps([question, encoded(arguments), seconds]) + "\n")
             process.stdin.flush()
-            answer = self._answers.get(timeout=seconds)
+            answer = self._answers.get(timeout=STARTED + PATIENCE * seconds if COUNTED else seconds)
         except (queue.Empty, OSError):
             answer = ""
         except BaseException:  # Ctrl-C: a late answer must not meet the next question
@@ -46,7 +58,8 @@ class Answerer:
         if not answer:
             self.close()
             raise Unanswered
-        return decoded(json.loads(answer))
+        found, self.spent = json.loads(answer)
+        return decoded(found)
 
     def _running(self) -> subprocess.Popen[str]:
         if self._process is None:

@@ -8,7 +8,6 @@ program; those of one compilation share the flat domains that they have found.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from time import monotonic
 from typing import Any
 
 from tile_ir.diagnostics import Diagnostic, Span, TileLimitError
@@ -112,11 +111,10 @@ class Sets:
                 pass
         if seconds <= 0:
             raise Unanswered
-        start = monotonic()
         try:
             return self._answerer.ask(question, arguments, seconds)
         finally:
-            self._left -= monotonic() - start
+            self._left -= self._answerer.spent
 
     def _refusal(self) -> Diagnostic:
         what = f" of {self._name}" if self._name else ""
