@@ -133,6 +133,17 @@ def test_no_kernel_fills_up_tiles(m: int, n: int, k: int) -> None:
         near(got, a, b, a.astype(np.float64) @ b.astype(np.float64))
 
 
+def test_the_last_bytes_of_a_sum_are_added_to_what_tiles_hold() -> None:
+    header, body = MATMUL["nn"]
+    a, b = drawn(np.int8, 18, 67), drawn(np.int8, 67, 19)
+    source = f"function ({header}) -> (O) {{ X = as_int(A, 32); Y = as_int(B, 32); O[m, n : M, N] = +({body}); }}"
+    _, stripe = on_tiles(source.replace("A[m", "X[m").replace("* B", "* Y"), {"A": a, "B": b})
+    assert "tdpbssd" in instructions(stripe)
+    assert len(lower_kernels(stripe, TILES).kernels) == 1
+    for got in both(stripe, {"A": a, "B": b}):
+        np.testing.assert_array_equal(got, a.astype(np.int32) @ b.astype(np.int32))
+
+
 def test_each_tile_of_a_copy_lies_in_one_piece() -> None:
     a, b = drawn(bfloat16(), 32, 64), drawn(bfloat16(), 64, 48)
     header, body = MATMUL["nn"]

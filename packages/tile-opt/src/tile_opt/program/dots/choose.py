@@ -117,9 +117,10 @@ class Chooser:
             yield replace(tiled, cycles=self._cycles(match, tiled))
 
     def _ended_apart(self, match: Match, choice: Choice) -> Choice:
-        """The choice with whole words alone where a sum over one index has floats behind them: no factor is filled up for these."""
+        """The choice with whole words alone where a sum over one index has terms behind them: no factor is filled up for these."""
         ends = match.ranges[choice.index] % choice.dot.depth
-        if not ends or not choice.dot.c.is_float or match.cuts or match.reduced != (choice.index,):
+        plain = all(s.center == 0 and not s.flipped for s in choice.stored)
+        if not ends or not plain or match.cuts or match.reduced != (choice.index,):
             return choice
         return replace(choice, words=choice.words - 1, apart=True)
 
