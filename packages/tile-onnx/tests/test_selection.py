@@ -84,6 +84,18 @@ def test_many_boxes_of_which_few_or_most_are_kept(side: float) -> None:
     check("NonMaxSuppression", inputs, {"center_point_box": 1}, opset=11)
 
 
+@pytest.mark.parametrize("most", [3, 12])
+def test_first_boxes_of_many_classes_are_enough_for_some(most: int) -> None:
+    """Six classes of 60 boxes, three of which crowd round one place: few of their best ones stay."""
+    rng = random(7)
+    boxes, scores = rng.uniform(0, 9, (2, 60, 4)), rng.uniform(0, 1, (2, 3, 60))
+    boxes[0, :, :2] = rng.uniform(4, 5, (60, 2))
+    boxes[..., 2:] = 2
+    limits = [np.array([most], np.int64), np.array([0.3], np.float32), np.array([0.05], np.float32)]
+    inputs = [boxes.astype(np.float32), scores.astype(np.float32), *limits]
+    check("NonMaxSuppression", inputs, {"center_point_box": 1}, opset=11)
+
+
 @pytest.mark.parametrize("device", [None, "interp"])
 def test_classes_of_few_and_of_many_boxes_beside_one_another_with_scores_that_tie(device: str | None) -> None:
     rng = random(5)

@@ -6,9 +6,7 @@ repeats a step by itself, as processors do, that is a program of Tile; few boxes
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from functools import cache
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -23,8 +21,12 @@ from tile_runtime.symbols import placeholder
 from tile_onnx.node import Node
 from tile_onnx.registry import host_operator
 
-FEW = 16
-"""Boxes of a class up to which all pairs of them are compared at once."""
+FEW = 32
+"""Boxes of a class of which all pairs are compared at once: all that it has, or the first ones, which often are enough."""
+AT_ONCE = 512
+"""Classes that are compared at once: what their pairs take stays in the caches."""
+MANY = 4
+"""Classes of more boxes from which on their first ones are compared at once, too."""
 LEAST, MOST = 64, 1024
 """Boxes that the first program, and a later one beside those chosen before, goes through."""
 
@@ -41,19 +43,21 @@ def non_max_suppression(
     """[found, 3] of batch, class and box: the best ones first, none that overlaps a better one too much."""
     count = 0 if most is None else int(most.reshape(()))
     limit = np.float32(0.0 if overlap is None else overlap.reshape(()))
-    groups = list(_ranked(scores, None if least is None else float(least.reshape(())))) if count > 0 else []
+    threshold = None if least is None else float(least.reshape(()))
+    ranked = _ranked(scores[:, : scores.shape[1] if count > 0 else 0], threshold)
     # Of two boxes without an area, or with one that is no number, neither excludes the other.
     with np.errstate(over="ignore", invalid="ignore"):
         edges = _edges(boxes, bool(node.attribute("center_point_box", 0)))
-        kept = _kept(edges, groups, count, limit, node.evaluator)
-    classes = np.array([(g.batch, g.class_) for g in groups], np.int64).reshape(-1, 2)
-    rows = np.repeat(classes, np.array([len(k) for k in kept], np.int64), 0)
-    return np.concatenate([rows, np.concatenate([np.zeros(0, np.int64), *kept])[:, None]], 1)
+        kept = _kept(edges, ranked, count, limit, node.evaluator).nonzero()[0]
+    rows = np.empty((len(kept), 3), np.int64)
+    rows[:, 0], rows[:, 1] = np.divmod(ranked.rows[kept], max(1, scores.shape[1]))
+    rows[:, 2] = ranked.boxes[kept]
+    return rows
 
 
 def _edges(boxes: Array, centred: bool) -> Array:
     """[batch, 5, box]: low y, low x, high y, high x and area of boxes given by two corners in any order, or by centre and size."""
-    given = np.ascontiguousarray(np.moveaxis(boxes, -1, 1))
+    given = np.ascontiguousarray(boxes.transpose(0, 2, 1))
     first, second = given[:, :2], given[:, 2:]
     edges = np.empty((given.shape[0], 5, given.shape[2]), given.dtype)
     low, high = edges[:, :2], edges[:, 2:4]
@@ -70,56 +74,80 @@ def _edges(boxes: Array, centred: bool) -> Array:
 
 @frozen
 class _Ranked:
-    """The boxes of one class in question, from the best one on."""
+    """The boxes in question, class by class, each from its best one on."""
 
-    batch: int
-    class_: int
+    rows: Array
+    """Of each: the number of its class, those of all batches counted."""
     boxes: Array
+    starts: Array
+    """Where each class begins that has any, and where the last one ends."""
+    batches: Array
+    """Of each class that has any."""
 
 
-def _ranked(scores: Array, least: float | None) -> Iterator[_Ranked]:
-    """Of each batch and class that has any: its boxes with scores above `least`."""
+def _ranked(scores: Array, least: float | None) -> _Ranked:
+    """The boxes with scores above `least`."""
     _, classes, count = scores.shape
     flat = np.ascontiguousarray(scores, np.float32).reshape(-1)
-    found = np.arange(flat.size) if least is None else np.flatnonzero(flat > least)
+    found = np.arange(flat.size) if least is None else (flat > least).nonzero()[0]
     rows, boxes = np.divmod(found, max(1, count))
-    keys = _descending(flat[found]) << 32 | boxes
-    ends = (*(np.flatnonzero(rows[1:] != rows[:-1]) + 1).tolist(), len(rows)) if len(rows) else ()
-    for start, stop in pairwise((0, *ends)):
-        part = keys[start:stop]
-        part.sort()
-        yield _Ranked(*divmod(int(rows[start]), classes), part & 0xFFFFFFFF)
+    boxes = _by_score(rows, boxes, _descending(flat[found]), (len(scores) * classes, count))
+    ends = (rows[1:] != rows[:-1]).nonzero()[0] + 1
+    starts = np.array([0, *ends.tolist(), len(rows)]) if len(rows) else ends
+    return _Ranked(rows, boxes, starts, rows[starts[:-1]] // max(1, classes))
+
+
+def _by_score(rows: Array, boxes: Array, falling: Array, sizes: tuple[int, int]) -> Array:
+    """The boxes of each row, which stand together, in the order of `falling`, of equals the first one before."""
+    wide, narrow = (size.bit_length() for size in sizes)
+    if wide + 32 + narrow > 63:
+        return boxes[np.lexsort((falling, rows))]
+    keys = ((rows << 32) + falling + (1 << 31) << narrow) | boxes  # one number is sorted quicker than three
+    keys.sort()
+    return keys & ((1 << narrow) - 1)
 
 
 def _descending(scores: Array) -> Array:
-    """Integers that grow as scores fall: sorting them, and the boxes in the bits below, is quicker than to sort by scores."""
+    """Integers of 32 bits that grow as scores fall."""
     bits = (0.0 - scores).view(np.int32)
     return np.where(np.isnan(scores), 0x7FFFFFFF, bits ^ (bits >> 31 & 0x7FFFFFFF)).astype(np.int64)
 
 
-def _kept(edges: Array, groups: Sequence[_Ranked], count: int, limit: np.float32, evaluator: Evaluator) -> list[Array]:
-    """Up to `count` boxes of each group, each of which overlaps those before it by `limit` at most."""
-    few = [g for g in groups if len(g.boxes) <= FEW]
-    alone = iter(_of_few(edges, few, limit)) if few else iter(())
+def _kept(edges: Array, ranked: _Ranked, count: int, limit: np.float32, evaluator: Evaluator) -> Array:
+    """Which boxes stay: up to `count` of each class, each of which overlaps those before it by `limit` at most."""
+    kept = np.zeros(len(ranked.boxes), np.bool_)
+    sizes = ranked.starts[1:] - ranked.starts[:-1]
+    left = np.ones(len(sizes), np.bool_)
+    large: Array = sizes > FEW
+    together = count <= FEW and np.count_nonzero(large) >= MANY
+    few = np.arange(len(sizes)) if together else (~large).nonzero()[0]
+    for part in (few[at : at + AT_ONCE] for at in range(0, len(few), AT_ONCE)):
+        places, alive = _of_few(edges, ranked, part, np.minimum(sizes[part], FEW), limit)
+        order = alive.cumsum(1)
+        done = ~large[part] | (order[:, -1] >= count)
+        kept[places[alive & (order <= count) & done[:, None]]] = True
+        left[part] = ~done
     compiled = evaluator if evaluator.device.capabilities.loops else None
-    return [
-        (next(alone) if len(g.boxes) <= FEW else _Choice(edges[g.batch], count, limit, compiled).of(g.boxes))[:count]
-        for g in groups
-    ]
+    for k in left.nonzero()[0].tolist():
+        start, stop = int(ranked.starts[k]), int(ranked.starts[k + 1])
+        choice = _Choice(edges[ranked.batches[k]], ranked.boxes[start:stop], count, limit, compiled)
+        kept[start + choice.places()[:count]] = True
+    return kept
 
 
-def _of_few(edges: Array, groups: Sequence[_Ranked], limit: np.float32) -> list[Array]:
-    """The same for groups of few boxes each, all of them at once."""
-    sizes = [len(g.boxes) for g in groups]
-    places: Array = np.arange(max(sizes))
-    boxes = np.zeros((len(groups), len(places)), np.int64)
-    alive: Array = places < np.array(sizes)[:, None]
-    boxes[alive] = np.concatenate([g.boxes for g in groups])
-    found = edges[np.array([g.batch for g in groups])[:, None], :, boxes].transpose(2, 0, 1)
+def _of_few(edges: Array, ranked: _Ranked, few: Array, sizes: Array, limit: np.float32) -> tuple[Array, Array]:
+    """Places among the ranked boxes, [class, box], of the first few of some classes, and which stay; all of them at once."""
+    ranks = np.arange(int(sizes.max()))
+    alive = ranks < sizes[:, None]
+    places = np.minimum(ranked.starts[few][:, None] + ranks, len(ranked.boxes) - 1)
+    whole = ranked.batches[few][:, None] * edges.shape[2] + ranked.boxes[places]
+    found = edges.transpose(1, 0, 2).reshape(5, -1).take(whole, 1)
     overlapping = _overlapping(found[:, :, :, None], found[:, :, None], limit)
-    for place in range(len(places) - 1):
-        alive[:, place + 1 :] &= ~(overlapping[:, place, place + 1 :] & alive[:, place, None])
-    return [row[kept] for row, kept in zip(boxes, alive, strict=True)]
+    overlapping &= ranks[:, None] < ranks
+    excluding: Array = np.any(overlapping, (0, 2))
+    for rank in excluding.nonzero()[0].tolist():
+        alive &= ~(overlapping[:, rank] & alive[:, rank, None])
+    return places, alive
 
 
 def _overlapping(some: Array, others: Array, limit: np.float32) -> Array:
@@ -134,16 +162,19 @@ class _Choice:
     """Up to `count` of the boxes, each of which overlaps those chosen before it by `limit` at most."""
 
     edges: Array
+    boxes: Array
+    """Those in question, the best ones first."""
     count: int
     limit: np.float32
     evaluator: Evaluator | None
     """What runs programs that repeat steps."""
 
-    def of(self, order: Array) -> Array:
-        """What is chosen of the boxes `order`, the best ones first.
+    def places(self) -> Array:
+        """Which of the boxes are chosen.
 
-        Only those in question are compared, a few at a time: few are left by the time that enough are chosen.
+        Only some are compared, a few at a time: few are left by the time that enough are chosen.
         """
+        order: Array = np.arange(len(self.boxes))
         chosen = order[:0]
         while len(order) and len(chosen) < self.count:
             size = min(2 * (self.count - len(chosen)), max(MOST, len(chosen)), len(order))
@@ -158,13 +189,13 @@ class _Choice:
         if self.evaluator is None:
             return np.array(self._one_by_one(these, chosen), np.int64)
         found = np.zeros((5, whole), np.float32)
-        found[:, : len(these)] = self.edges.take(these, 1)
+        found[:, : len(these)] = self.edges.take(self.boxes[these], 1)
         alive = (np.arange(whole) < len(these)).astype(np.int32)
         return np.flatnonzero(self.evaluator(_suppressing(whole), found, alive, self.limit))
 
     def _one_by_one(self, these: Array, chosen: int) -> list[int]:
         """Rows of the comparison as bits of numbers."""
-        found = self.edges.take(these, 1)
+        found = self.edges.take(self.boxes[these], 1)
         kept, excluded = list[int](), 0
         for start in range(0, len(these), LEAST):
             rows = _overlapping(found[:, start : start + LEAST, None], found[:, None], self.limit)
