@@ -77,9 +77,19 @@ def streamed(block: Block) -> Block:
 
 
 def test_pieces_of_lines_cost_more_than_whole_lines_past_the_caches() -> None:
-    pieces, whole = (estimate(past_the_caches(n, n), NARROW) for n in (4, 16))
-    found = [next(c.seconds for c in e.causes if c.name == "memory") for e in (pieces, whole)]
-    assert found[0] > 3 * found[1]
+    pieces, whole = (cause(past_the_caches(n, n), NARROW, "memory") for n in (4, 16))
+    assert pieces > 3 * whole
+
+
+def test_whole_lines_with_none_beside_them_cost_more_past_the_caches() -> None:
+    """Lines of one column of lines after another, and of one row after another."""
+    source = "function (A[N, M], C[M]) -> (B) { B = A + C; }"
+    plans = (
+        f"plan kernel_0 {{\n  serial {loops}\n  vector i1:1 x16\n}}" for loops in ("i1:16\n  serial i0:1", "i0:1 i1:64")
+    )
+    blocks = (streamed(kernel(source, NARROW, parse_plans(plan), A=(512, 64), C=(64,))) for plan in plans)
+    lone, rows = (cause(block, NARROW, "memory") for block in blocks)
+    assert lone > 1.5 * rows
 
 
 def test_dividing_by_a_power_of_two_is_a_product() -> None:

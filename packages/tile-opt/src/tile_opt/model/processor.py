@@ -27,6 +27,8 @@ FORESEEN = 30
 """Trips of a loop up to which its end is predicted."""
 COMBINING = 12
 """Lines that stores past the caches are gathered in at once."""
+LONE = 24
+"""Whole lines that are on their way to memory at once where none follows the one before it."""
 COMPUTE = ("multiply", "add", "vector", "shuffle", "issue")
 ACCESS = ("load", "store")
 
@@ -47,6 +49,8 @@ class Phase:
     """Bytes of whole lines that pass the caches by."""
     pieces: float = 0
     """Writes of parts of lines that pass the caches by."""
+    lone: float = 0
+    """Lines that pass the caches by with none beside them: memory opens a row for each."""
     pages: float = 0
     """Cycles of translating addresses."""
 
@@ -185,10 +189,12 @@ def _pass_by(phase: Phase, tree: Tree, access: Access, vector: Loop, machine: Ma
     moving = [i for i in tree.path if access.moved_by(i.name)]
     cells = prod(i.extent for i in moving) * tree.points / prod(i.extent for i in tree.path)
     run = _run(tree, access, vector)
-    if run >= machine.caches[0].line:
-        phase.non_temporal += cells * access.dtype.bytes
+    bytes_, line = cells * access.dtype.bytes, machine.caches[0].line
+    if run >= line:
+        phase.non_temporal += bytes_
+        phase.lone += bytes_ / line if run < 2 * line else 0.0
     else:
-        phase.pieces += cells * access.dtype.bytes / run
+        phase.pieces += bytes_ / run
 
 
 def _run(tree: Tree, access: Access, vector: Loop) -> int:
@@ -221,6 +227,7 @@ def _merge(phase: Phase, part: Phase) -> None:
     phase.waits += part.waits
     phase.non_temporal += part.non_temporal
     phase.pieces += part.pieces
+    phase.lone += part.lone
     phase.pages += part.pages
     phase.reads = [a + b for a, b in zip(phase.reads, part.reads, strict=True)]
     phase.writes = [a + b for a, b in zip(phase.writes, part.writes, strict=True)]
@@ -273,7 +280,7 @@ def _busiest(ports: Mapping[str, float], names: Sequence[str], second: float) ->
 def _memory_time(phase: Phase, machine: Machine, ways: float) -> float:
     memory = machine.memory
     alone, together = (_moved(phase, b) for b in (memory.one_core, memory.all_cores))
-    alone += phase.pieces * memory.latency * 1e-9 / COMBINING
+    alone += (phase.pieces / COMBINING + phase.lone / LONE) * memory.latency * 1e-9
     return max(alone / ways, together) if ways > 1 else alone
 
 
