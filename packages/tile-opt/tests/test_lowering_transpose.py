@@ -6,9 +6,13 @@ from math import prod
 
 import numpy as np
 import pytest
+import tile_lang
+import tile_opt
 from explain_support import compiled
 from model_support import processor
+from tile_ir.diagnostics import Source
 from tile_ir.dtype import DType
+from tile_ir.program.nodes import TensorType
 from tile_ir.semtree.nodes import Expr, Let, Shuffle, Type, Var
 from tile_ir.semtree.printer import print_function
 from tile_ir.stripe.interpret import run
@@ -123,6 +127,18 @@ def test_rows_stay_whole_where_the_loops_around_make_the_groups(shape: tuple[int
     (decision,) = made.decisions.values()
     (grid,) = [level.covers for level in decision.plan.levels if level.bind is Bind.GRID]
     assert ({c.loop for c in grid} == {"l"}) == whole
+
+
+@pytest.mark.parametrize(
+    ("dtype", "columns", "strip"),
+    [(DType.UINT8, 512, 64), (DType.FLOAT16, 512, 32), (DType.FLOAT32, 512, 16), (DType.UINT8, 520, 16)],
+)
+def test_tiles_of_narrow_elements_fill_the_lines_of_the_result(dtype: DType, columns: int, strip: int) -> None:
+    text = Source("function (A[N, M]) -> (O) { O[j, i : M, N] = =(A[i, j]); }", "transpose.tile")
+    program = tile_lang.bind(tile_lang.parse(text), {"A": TensorType(dtype, (columns, 704))}, name="transpose")
+    (decision,) = tile_opt.compile(program, processor("zen4")).decisions.values()
+    inside = [level.covers[0] for level in decision.plan.levels if level.bind is Bind.NONE]
+    assert next(c.size for c in inside if c.loop == "i") == strip
 
 
 @pytest.mark.parametrize("shape", [(130, 90), (128, 64), (77, 200), (193, 33)])

@@ -170,7 +170,10 @@ def _walk(
         # Along the result's lines: each is written to its end while it is near, which it is not when the next tile comes.
         return [*around, (other, lanes), (vector, lanes)]
     # Along the operand's lines: each is read to its end while it is near, wherever lines begin; those of the result are
-    # written at once where they begin with its rows.
+    # written at once where they begin with its rows, one after another of a strip's tiles where elements are narrow.
+    line = facts.cache(1).line // max(type.dtype.bytes for type in _results(facts))
+    if _is_aligned(facts, vector) and sides.near == lanes < line:
+        return [*around, (vector, line), *inner, (other, lanes), (vector, lanes)]
     return [*around, (vector, sides.near), *inner, (other, lanes)]
 
 
