@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, cast
 from weakref import WeakValueDictionary
 
@@ -15,7 +16,13 @@ from tile_runtime.checks import described
 from tile_runtime.exchange import imported
 
 Array = np.ndarray[Any, Any]
+Lying = tuple[int, tuple[int, ...]]
+"""The place of a view's first element in its memory, and the steps of its axes, in elements."""
 
+LARGE_VIEW = 1 << 18
+"""Bytes of a view from which on a copy in each call costs more than a program of its own."""
+SPARSE = 4
+"""Times the elements of a view that its memory may have."""
 
 _LITERALS: dict[type, type[np.generic]] = {bool: np.bool_, int: np.int32, float: np.float32}
 """dtypes of Python numbers, those of Tile's literals."""
@@ -30,7 +37,7 @@ def readable(name: str, value: npt.ArrayLike) -> Array:
     """
     if type(value) is not np.ndarray:
         return _converted(name, value)
-    _check_dtype(name, value.dtype)
+    check_dtype(name, value.dtype)
     return value if is_plain(value) else _plain_copy(name, value)
 
 
@@ -40,7 +47,7 @@ def kept(name: str, value: npt.ArrayLike) -> Array:
     One that nobody can change need not be aligned (a view of a file): what a device needs so is copied there.
     """
     if type(value) is np.ndarray and value.flags.c_contiguous and value.dtype.isnative and _unchanging(value):
-        _check_dtype(name, value.dtype)
+        check_dtype(name, value.dtype)
         return value
     array = readable(name, value)
     fresh = array is not value and array.flags.owndata
@@ -83,6 +90,37 @@ def is_plain(array: Array) -> bool:
     return array.flags.c_contiguous and array.flags.aligned and array.dtype.isnative
 
 
+def lying(values: Sequence[Array]) -> tuple[Lying | None, ...] | None:
+    """Where large views have their elements, None for other arrays; None where there are no large views."""
+    found = tuple(map(_lying, values))
+    return found if any(found) else None
+
+
+def flat(values: Sequence[Array], places: Sequence[Lying | None]) -> list[Array]:
+    """The arrays, of views the memory from their lowest element to their highest."""
+    return [v if place is None else _memory(v) for v, place in zip(values, places, strict=True)]
+
+
+def _lying(array: Array) -> Lying | None:
+    """None, too, for views that have few elements in much memory, and where elements begin inside others."""
+    if array.nbytes < LARGE_VIEW or is_plain(array) or not (array.flags.aligned and array.dtype.isnative):
+        return None
+    if any(step % array.itemsize for step in array.strides) or _reach(array) > SPARSE * array.size:
+        return None
+    steps = tuple(step // array.itemsize for step in array.strides)
+    return -sum(step * (n - 1) for step, n in zip(steps, array.shape, strict=True) if step < 0), steps
+
+
+def _reach(array: Array) -> int:
+    """Elements from the lowest to the highest in memory."""
+    return 1 + sum(abs(step) * (n - 1) for step, n in zip(array.strides, array.shape, strict=True)) // array.itemsize
+
+
+def _memory(view: Array) -> Array:
+    rising = view[tuple(slice(None, None, -1 if step < 0 else 1) for step in view.strides)]
+    return np.lib.stride_tricks.as_strided(rising, (_reach(view),), (view.itemsize,), writeable=False)
+
+
 def overlaps_itself(array: Array) -> bool:
     """True when two elements may have memory in common; False for every slice, transpose or diagonal of an array.
 
@@ -98,7 +136,8 @@ def overlaps_itself(array: Array) -> bool:
     return False
 
 
-def _check_dtype(name: str, dtype: np.dtype[Any]) -> None:
+def check_dtype(name: str, dtype: np.dtype[Any]) -> None:
+    """TileTypeError that names the argument, for a dtype that Tile does not have."""
     try:
         from_numpy(dtype)
     except TypeError as problem:
@@ -128,7 +167,7 @@ def _converted(name: str, value: Any) -> Array:
     if array.dtype.kind in "OUS" and not isinstance(value, np.ndarray):
         message = f"argument {name!r} is neither an array nor made of numbers: {described(cast(object, value))}"
         raise TileTypeError(Diagnostic("TILE-E502", message, hint=known_dtypes()))
-    _check_dtype(name, array.dtype)
+    check_dtype(name, array.dtype)
     return array if is_plain(array) else _plain_copy(name, array)
 
 

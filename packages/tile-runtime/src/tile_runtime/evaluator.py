@@ -17,7 +17,7 @@ from tile_ir.target import Options
 
 from tile_runtime import hazards
 from tile_runtime.arguments import collect, input_type
-from tile_runtime.arrays import is_plain, readable
+from tile_runtime.arrays import check_dtype, flat, is_plain, lying, readable
 from tile_runtime.checks import check_function, checked_count, checked_flag
 from tile_runtime.devices import checked_fallback, isolated
 from tile_runtime.devices import device as find_device
@@ -30,6 +30,7 @@ from tile_runtime.programs.program_cache import Signature as CacheKey
 from tile_runtime.signature import Family, Signature
 from tile_runtime.symbols import Symbol, apply
 from tile_runtime.tensor import Tensor, asarray, deliver, same_device
+from tile_runtime.views import OverMemory
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -195,9 +196,12 @@ class Evaluator:
         return results[0] if len(results) == 1 else tuple(results)
 
     def _on_arrays(self, function: Signature, values: Sequence[Any], out: Any, donate: str | Sequence[str]) -> Any:
+        plain = all(map(is_plain, values))
+        if not plain and not donate and (instead := self._on_memory(function, values)) is not None:
+            return self._on_arrays(*instead, out, donate)
         executable = self.programs.find((function.key, *[(a.dtype, a.shape) for a in values]))
         arrays = values
-        if executable is None or not all(map(is_plain, values)):
+        if executable is None or not plain:
             arrays = [readable(n, v) for n, v in zip(function.inputs, values, strict=True)]
             executable = executable or self._executable(function, arrays)
         if not donate:
@@ -211,6 +215,15 @@ class Evaluator:
                 return self._on_tensors(function, arrays, given, executable, donate, as_arrays=True)
         results = executable.run_arrays(arrays, given)
         return results[0] if len(results) == 1 else tuple(results)
+
+    def _on_memory(self, function: Signature, values: Sequence[Any]) -> tuple[Signature, list[Any]] | None:
+        """The function of large views' memory, and that; None where there are none, or where plans are given."""
+        places = lying(values)
+        if places is None or function.updates or function.dynamic or self.plans:
+            return None
+        for name, value in zip(function.inputs, values, strict=True):
+            check_dtype(name, value.dtype)
+        return OverMemory(function, values, places), flat(values, places)
 
     def _given(
         self, function: Signature, executable: Executable, values: Sequence[Any], out: Any, donate: str | Sequence[str]
