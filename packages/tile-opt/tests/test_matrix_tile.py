@@ -19,6 +19,7 @@ from tile_ir.matrix.x86 import PRODUCTS, TILED_INSTRUCTIONS
 from tile_ir.program.nodes import Program, TensorType
 from tile_ir.stripe import interpret
 from tile_ir.stripe.nodes import Program as Stripe
+from tile_ir.stripe.parser import parse_program
 from tile_ir.stripe.printer import print_program
 from tile_ir.target import Options, PassConfig, Target
 from tile_lang.evaluate import evaluate
@@ -26,6 +27,7 @@ from tile_opt.compiler import compile
 from tile_opt.lower_kernels import lower_kernels
 from tile_opt.pipeline import optimize, schedule
 from tile_opt.program import DotProducts
+from tile_opt.proof import prove
 from tile_opt.translate import to_stripe
 
 Array = Any
@@ -131,6 +133,17 @@ def test_no_kernel_fills_up_tiles(m: int, n: int, k: int) -> None:
     assert len(lower_kernels(stripe, TILES).kernels) == 1
     for got in both(stripe, {"A": a, "B": b}):
         near(got, a, b, a.astype(np.float64) @ b.astype(np.float64))
+
+
+def test_tiles_that_zeros_fill_up_are_proved() -> None:
+    """And refuted where a copy leaves out a word."""
+    header, body = MATMUL["nn"]
+    arrays = {"A": drawn(bfloat16(), 18, 40), "B": drawn(bfloat16(), 40, 19)}
+    program, stripe = on_tiles(f"function ({header}) -> (O) {{ O[m, n : M, N] = +({body}); }}", arrays)
+    text = print_program(stripe)
+    assert text.count("19 - k >= 0") > 0
+    assert prove(to_stripe(program), stripe).proved
+    assert not prove(to_stripe(program), parse_program(text.replace("19 - k >= 0", "18 - k >= 0"))).proved
 
 
 def test_the_last_bytes_of_a_sum_are_added_to_what_tiles_hold() -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import assert_never
 
+from tile_ir.dots import DOTS
 from tile_ir.dtype import DType
 from tile_ir.frozen import frozen
 from tile_ir.ops import Aggregation
@@ -123,20 +124,25 @@ def applied(name: str, args: Iterable[Value], dtype: DType, points: Set) -> Valu
 
 
 def _applied(name: str, args: tuple[Term, ...], dtype: DType) -> Term:
-    """An operation of terms; what has a dtype already is not cast to it, and products of zeros are such."""
+    """An operation of terms; what has a dtype already is not cast to it, and products of zeros are such.
+
+    A word of zeros adds nothing to a dot product: only sums of integers, and those of a user who allows reduced precision, have words.
+    """
     if name == "cast" and args[0].dtype is dtype:
         return args[0]
     filled = any(isinstance(a, Constant) and a.filled for a in args)
-    if (
-        (filled or all(map(_is_zero, args)))
-        and name in ("mul", "cast")
-        and not any(isinstance(leaf, Unwritten) for a in args for leaf in leaves_in(a))
-    ):
+    if name in ("mul", "cast") and (filled or all(map(_is_zero, args))) and _is_written(args):
         return Constant(0, dtype, filled)
+    if name in DOTS and any(map(_is_zero, args[:2])) and _is_written(args):
+        return args[2]
     size = 1 + sum(arg.size for arg in args if isinstance(arg, Apply))
     if size > LARGEST:
         raise Unsupported(f"expressions of more than {LARGEST} operations")
     return Apply(name, args, dtype, size)
+
+
+def _is_written(args: tuple[Term, ...]) -> bool:
+    return not any(isinstance(leaf, Unwritten) for a in args for leaf in leaves_in(a))
 
 
 def _is_zero(term: Term) -> bool:
