@@ -146,6 +146,13 @@ def test_columns_beside_something_smaller_stay() -> None:
     assert FewColumns().apply(even) is not even
 
 
+def test_cumulative_columns_stay() -> None:
+    text = "function (A[M, N]) -> (O) { O[i, j : M, N] = +(A[k, j]), i - k < M; }"
+    types = {"A": TensorType(DType.FLOAT32, (58, 24))}
+    program = tile_lang.bind(tile_lang.parse(Source(text, "text.tile")), types)
+    assert FewColumns().apply(program) is program
+
+
 @pytest.mark.parametrize(("rows", "cores", "kept"), [(64, 2, True), (64, 8, True), (63, 8, False), (64, 0, False)])
 def test_rows_that_are_enough_for_the_cores_are_left_whole(rows: int, cores: int, kept: bool) -> None:
     program = reduction(Aggregation.SUM, (rows, 40_000), frozenset({1}))

@@ -30,7 +30,8 @@ class FewColumns(Rewrite):
 
     At least `steps` iterations are left to aggregate over, and contractions of more than `most` such runs have enough
     to do without. So do those of what is computed beside something smaller, such as the distances from a mean: that does
-    not lie as the rows do, which would then be no loop of their own length.
+    not lie as the rows do, which would then be no loop of their own length. What each cell aggregates depends on the cell in
+    a cumulative sum, which one pass makes from row to row.
     """
 
     name: ClassVar[str] = "few_columns"
@@ -57,6 +58,9 @@ class FewColumns(Rewrite):
         if domain is None:
             return None
         columns, loads = _columns(op, domain), _steps(op, domain, types)
+        unread = {n for n in columns if not any(load[n] for load in loads)}
+        if any(unread.intersection(c.names) for c in domain.constraints):
+            return None
         width = _along(columns, loads, domain)
         if not loads or not 1 < width <= self.run // 2 or op.type.size > self.most * width:
             return None
