@@ -129,6 +129,15 @@ def test_rows_stay_whole_where_the_loops_around_make_the_groups(shape: tuple[int
     assert ({c.loop for c in grid} == {"l"}) == whole
 
 
+@pytest.mark.parametrize(("rows", "outermost"), [(1024, "i"), (1001, "i"), (16, "j")])
+def test_permuted_rows_are_read_as_they_lie_where_they_leave_the_caches(rows: int, outermost: str) -> None:
+    source = "function (A[N, M, K]) -> (O) { O[j, i, k : M, N, K] = =(A[i, j, k]); }"
+    made = compiled(source, processor("zen4"), A=(160, 160, rows))
+    (decision,) = made.decisions.values()
+    walk = [c.loop for level in decision.plan.levels for c in level.covers if c.loop in "ij"]
+    assert walk[0] == outermost
+
+
 @pytest.mark.parametrize(
     ("dtype", "columns", "strip"),
     [(DType.UINT8, 512, 64), (DType.FLOAT16, 512, 32), (DType.FLOAT32, 512, 16), (DType.UINT8, 520, 16)],

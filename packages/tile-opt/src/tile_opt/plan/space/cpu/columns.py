@@ -8,6 +8,7 @@ from tile_ir.frozen import frozen, replace
 from tile_ir.stripe.nodes import Bind
 
 from tile_opt.kernel.segments import interior
+from tile_opt.kernel.work import nbytes
 from tile_opt.lowering.memory import SPREAD
 from tile_opt.plan.plan import Cover, Edge, Level, Plan, Staging
 from tile_opt.plan.segments import constraints_on
@@ -63,13 +64,25 @@ def _lines_inside(facts: Facts, vector: str, outer: list[str]) -> list[str]:
 
     Where they are different ones, lines of the operands would be gone when their next runs are read.
     """
-    run = facts.extents[vector]
-    if facts.heavy or facts.main.loops or len(facts.view.stages) > 1 or run * facts.bytes >= facts.cache(1).line:
+    run, line = facts.extents[vector], facts.cache(1).line
+    if facts.heavy or facts.main.loops or len(facts.view.stages) > 1:
         return outer
+    if run * facts.bytes >= line:
+        return _as_read(facts, outer)
     ends = [{n for n in outer if abs(facts.stride(u, n)) == run} for u in facts.memory_uses()]
     if ends.count(ends[0]) == len(ends) or not all(facts.is_free(n) for n in outer):
         return outer
     return sorted(outer, key=lambda n: any(n in found for found in ends))
+
+
+def _as_read(facts: Facts, outer: list[str]) -> list[str]:
+    """The loops as what is read lies in memory, where results go there: reads are waited for, stores are not."""
+    written = (nbytes(facts.view.type_of(u.buffer)) for u in facts.memory_uses() if u.writes)
+    reads = [u for u in facts.memory_uses() if u.reads]
+    if not reads or max(written) <= facts.settings.l3_bytes // 4 or not all(facts.is_free(n) for n in outer):
+        return outer
+    largest = max(reads, key=lambda u: nbytes(facts.view.type_of(u.buffer)))
+    return sorted(outer, key=lambda n: -abs(facts.stride(largest, n)))
 
 
 def _inner_levels(
