@@ -127,7 +127,7 @@ def test_products_without_a_cheaper_order_stay() -> None:
     [
         ("O[i, c : I, C] = +(A[i, j, c] * B[i, c]);", True),
         ("O[c, i : C, I] = +(A[i, j, c] * B[c, i]);", True),
-        ("O[i : I] = +(A[i, j, c] * B[i, c]);", False),  # summed over what the other has, too
+        ("O[i : I] = +(A[i, j, c] * B[i, c]);", False),  # summed over what the other has, too, and small
         ("O[i, j : I, J] = +(A[i, j, c] * B[i, j]);", False),  # rows along memory
     ],
 )
@@ -142,6 +142,14 @@ def test_what_is_constant_in_a_sum_over_few_columns_comes_after_it(statement: st
     assert not apart or after.types()[after.ops[0].name].shape == (6, 5), "as the operand lies"
     same_results(program, after)
     assert Factorise(worth=0).apply(program) is program
+
+
+def test_few_cells_of_a_large_factor_are_summed_before_the_other_comes() -> None:
+    types = {"A": TensorType(F, (6, 5000, 5)), "B": TensorType(F, (6, 5))}
+    text = "function (A[I, J, C], B[I, C]) -> (O) { O[i : I] = +(A[i, j, c] * B[i, c]); }"
+    program = tile_lang.bind(tile_lang.parse(text), types)
+    after = Factorise(columns=16).apply(program)
+    assert after.types()[after.ops[0].name].shape == (6, 5)
 
 
 def elementwise(name: str, fn: str, *args: str | Literal) -> Elementwise:

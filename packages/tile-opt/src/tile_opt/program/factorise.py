@@ -33,6 +33,8 @@ from tile_ir.program.nodes import (
 
 from tile_opt.program.base import Rewrite
 
+RUNS, LARGE = 64, 1 << 17
+"""Rows of few columns at most that are left of a large factor where they are summed once more with another."""
 Names = frozenset[str]
 
 
@@ -79,14 +81,17 @@ class Factorise(Rewrite):
         return made.ops
 
     def _scales(self, tree: Product, sizes: Mapping[str, int]) -> bool:
-        """What is left after the sum of one factor over few columns is another times it."""
+        """What is left after the sum of one factor over few columns is another times it, or a sum of that over few cells."""
         sums = [f for f in tree.factors if isinstance(f, Product)]
-        if len(sums) != 1 or len(tree.factors) != 2 or tree.names != tree.domain or len(sums[0].factors) != 1:
+        if len(sums) != 1 or len(tree.factors) != 2 or len(sums[0].factors) != 1:
             return False
         (factor,) = sums[0].factors
         last = factor.load.formulas[-1].index if isinstance(factor, Leaf) and factor.load.formulas else None
         summed = prod(sizes[n] for n in sums[0].domain - sums[0].names)
-        return last in sums[0].names and sizes[last] < self.columns <= summed
+        if last not in sums[0].names or not sizes[last] < self.columns <= summed:
+            return False
+        cells = prod(sizes[n] for n in sums[0].names)
+        return tree.names == tree.domain or (cells <= RUNS * sizes[last] and cells * summed >= LARGE)
 
 
 def _is_product(op: Contraction, types: Mapping[str, TensorType]) -> bool:
