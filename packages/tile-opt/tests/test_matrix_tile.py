@@ -361,6 +361,17 @@ def test_borders_are_zeros() -> None:
         assert (np.abs(got.astype(np.float64) - want) <= 2.0**-8 * size).all()
 
 
+def test_words_of_what_is_given_are_given_to_the_prover() -> None:
+    """Every second row of them is copied, and two of their dimensions are one for the kernel that does."""
+    source = """function (X[N, H, W, C], K[J, C, D]) -> (O) {
+        O[n, y, x, d : 2, 3, 9, 16] = +(X[n, 2 * y, 2 * x + j - 1, c] * K[j, c, d]); }"""
+    types = {"X": TensorType(DType.BFLOAT16, (2, 6, 17, 16)), "K": TensorType(DType.BFLOAT16, (3, 16, 16))}
+    program = DotProducts(target=AMX, gain=float("inf")).apply(tile_lang.bind(tile_lang.parse(source), types))
+    compiled = compile(program, AMX)
+    assert "X_view_stepped" in print_program(compiled.stripe)
+    assert prove(compiled.stripe_initial, compiled.stripe).proved
+
+
 def test_infinite_factors_meet_the_zeros_of_borders_where_the_user_allows_it_alone() -> None:
     arrays = {"X": drawn(bfloat16(), 1, 16, 32), "K": drawn(bfloat16(), 3, 32, 16)}
     arrays["K"][:, 0, 0] = np.inf

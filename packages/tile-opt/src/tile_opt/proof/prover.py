@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from tile_ir.stripe.nodes import Program
 from tile_ir.stripe.printer import print_statement
 
+from tile_opt.blocks.tree import main_of
 from tile_opt.proof.describe import cell
 from tile_opt.proof.equal import Difference, differ
 from tile_opt.proof.inside import outside
@@ -24,13 +25,19 @@ Claim = tuple[str, int | str]
 """What is claimed and of which kernel or tensor: ``("result", "C")``, ``("inside", 0)``, ``("races", 0)``."""
 
 
+def _given(program: Program) -> frozenset[str]:
+    """What is handed in, also where it is seen as words."""
+    named = {*program.inputs, *(c.name for c in program.constants)}
+    return frozenset(named | {r.into for r in main_of(program).refs if r.source in named})
+
+
 class Prover:
     """Decides claims about `scheduled`, of which `initial` is the meaning; ISL may take so many operations for each."""
 
     def __init__(self, initial: Program, scheduled: Program, operations: int = 0) -> None:
         self._spaces = Spaces(operations)
         self._initial, self._scheduled = flatten(initial), flatten(scheduled)
-        self._given = frozenset((*initial.inputs, *(c.name for c in initial.constants)))
+        self._given = _given(initial)
         self._outputs = scheduled.outputs
         self._values: dict[bool, tuple[Values, Values]] = {}
 
