@@ -55,6 +55,18 @@ def test_four_times_the_size_is_at_most_five_times_the_work(name: str) -> None:
     assert growth(*CASES[name]) <= GROWTH
 
 
+def test_what_every_statement_reads_is_not_gone_through_for_each() -> None:
+    """Kernels are asked what they write in proportion to the statements, all of which read A."""
+
+    def asked(size: int) -> int:
+        profile = Profile()
+        profile.runcall(planned, chain(size))
+        return sum(e.callcount for e in profile.getstats() if getattr(e.code, "co_name", "") == "writes")
+
+    planned(chain(4))
+    assert asked(480) <= GROWTH * asked(120)
+
+
 @settings(max_examples=45, suppress_health_check=[HealthCheck.too_slow])
 @given(strategies.contractions(tuple(DType)))
 def test_no_small_program_takes_long(case: Case) -> None:

@@ -165,7 +165,10 @@ def _seconds(view: KernelView, producer: Use, readers: dict[int, KernelView], ma
 
 
 class _Work:
-    """The kernels of a program while producers move into their readers; `touching` finds a buffer's kernels at once."""
+    """The kernels of a program while producers move into their readers.
+
+    `touching` finds a buffer's kernels at once, and `writing` those that write it: thousands may read an input.
+    """
 
     def __init__(self, kernels: tuple[Statement, ...]) -> None:
         self.kernels: list[Statement | None] = list(kernels)
@@ -176,6 +179,10 @@ class _Work:
         for k, (kernel, view) in enumerate(zip(kernels, self.views, strict=True)):
             for buffer in _touched(kernel, view):
                 self.touching[buffer].add(k)
+        self.writing: defaultdict[str, list[int]] = defaultdict(list)
+        for k, view in enumerate(self.views):
+            for buffer in view.writes() if view is not None else ():
+                self.writing[buffer].append(k)
 
     @staticmethod
     def of(program: Program) -> _Work:
@@ -216,8 +223,7 @@ class _Work:
 
     def _makers(self, buffer: str) -> dict[int, KernelView]:
         """The kernels in normal form that write a buffer, by number."""
-        views = {k: self.views[k] for k in sorted(self.touching[buffer])}
-        return {k: view for k, view in views.items() if view is not None and buffer in view.writes()}
+        return {k: view for k in self.writing.get(buffer, ()) if (view := self.views[k]) is not None}
 
     def _waits(self, reader: KernelView, stage: Stage, buffer: str, number: int) -> bool:
         """Of the cells that a stage reads beside those of `buffer`, some come from a product behind kernel `number`."""
