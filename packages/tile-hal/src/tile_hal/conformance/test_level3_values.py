@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -282,7 +283,8 @@ ROUNDED = {0.1, -0.7, 2 / 3, 1e-3, 12345.678}
 @pytest.mark.parametrize("dtype", ALL)
 def test_constants_and_limits(tile_device: Device, dtype: DType) -> None:
     need(tile_device, dtype)
-    literals = {v.item() for v in hard_values(dtype, 40) if v == v} | (ROUNDED if dtype.is_float else set())
+    literals: set[Any] = {v.item() for v in hard_values(dtype, 40) if v == v}
+    literals |= ROUNDED if dtype.is_float else set()
     exprs: list[Expr] = [Const(bool(v) if dtype is DType.BOOL else v, Type(dtype)) for v in sorted(literals)]
     if dtype.is_float:
         exprs.append(Const(float("nan"), Type(dtype)))
