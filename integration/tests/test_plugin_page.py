@@ -80,9 +80,13 @@ def write(folder: Path) -> tuple[Path, str]:
     return folder / "src", project["entry-points"]["tile_hal"]["sample"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which(os.environ.get("CC") or "cc") is None, reason="the sample needs a C compiler")
 def test_the_plugin_of_the_page_conforms(tmp_path: Path) -> None:
-    """Not installed, in a process of its own, from the page's text alone."""
+    """Not installed, in a process of its own, from the page's text alone.
+
+    The tests above compare this text with the sample's files, which the conformance session runs each time.
+    """
     source, module = write(tmp_path)
     report = tmp_path / "report.json"
     # Where tile-sample is installed, its entry point is there already, and PYTHONPATH goes before the installed module.

@@ -46,26 +46,25 @@ def busy(first, stop):
         number += 1
 
 
-def start(context, numbers):
-    results = context.Queue()
-    children = [context.Process(target=child, args=(n, results)) for n in numbers]
+def start(methods):
+    contexts = [multiprocessing.get_context(method) for method in methods]
+    results = contexts[0].Queue()
+    children = [context.Process(target=child, args=(n, results)) for n, context in enumerate(contexts)]
     for process in children:
         process.start()
         time.sleep(0.03)
     found = dict(results.get(timeout=300) for _ in children)
     for process in children:
         process.join(300)
-    return all(found[n] for n in numbers) and all(p.exitcode == 0 for p in children)
+    return all(found.values()) and all(p.exitcode == 0 for p in children)
 
 
 if __name__ == "__main__":
-    method, count = sys.argv[1], int(sys.argv[2])
-    context = multiprocessing.get_context(method)
     stop = threading.Event()
     threads = [threading.Thread(target=busy, args=(1000 * k, stop), daemon=True) for k in (1, 2)]
     for thread in threads:
         thread.start()  # their first imports are under way, too
-    done = start(context, range(count))
+    done = start(sys.argv[1:])
     stop.set()
     for thread in threads:
         thread.join()
@@ -73,12 +72,12 @@ if __name__ == "__main__":
 '''
 
 
-@pytest.mark.parametrize(("method", "count"), [("fork", 4), ("forkserver", 1), ("spawn", 1)])
+@pytest.mark.parametrize("methods", [("fork",) * 4, ("forkserver", "spawn")], ids=["fork", "others"])
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
-def test_children_of_a_busy_process_compile_and_run(method: str, count: int, tmp_path: Path) -> None:
+def test_children_of_a_busy_process_compile_and_run(methods: tuple[str, ...], tmp_path: Path) -> None:
     script = tmp_path / "parent.py"
     script.write_text(SCRIPT)
     env = {**os.environ, "TILE_CACHE": "off", "TILE_NUM_THREADS": "3"}
-    command = [sys.executable, "-W", "ignore", str(script), method, str(count)]
+    command = [sys.executable, "-W", "ignore", str(script), *methods]
     done = subprocess.run(command, capture_output=True, text=True, timeout=500, env=env, check=False)
     assert (done.returncode, done.stdout.strip()) == (0, "good"), done.stderr[-4000:]
