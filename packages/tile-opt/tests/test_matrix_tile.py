@@ -330,7 +330,7 @@ def test_what_follows_is_stored_from_the_same_kernel() -> None:
         assert (np.abs(got.astype(np.float64) - np.maximum(a @ b + v + r, 0)) <= 3 * 2.0**-8 * size).all()
 
 
-@pytest.mark.parametrize("side", [7, 14])
+@pytest.mark.parametrize("side", [7, pytest.param(14, marks=pytest.mark.slow)])
 def test_convolutions_of_few_columns(side: int) -> None:
     """Images narrower than a tile fill it up."""
     source = """function (X[N, H, W, C], K[I, J, C, D]) -> (O) {

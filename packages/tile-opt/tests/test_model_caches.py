@@ -78,6 +78,7 @@ def test_lines_are_those_of_a_simulator(name: str, case: str) -> None:
         assert right / 1.4 - 40 <= lines <= right * 1.4 + 40, (model, simulated)
 
 
+@pytest.mark.diagonal(2)
 @pytest.mark.parametrize("name", MACHINES)
 def test_a_power_of_two_loses_the_panel_and_a_line_of_padding_keeps_it(name: str) -> None:
     target = huge(processor(name))

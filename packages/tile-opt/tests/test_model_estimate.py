@@ -345,6 +345,7 @@ def numbers(document: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ..
             yield (*path, key)
 
 
+@pytest.mark.diagonal(2)
 @pytest.mark.parametrize("part", ["machine", "settings"])
 @pytest.mark.parametrize("name", ["zen4", "graphics"])
 def test_a_zero_in_a_document_is_refused_by_its_name_or_scheduled_for(name: str, part: str) -> None:
