@@ -15,8 +15,8 @@ import pytest
 import tile_runtime as tile
 
 SAMPLE = {"llvm": 1, "interp": 14, "opencl": 14}
-"""By default every so many-th case of a fifth of the suite runs on a device."""
-ALIKE = 5
+"""By default every so many-th case of a sixth of the suite runs on a device."""
+ALIKE = 10
 """By default every so many-th case with the same operators runs at all."""
 WRITTEN_OUT = 24
 """The same of those that write out, as other operators, what another case has as one."""
