@@ -22,10 +22,11 @@ import onnxruntime
 import tile_onnx
 from rich.console import Console
 from rich.table import Table
-from rounds import PAUSE
 from tile_onnx.model import Model
 
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
+REST = 0.15
+"""Seconds that let the threads of either side go to sleep: ONNX Runtime's wait for work by spinning, longer than others."""
 COLUMNS = ("model", "ratio", "±", "ms", "peer ms", "error", "load CPU s", "ready CPU s", "kernels")
 
 
@@ -120,7 +121,7 @@ def _interleaved(
     jobs = [(work, count, list[float]()) for work, count in zip((ours, peer), times, strict=True)]
     for _ in range(rounds):
         for work, count, seconds in jobs:
-            time.sleep(PAUSE)
+            time.sleep(REST)
             work()
             seconds.append(_wall(lambda work=work, count=count: [work() for _ in range(count)]) / count)
     return jobs[0][2], jobs[1][2]
