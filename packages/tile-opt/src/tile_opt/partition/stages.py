@@ -40,12 +40,10 @@ from tile_opt.partition import grids as follow
 from tile_opt.partition.merges import Cascade, Merge
 from tile_opt.partition.splits import Reduction
 from tile_opt.regions.boxes import Box, Grid, stacked
-from tile_opt.regions.contraction import ContractionRule
-from tile_opt.regions.pointwise import ArgsortRule, ElementwiseRule, GatherRule, IndexRule
+from tile_opt.regions.operations import rule_of
 from tile_opt.regions.region import Walker
-from tile_opt.regions.reshape import ReshapeRule
-from tile_opt.regions.rules import Rule, refused
-from tile_opt.regions.scatter import ScatterRule, scatter_cuts, scatter_grid
+from tile_opt.regions.rules import refused
+from tile_opt.regions.scatter import scatter_cuts, scatter_grid
 
 
 @dataclass(frozen=True)
@@ -249,7 +247,7 @@ class Stages:
         key = (named, tuple(reduced.items()))
         if key not in self._walkers:
             types = named.types()
-            rules = (self._rule(op, types, reduced.get(defined_by(op)[0], ())) for op in named.ops)
+            rules = (rule_of(op, types, self.sets, reduced.get(defined_by(op)[0], ())) for op in named.ops)
             self._walkers[key] = Walker(named, tuple(rules), reduced, axes)
         return self._walkers[key]
 
@@ -276,25 +274,6 @@ class Stages:
     @cached_property
     def _order(self) -> dict[str, int]:
         return {name: n for n, name in enumerate(self.types)}
-
-    def _rule(self, op: Op, types: dict[str, TensorType], reduced: tuple[str, ...]) -> Rule:
-        match op:
-            case Elementwise():
-                return ElementwiseRule(op, types)
-            case Contraction():
-                return ContractionRule(op, self.domain(op), self.sets, reduced)
-            case Gather():
-                return GatherRule(op, types)
-            case Reshape():
-                return ReshapeRule(op, types[op.arg].shape)
-            case Scatter():
-                return ScatterRule(op, types, reduced)
-            case Argsort():
-                return ArgsortRule(op, types)
-            case IndexOf():
-                return IndexRule(op)
-            case _:
-                raise AssertionError(type(op).__name__)
 
 
 def _plainly_named(program: Program) -> tuple[Program, dict[str, str]]:

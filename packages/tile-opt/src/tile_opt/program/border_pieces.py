@@ -30,10 +30,9 @@ from tile_ir.program.nodes import (
 )
 from tile_ir.program.rename import renamed, spliced
 
-from tile_opt.analysis import Sets, analyze
 from tile_opt.program.base import Rewrite
 from tile_opt.program.interiors import Interiors
-from tile_opt.regions import Box, ContractionRule, ElementwiseRule, Rule, Walker
+from tile_opt.regions import Box, Walker, rule_of
 
 Pointwise = Contraction | Elementwise
 """What has an interior."""
@@ -131,7 +130,7 @@ class _Pieces:
             yield op
             return
         part = self.parts[op.name]
-        walker = Walker(part, tuple(_rule(op, self.found.types, self.found.sets) for op in part.ops))
+        walker = Walker(part, tuple(rule_of(op, self.found.types, self.found.sets) for op in part.ops))
         boxes = around(self.found.boxes[op.name], op.type.shape)
         under: str | None = None
         for box in boxes:
@@ -150,13 +149,6 @@ class _Pieces:
         names = {mine.name: theirs.name for mine, theirs in zip(made.inputs, part.inputs, strict=True)}
         ops = list(spliced(made.ops, names, self.taken))
         return ops, names[made.outputs[0][1]]
-
-
-def _rule(op: Op, types: Mapping[str, TensorType], sets: Sets) -> Rule:
-    assert isinstance(op, Pointwise)
-    if isinstance(op, Contraction):
-        return ContractionRule(op, analyze(op, sets), sets)
-    return ElementwiseRule(op, dict(types))
 
 
 def around(inner: Box, shape: Sequence[int]) -> list[Box]:

@@ -6,7 +6,7 @@ back to what is read as a whole: each operation on the way computes the smallest
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import ceil, floor, prod
 from typing import ClassVar
@@ -31,9 +31,8 @@ from tile_ir.program.nodes import (
 from tile_opt.analysis import FlatDomain, Sets, analyze
 from tile_opt.program.base import Rewrite
 from tile_opt.program.fixed import fixed_values
-from tile_opt.regions import Box, ContractionRule, Rule
-from tile_opt.regions.pointwise import ArgsortRule, ElementwiseRule, GatherRule, IndexRule
-from tile_opt.regions.reshape import ReshapeRule
+from tile_opt.regions import Box, Rule, rule_of
+from tile_opt.regions.pointwise import GatherRule
 from tile_opt.regions.rules import Emission, Source
 
 Pieced = Argsort | Contraction | Elementwise | Gather | IndexOf | Reshape
@@ -97,7 +96,7 @@ class _Parts:
             return None
         self.parts[op.name] = box
         if isinstance(op, Contraction):
-            self.saved += _points_saved(op, self._domain(op), box)
+            self.saved += _points_saved(op, analyze(op, self.sets), box)
         return box
 
     def _reads(self, op: Op, part: Box | None) -> Reads:
@@ -131,21 +130,8 @@ class _Parts:
         if op.default is not None:
             yield op.default, None
 
-    def _domain(self, op: Contraction) -> FlatDomain:
-        return analyze(op, self.sets)
-
     def _rule(self, op: Op) -> Rule:
-        match op:
-            case Contraction():
-                return ContractionRule(op, self._domain(op), self.sets)
-            case Reshape():
-                return ReshapeRule(op, self.types[op.arg].shape)
-            case IndexOf():
-                return IndexRule(op)
-            case Elementwise() | Gather() | Argsort():
-                return _RULES[type(op)](op, self.types)
-            case _:
-                raise AssertionError(type(op).__name__)
+        return rule_of(op, self.types, self.sets)
 
     # --- what is computed then -------------------------------------------------------------------------
 
@@ -176,9 +162,6 @@ class _Parts:
 
     def _new(self, wanted: str) -> str:
         return claim(wanted, self._taken)
-
-
-_RULES: dict[type, Callable[..., Rule]] = {Elementwise: ElementwiseRule, Gather: GatherRule, Argsort: ArgsortRule}
 
 
 def _told(op: Op, box: Box) -> Op:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from tile_opt.regions.boxes import Box as Box
 from tile_opt.regions.boxes import Grid as Grid
 from tile_opt.regions.contraction import ContractionRule as ContractionRule
-from tile_opt.regions.pointwise import ElementwiseRule as ElementwiseRule
+from tile_opt.regions.operations import rule_of as rule_of
 from tile_opt.regions.region import Walker as Walker
 from tile_opt.regions.rules import Rule as Rule
 
-__all__ = ["Box", "ContractionRule", "ElementwiseRule", "Grid", "Rule", "Walker"]
+__all__ = ["Box", "ContractionRule", "Grid", "Rule", "Walker", "rule_of"]

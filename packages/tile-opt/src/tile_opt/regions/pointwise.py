@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tile_ir.program.nodes import Argsort, Elementwise, Gather, IndexOf, Lookup, Poly, Subscript, TensorType
@@ -10,7 +10,7 @@ from tile_ir.program.nodes import Argsort, Elementwise, Gather, IndexOf, Lookup,
 from tile_opt.regions.boxes import Box
 from tile_opt.regions.rules import Cut, Emission, Source
 
-Types = dict[str, TensorType]
+Types = Mapping[str, TensorType]
 
 
 class ElementwiseRule:
