@@ -291,9 +291,7 @@ class Executable:
         """A direct call in the memory of Tensors and arrays; False where there are no Tensors, or one is in use."""
         if Tensor not in map(type, values) and not given:
             return False
-        arrays: list[Any] = []
-        reads: list[Tensor] = []
-        writes: list[Tensor] = []
+        arrays, reads, writes = list[Any](), list[Tensor](), list[Tensor]()
         if not self._take(values, reads, arrays):
             return False
         if not given:
