@@ -205,3 +205,31 @@ def test_groups_and_members_are_shared_with_loops_over_both(inside: int, groups:
     want = np.maximum(np.einsum("ngc,cgo->ngo", *groups_of).reshape(6, channels), 0)
     np.testing.assert_allclose(interpret.run(program, inputs)["R"], want, rtol=1e-5, atol=1e-5)
     assert prod(i.range for i in view.loops) == 6 * channels
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("D = A - U; Q = D * D; S[i : M] = +(Q[i, j]); V[j : N] = +(D[i, j]); Y = D * A;", False),
+        ("D = exp(sin(A - U)); Q = D * D; S[i : M] = +(Q[i, j]); V[j : N] = +(D[i, j]); Y = D * A;", True),
+        ("D = A - U; S[i, k : M, K] = +(D[i, j] * B[j, k]); V[j : N] = +(D[i, j]); Y = D * A;", True),
+    ],
+    ids=["a difference", "math functions", "a factor of a product"],
+)
+def test_what_kernels_apart_read_is_computed_by_each_where_that_is_cheap(text: str, kept: bool) -> None:
+    """Kernels that keep no row in a cache hand it on through memory, or compute it again; by its cost, and in no product."""
+    source = f"function (A[M, N], U[N], B[N, K]) -> (S, V, Y) {{ {text} }}"
+    before = translated(source, A=(40, 300), U=(300,), B=(300, 20))
+    apart = (PassConfig("inline"), PassConfig("fuse", options={"max_stages": 1}))
+    far = replace(CPU, machine=replace(Machine(), caches=()))
+    stored = optimize(before, far, passes=apart, verify=True)
+    made = optimize(before, far, passes=(*apart, PassConfig("recompute")), verify=True)
+    assert "D" in names_of(stored) and ("D" in names_of(made)) == kept
+    inputs = random_inputs(before)
+    found, want = interpret.run(made, inputs), interpret.run(before, inputs)
+    for name in ("S", "V", "Y"):
+        np.testing.assert_allclose(found[name], want[name], rtol=1e-4, atol=1e-4)
+
+
+def names_of(program: Program) -> set[str]:
+    return {r.into for r in main_of(program).refs}

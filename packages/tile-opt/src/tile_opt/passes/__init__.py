@@ -23,6 +23,7 @@ PASSES: dict[str, str] = {
     "inline": "tile_opt.passes.kernels.inline:Inline",
     "in_place": "tile_opt.passes.kernels.in_place:InPlace",
     "fuse": "tile_opt.passes.kernels.fuse:Fuse",
+    "recompute": "tile_opt.passes.kernels.recompute:Recompute",
     "pool_constants": "tile_opt.passes.kernels.pool_constants:PoolConstants",
     "tile_pipelines": "tile_opt.passes.kernels.tile_pipelines:TilePipelines",
     "item_chains": "tile_opt.passes.kernels.item_chains:ItemChains",

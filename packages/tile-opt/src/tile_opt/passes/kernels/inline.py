@@ -56,6 +56,7 @@ class Inline(ChoosingPass):
         choices: list[Choice] = []
         for k, view in enumerate(work.views):
             check(self.name, view.name if view else "a kernel")
+            view = self.opened(view) if view else None
             producer = producer_of(view, temps) if view else None
             if view is None or producer is None or self._is_long(view.stages[0]):
                 continue
@@ -68,16 +69,21 @@ class Inline(ChoosingPass):
             elif work.ends_a_product(k, view, producer, readers):
                 choice = _kept(view, readers, "the kernel that makes its operand does it on the way")
             else:
-                choice = self._choice(view, producer, readers, target.machine)
+                choice = self.judged(view, producer, readers, target.machine)
             choices.append(choice)
             if choice.chosen is Chosen.INLINED:
                 work.move(k, view, producer, readers)
         return Choices(drop_unused_temporaries(with_kernels(program, work.result())), tuple(choices))
 
+    def opened(self, view: KernelView) -> KernelView:
+        """The view as a producer: with no loops around its stage."""
+        return view
+
     def _is_long(self, stage: Stage) -> bool:
         return len(stage.body) > self.max_body or op_cost(stage) > self.max_cost
 
-    def _choice(self, view: KernelView, producer: Use, readers: dict[int, KernelView], machine: Machine) -> Choice:
+    def judged(self, view: KernelView, producer: Use, readers: dict[int, KernelView], machine: Machine) -> Choice:
+        """Whether the view's result is computed by its readers."""
         size = elements(view.type_of(producer.buffer))
         loads = [(r, s) for r in readers.values() for s in r.stages for u in s.uses if u.buffer == producer.buffer]
         often = sum(points(stage, reader.ranges) for reader, stage in loads) / max(1, size)

@@ -1,0 +1,52 @@
+"""recompute: what several kernels read from memory is computed by each of them, where that takes less than to store and read it.
+
+`inline` comes before kernels are fused: there an exponential that a sum and a quotient read is kept, because one kernel
+over rows keeps it in a cache. Rows that no cache holds stay kernels apart, between which everything goes through memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from tile_ir.machine import Machine
+
+from tile_opt.kernel.inlining import inlined
+from tile_opt.kernel.view import KernelView, Use
+from tile_opt.kernel.work import carries, is_heavy
+from tile_opt.model.fusion import forecast, forecast_flat
+from tile_opt.passes.choosing import Choice, Chosen, results
+from tile_opt.passes.kernels.inline import Inline
+
+
+@dataclass(frozen=True)
+class Recompute(Inline):
+    """A producer of at most `max_cost` operations moves into two to `most` kernels, none of them a contraction or a scan.
+
+    Together they must be expected to take less than `margin` of the time before.
+    """
+
+    name: ClassVar[str] = "recompute"
+    most: int = 4
+    max_cost: int = 32
+    margin: float = 0.9
+
+    def opened(self, view: KernelView) -> KernelView:
+        """A view of one stage has all loops in it: nothing else shares them."""
+        if len(view.stages) != 1 or view.constraints:
+            return view
+        stage = view.stages[0]
+        return replace(view, loops=(), stages=(replace(stage, loops=(*view.loops, *stage.loops)),))
+
+    def judged(self, view: KernelView, producer: Use, readers: dict[int, KernelView], machine: Machine) -> Choice:
+        loads = [(r, s) for r in readers.values() for s in r.stages for u in s.uses if u.buffer == producer.buffer]
+        names = producer.buffer, results(readers.values())
+        if not 2 <= len(loads) <= self.most or any(is_heavy(r, s) or carries(s) for r, s in loads):
+            return Choice(Chosen.STORED, *names, reason="it stays where it is")
+        apart = forecast_flat(view, machine) + sum(_seconds(r, machine) for r in readers.values())
+        together = sum(_seconds(inlined(r, view, producer), machine) for r in readers.values())
+        return Choice(Chosen.INLINED if together < self.margin * apart else Chosen.STORED, *names, together, apart)
+
+
+def _seconds(view: KernelView, machine: Machine) -> float:
+    return forecast(view, machine).seconds if view.loops else forecast_flat(view, machine)
