@@ -1,7 +1,8 @@
 """No cliffs: time per operation from size to size, and from one layout of the operands to another.
 
 Sizes lie on a √2 grid, with one less and one more beside each. Two neighbours' times per operation may differ by
-`STEP`, and two layouts of the same bytes by `LAYOUT`.
+`STEP`, and two layouts of the same bytes by `LAYOUT`. Where the larger one's bytes no longer fit a cache, a plain copy
+of as many bytes takes longer, too: what it takes longer for each operation is the machine's, and taken off first.
 """
 
 from __future__ import annotations
@@ -18,8 +19,17 @@ STEP = 1.4
 LAYOUT = 1.5
 RETRIES = 3
 
-Seconds = Callable[[Case], float]
-"""How long one run takes."""
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Seconds of a case."""
+
+    run: float
+    copy: float
+    """Of a copy that reads and writes as many bytes, by something else than what is measured."""
+
+
+Measure = Callable[[Case], Measured]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +49,10 @@ class Finding:
     name: str
     slow: str
     fast: str
+    measured: float
+    """Times as much for each operation."""
     factor: float
+    """The same without what the copy takes longer for each operation."""
     allowed: float
 
     @property
@@ -103,16 +116,16 @@ def found(
     wanted: str,
     curves: Mapping[str, Curve],
     groups: Mapping[str, tuple[str, Sequence[Mapping[str, Value]]]],
-    seconds: Seconds,
+    measure: Measure,
 ) -> Iterator[Finding]:
     """Of every curve and group of layouts whose name contains one of the comma-separated `wanted`; layouts first."""
     parts = wanted.split(",")
     for name, (program, values) in groups.items():
         if any(p in name for p in parts):
-            yield layouts(f"layouts of {name}", program, values, seconds)
+            yield layouts(f"layouts of {name}", program, values, measure)
     for name, curve in curves.items():
         if any(p in name for p in parts):
-            yield from jumps(name, curve, seconds)
+            yield from jumps(name, curve, measure)
 
 
 def grid(low: int, high: int) -> list[int]:
@@ -121,25 +134,25 @@ def grid(low: int, high: int) -> list[int]:
     return sorted({round(low * 2 ** (n / 2)) + off for n in range(steps + 1) for off in (-1, 0, 1)})
 
 
-def jumps(name: str, curve: Curve, seconds: Seconds) -> Iterator[Finding]:
+def jumps(name: str, curve: Curve, measure: Measure) -> Iterator[Finding]:
     """How much each size differs from the next one in time per unit of work."""
-    clock = _Clock(seconds)
+    clock = _Clock(measure)
     cases = (instance(curve.program, curve.values(size)) for size in grid(curve.low, curve.high))
     for one, other in pairwise(cases):
         yield clock.compared(name, [one, other], STEP)
 
 
-def layouts(name: str, program: str, values: Sequence[Mapping[str, Value]], seconds: Seconds) -> Finding:
+def layouts(name: str, program: str, values: Sequence[Mapping[str, Value]], measure: Measure) -> Finding:
     """How much the slowest layout differs from the fastest."""
-    return _Clock(seconds).compared(name, [instance(program, v) for v in values], LAYOUT)
+    return _Clock(measure).compared(name, [instance(program, v) for v in values], LAYOUT)
 
 
 class _Clock:
-    """Remembers the shortest time of each case."""
+    """Remembers the shortest times of each case."""
 
-    def __init__(self, seconds: Seconds) -> None:
-        self._seconds = seconds
-        self._best: dict[str, float] = {}
+    def __init__(self, measure: Measure) -> None:
+        self._once = measure
+        self._best: dict[str, Measured] = {}
 
     def compared(self, name: str, cases: Sequence[Case], allowed: float) -> Finding:
         """The slowest against the fastest per unit of work; what fails is measured again, because machines are busy."""
@@ -156,9 +169,18 @@ class _Clock:
         for case in cases:
             if case.name not in self._best:
                 self._measure(case)
-        costs = {case.name: self._best[case.name] / case.work.size for case in cases}
-        slow, fast = max(costs, key=lambda n: costs[n]), min(costs, key=lambda n: costs[n])
-        return Finding(name, slow, fast, costs[slow] / costs[fast], allowed)
+        costs = {case.name: self._cost(case) for case in cases}
+        slow, fast = (pick(costs, key=lambda n: costs[n].run) for pick in (max, min))
+        farther = max(0.0, costs[slow].copy - costs[fast].copy)
+        factor = max(1.0, (costs[slow].run - farther) / costs[fast].run)
+        return Finding(name, slow, fast, costs[slow].run / costs[fast].run, factor, allowed)
+
+    def _cost(self, case: Case) -> Measured:
+        """Seconds for each unit of work."""
+        best, work = self._best[case.name], case.work.size
+        return Measured(best.run / work, best.copy / work)
 
     def _measure(self, case: Case) -> None:
-        self._best[case.name] = min(self._seconds(case), self._best.get(case.name, math.inf))
+        new = self._once(case)
+        old = self._best.get(case.name, new)
+        self._best[case.name] = Measured(min(new.run, old.run), min(new.copy, old.copy))

@@ -55,8 +55,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     evaluators = {reduced: tile.Evaluator(device, reduced_precision=reduced) for reduced in (False, True)}
     found = session.Found(options.seed)
     if options.continuity is not None:
-        seconds = partial(_seconds, evaluators[False])
-        findings = continuity.found(options.continuity, continuity.GPU_CURVES, continuity.GPU_LAYOUTS, seconds)
+        once = partial(_measured, evaluators[False])
+        findings = continuity.found(options.continuity, continuity.GPU_CURVES, continuity.GPU_LAYOUTS, once)
         session.walk(found, findings, options.budget)
         return session.finish(found, CLASSES, options)
     groups = device.target.settings.goal_groups
@@ -79,10 +79,11 @@ def _fixed(bench: Bench, only: str) -> Iterator[Row]:
             yield bench.row(f"fixed: {name}", Class(0.0, None, (), LIMITS, PEERS, reduced=reduced), named(case))
 
 
-def _seconds(evaluator: tile.Evaluator, case: Case) -> float:
+def _measured(evaluator: tile.Evaluator, case: Case) -> continuity.Measured:
     """The best of a few samples."""
-    sample = OnGpu(case, evaluator).sample()
-    return min(sample() for _ in range(3))
+    ready = OnGpu(case, evaluator)
+    sample = ready.sample()
+    return continuity.Measured(min(sample() for _ in range(3)), ready.moved / copied(int(ready.moved)))
 
 
 def _first() -> Device:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 
 import numpy as np
 import tile_hal
 import tile_runtime as tile
+from numpy.typing import NDArray
 from tile_hal.interfaces import Device, Kernel
 from tile_ir.dtype import DType
 from tile_ir.kernels import Kernel as KernelInfo
@@ -43,6 +45,9 @@ from tile_ir.stripe.nodes import Block as StripeBlock
 CHAINS = 12
 """Independent sums: enough to hide the latency of a multiply-add on two units, few enough for 16 registers."""
 F32, I64 = Type(DType.FLOAT32), Type(DType.INT64)
+LEAST = 1 << 22
+"""Bytes, more than caches of one core hold."""
+Pair = tuple[NDArray[np.float32], NDArray[np.float32]]
 POINTER = Type(DType.FLOAT32, space=Space.GLOBAL, ptr=True)
 
 
@@ -108,6 +113,26 @@ def copied(size: int, evaluator: tile.Evaluator) -> float:
     target = np.empty_like(source)
     times = max(1, (1 << 23) // size)
     return size * times / min(_elapsed(lambda: evaluator(copy, source, out=target), times) for _ in range(9))
+
+
+def numpy_copied(size: int, threads: int) -> float:
+    """Seconds in which NumPy, on so many threads, reads and writes `size` bytes in all; the best of several.
+
+    Sizes below `LEAST` take their share of it: Python's own work would show.
+    """
+    held = max(size, LEAST)
+    pairs = [
+        (np.empty(held // 8 // threads, np.float32), np.ones(held // 8 // threads, np.float32)) for _ in range(threads)
+    ]
+    times = max(1, (1 << 25) // held)
+
+    def copy(pair: Pair) -> None:
+        for _ in range(times):
+            np.copyto(*pair)
+
+    with ThreadPoolExecutor(threads) as pool:
+        best = min(_elapsed(lambda: list(pool.map(copy, pairs)), 1) for _ in range(5))
+    return best / times * size / held
 
 
 def _elapsed(run: Callable[[], object], times: int) -> float:

@@ -121,11 +121,13 @@ def _required(value: float | None) -> str:
 def finding_table(findings: Sequence[Finding]) -> Table:
     """Of each curve what fails, or else the worst."""
     made = Table(title="continuity", title_justify="left")
-    for heading in ("curve", "factor", "at most", "slower", "than", ""):
-        made.add_column(heading, justify="right" if heading in ("factor", "at most") else "left", overflow="fold")
+    for heading in ("curve", "measured", "beyond a copy", "at most", "slower", "than", ""):
+        left = heading in ("curve", "slower", "than", "")
+        made.add_column(heading, justify="left" if left else "right", overflow="fold")
     for name in dict.fromkeys(f.name for f in findings):
         worst = sorted((f for f in findings if f.name == name), key=lambda f: -f.factor)
         for f in [f for f in worst if not f.passed] or worst[:1]:
             verdict = "[green]pass[/]" if f.passed else "[bold red]fail[/]"
-            made.add_row(f.name, f"{f.factor:.2f}", f"{f.allowed:g}", f.slow, f.fast, verdict)
+            factors = f"{f.measured:.2f}", f"{f.factor:.2f}", f"{f.allowed:g}"
+            made.add_row(f.name, *factors, f.slow, f.fast, verdict)
     return made

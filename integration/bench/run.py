@@ -35,7 +35,7 @@ import tile_runtime as tile  # noqa: E402
 from classes import Case  # noqa: E402
 from classes.cpu import CLASSES  # noqa: E402
 from drawn import Bench  # noqa: E402
-from machine import Probe, copied  # noqa: E402
+from machine import Probe, copied, numpy_copied  # noqa: E402
 from on_host import OnHost, repeated  # noqa: E402
 from report import console  # noqa: E402
 from roofline import probed  # noqa: E402
@@ -47,8 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     probe, evaluator = Probe.of_cpu(THREADS), tile.Evaluator("llvm")
     found = session.Found(options.seed)
     if options.continuity is not None:
-        seconds = partial(_seconds, evaluator)
-        findings = continuity.found(options.continuity, continuity.CPU_CURVES, continuity.CPU_LAYOUTS, seconds)
+        once = partial(_measured, evaluator)
+        findings = continuity.found(options.continuity, continuity.CPU_CURVES, continuity.CPU_LAYOUTS, once)
         session.walk(found, findings, options.budget)
     elif options.rows is None:
         roofline = probed(probe, partial(copied, evaluator=evaluator))
@@ -60,10 +60,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return session.finish(found, CLASSES, options, THREADS)
 
 
-def _seconds(evaluator: tile.Evaluator, case: Case) -> float:
+def _measured(evaluator: tile.Evaluator, case: Case) -> continuity.Measured:
     """The best of a few samples."""
-    sample = repeated(OnHost(case, evaluator).run)
-    return min(sample() for _ in range(5))
+    ready = OnHost(case, evaluator)
+    sample = repeated(ready.run)
+    return continuity.Measured(min(sample() for _ in range(5)), numpy_copied(int(ready.moved), THREADS))
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
