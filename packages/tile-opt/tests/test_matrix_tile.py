@@ -52,6 +52,10 @@ MATMUL = {
 }
 
 
+CONVOLUTION = """function (X[N, H, W, C], F[I, J, C, D]) -> (O) {
+    O[n, y, x, d : N, H, W, D] = +(X[n, y + i - 1, x + j - 1, c] * F[i, j, c, d]); }"""
+
+
 def bfloat16() -> Any:
     return pytest.importorskip("ml_dtypes").bfloat16
 
@@ -86,6 +90,14 @@ def near(got: Array, a: Array, b: Array, want: Array) -> None:
     size = np.abs(a.astype(np.float64)) @ np.abs(b.astype(np.float64))
     step = 2.0**-8 if got.dtype != np.float32 else 2.0**-24 * (a.shape[-1] + 4)
     assert (np.abs(got.astype(np.float64) - want) <= step * size).all()
+
+
+def assert_convolved(got: Array, x: Array, f: Array) -> None:
+    """Of 3x3 windows with zeros around the image, within the roundings of sums in any order."""
+    wide = np.pad(x.astype(np.float64), ((0, 0), (1, 1), (1, 1), (0, 0)))
+    windows = np.lib.stride_tricks.sliding_window_view(wide, (3, 3), axis=(1, 2))
+    want, size = (np.einsum("nyxcij,ijcd->nyxd", g(windows), g(f.astype(np.float64))) for g in (np.asarray, np.abs))
+    assert (np.abs(got.astype(np.float64) - want) <= 2.0**-8 * size).all()
 
 
 @pytest.mark.parametrize("layout", MATMUL)
@@ -192,18 +204,29 @@ def test_filters_whose_dimensions_their_packing_takes_as_one(sides: tuple[int, i
     """The kernel that packs them sees rows and columns of a window as one dimension, the product sees two."""
     n, h, w = sides
     x, f = drawn(bfloat16(), n, h, w, 32), drawn(bfloat16(), 3, 3, 32, 16)
-    source = """function (X[N, H, W, C], F[I, J, C, D]) -> (O) {
-        O[n, y, x, d : N, H, W, D] = +(X[n, y + i - 1, x + j - 1, c] * F[i, j, c, d]); }"""
     types = {"X": TensorType(DType.BFLOAT16, x.shape), "F": TensorType(DType.BFLOAT16, f.shape)}
-    compiled = compile(tile_lang.bind(tile_lang.parse(source), types), AMX)
+    compiled = compile(tile_lang.bind(tile_lang.parse(CONVOLUTION), types), AMX)
     (decision,) = compiled.decisions.values()
     assert decision.plan.instruction is not None
-    wide = np.pad(x.astype(np.float64), ((0, 0), (1, 1), (1, 1), (0, 0)))
-    windows = np.lib.stride_tricks.sliding_window_view(wide, (3, 3), axis=(1, 2))
-    want = np.einsum("nyxcij,ijcd->nyxd", windows, f.astype(np.float64))
-    size = np.einsum("nyxcij,ijcd->nyxd", np.abs(windows), np.abs(f.astype(np.float64)))
-    got = execute(compiled.kernels, {"X": x, "F": f})["O"]
-    assert (np.abs(got.astype(np.float64) - want) <= 2.0**-8 * size).all()
+    assert_convolved(execute(compiled.kernels, {"X": x, "F": f})["O"], x, f)
+
+
+@pytest.mark.parametrize(
+    ("second", "box"), [(1 << 20, {"y": 7, "x": 48}), (1 << 17, {"y": 4, "x": 32}), (1 << 13, None)]
+)
+def test_one_copy_of_rows_serves_the_windows_of_several(second: int, box: dict[str, int] | None) -> None:
+    """As many as stay near; where not even a few do, each tile of rows has a copy of its own."""
+    caches = (Cache(1, 1 << 13, 8), Cache(2, second, 16), Cache(3, 1 << 24, 16))
+    machine, settings = replace(AMX.machine, caches=caches), replace(AMX.settings, cores=1)
+    target = replace(AMX, machine=machine, settings=settings)
+    x, f = drawn(bfloat16(), 1, 7, 33, 32), drawn(bfloat16(), 3, 3, 32, 16)
+    types = {"X": TensorType(DType.BFLOAT16, x.shape), "F": TensorType(DType.BFLOAT16, f.shape)}
+    compiled = compile(tile_lang.bind(tile_lang.parse(CONVOLUTION), types), target)
+    (plan,) = (d.plan for d in compiled.decisions.values())
+    (copy,) = (s for s in plan.stagings if s.operand.startswith("X"))
+    covers = {c.loop: c.size for c in plan.levels[copy.level].covers}
+    assert covers == (box or {"x": 32})
+    assert_convolved(execute(compiled.kernels, {"X": x, "F": f})["O"], x, f)
 
 
 def test_what_others_read_too_is_packed_once() -> None:
@@ -333,17 +356,11 @@ def test_what_follows_is_stored_from_the_same_kernel() -> None:
 @pytest.mark.parametrize("side", [7, pytest.param(14, marks=pytest.mark.slow)])
 def test_convolutions_of_few_columns(side: int) -> None:
     """Images narrower than a tile fill it up."""
-    source = """function (X[N, H, W, C], K[I, J, C, D]) -> (O) {
-        O[n, y, x, d : N, H, W, D] = +(X[n, y + i - 1, x + j - 1, c] * K[i, j, c, d]); }"""
-    arrays = {"X": drawn(bfloat16(), 2, side, side, 32), "K": drawn(bfloat16(), 3, 3, 32, 32)}
-    _, stripe = on_tiles(source, arrays)
+    arrays = {"X": drawn(bfloat16(), 2, side, side, 32), "F": drawn(bfloat16(), 3, 3, 32, 32)}
+    _, stripe = on_tiles(CONVOLUTION, arrays)
     assert "tdpbf16ps" in instructions(stripe)
-    x, k = (v.astype(np.float64) for v in arrays.values())
-    padded = np.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
-    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(1, 2))
-    want, size = (np.einsum("nyxcij,ijcd->nyxd", f(windows), f(k)) for f in (np.asarray, np.abs))
     for got in both(stripe, arrays):
-        assert (np.abs(got.astype(np.float64) - want) <= 2.0**-8 * size).all()
+        assert_convolved(got, *arrays.values())
 
 
 BORDERED = """function (X[H, W, C], K[J, C, D]) -> (O) {

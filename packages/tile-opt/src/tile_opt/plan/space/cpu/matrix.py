@@ -27,8 +27,14 @@ BUSY = 0.5
 """Share of the time in which the instruction runs, loads beside it."""
 PACKED = 1.2
 """Cycles that packing a word takes."""
+COPIED = 0.3
+"""Cycles of a word that is copied in a vector of words, as they lie."""
 NEAR = 4
 """Panels take one part in so many of the second cache, of which rows and results pass through the rest."""
+BOX = 8
+"""A copy of rows that several windows read takes one part in so many of it at most."""
+OVERLAPPING = 4
+"""Rows of windows in such a copy, at least: with fewer, as much is read for the windows' sake as for the rows'."""
 TWO = 2
 """Tiles along rows and columns of a step: each tile of a factor is used so often."""
 
@@ -112,6 +118,37 @@ class _Space:
         left = self.factors[0]
         return not self._lies_along or self.tiles.leaves(left) or self._is_made_alone(left)
 
+    @cached_property
+    def block(self) -> dict[str, int]:
+        """Iterations of a group that read one box of the first factor's rows; none where no windows overlap in it."""
+        left, m = self.factors[0], self.loops["m"]
+        forms = [f for f in left.forms if not {*f.names}.isdisjoint(self.steps)]
+        sliding = [n for n in self._inner if any(n in f.names for f in forms)]
+        if not (sliding and self.is_copied and self._lies_along):
+            return {}
+        found = dict.fromkeys(sliding, 1)
+        few = found | {sliding[-1]: min(OVERLAPPING, self.grid[sliding[-1]])}
+        tiles = range(self.tile[m], self.grid[m] + self.tile[m], self.tile[m])
+        found[m] = _evenly(
+            self.grid[m], max((r for r in tiles if self._is_near(few | {m: r})), default=0), self.tile[m]
+        )
+        for name in reversed(sliding if found[m] else ()):
+            fitting = (r for r in range(1, self.grid[name] + 1) if self._is_near(found | {name: r}))
+            found[name] = _evenly(self.grid[name], max(fitting, default=1))
+        return found if found[m] else {}
+
+    def _is_near(self, block: Mapping[str, int]) -> bool:
+        """The box stays in the second cache beside panels and results."""
+        return self._box(block) * WORD.bytes <= self._second // BOX
+
+    def _box(self, sizes: Mapping[str, int]) -> int:
+        """Words of the first factor around all that so many iterations of some loops read in their steps."""
+        left = self.factors[0]
+        spans = {name: (0, extent - 1) for name, extent in sizes.items()}
+        spans |= {name: (0, self.view.ranges[name] - 1) for name in self.steps}
+        ends = ([f.coefficient(n) * at for n in f.names if n in spans for at in spans[n]] for f in left.forms)
+        return prod(sum(map(abs, e)) + 1 for e in ends)
+
     def _is_made_alone(self, use: Use) -> bool:
         """A kernel makes the factor for this one alone, and no element of it is needed in several places."""
         return use.buffer in self.view.through and all(len(f.terms) <= 1 for f in use.forms)
@@ -128,15 +165,15 @@ class _Space:
         if self.is_copied:
             moved = {name for f in left.forms for name in f.names}
             order = (self.loops["m"], *(s for s in self.steps if s in moved))
-            yield Staging(left.buffer, self._rows_level, "L2", () if self._lies_along else order)
+            yield Staging(left.buffer, 1 if self.block else self._rows_level, "L2", () if self._lies_along else order)
         total = merged_use(self.match.main)
         assert total is not None, "a match aggregates"
-        yield Staging(total.buffer, self._rows_level + 1, TILE)
+        yield Staging(total.buffer, len(self._tiled), TILE)
 
     @property
     def _rows_level(self) -> int:
         """The level of a step's rows."""
-        return 2 if self._inner else 1
+        return next(at for at, level in enumerate(self._tiled, 1) if level.cover(self.loops["m"]) is not None)
 
     # --- levels -----------------------------------------------------------------------------------------
 
@@ -186,10 +223,12 @@ class _Space:
         machine, sides = self.target.machine, self.match.instruction.sides
         groups = prod(-(-self.view.ranges[name] // size) for name, size in grid.items())
         columns, rows = grid[self.loops["n"]], prod(grid[name] for name in (*self._inner, self.loops["m"]))
-        points = columns * rows * self._depth(self.factors[0])
+        depth = self._depth(self.factors[0])
+        points = columns * rows * depth
         products = points / prod(sides.values()) * machine.slots(self.match.instruction.name) / machine.ports.fma / BUSY
-        panels, read = columns * self._depth(self.factors[1]), rows * self._depth(self.factors[0])
-        packing = ((not self.is_ahead) * panels + self.is_copied * read) * PACKED
+        panels, read = columns * self._depth(self.factors[1]), self._box(grid) if self._lies_along else rows * depth
+        copying = self.is_copied * read * (COPIED if self._lies_along else PACKED)
+        packing = (not self.is_ahead) * panels * PACKED + copying
         cores = self.target.settings.cores
         turns = -(-groups // cores) + (UNEVEN if cores > 1 else 0)
         all_rows = all(grid[name] >= self.view.ranges[name] for name in (*self._inner, self.loops["m"]))
@@ -211,7 +250,12 @@ class _Space:
     @property
     def _near(self) -> int:
         """Bytes of the second cache that panels take, and rows that stay beside them."""
-        return max((c.bytes for c in self.target.machine.caches if c.level == TWO), default=1 << 20) // NEAR
+        return self._second // NEAR
+
+    @property
+    def _second(self) -> int:
+        """Bytes of the second cache."""
+        return max((c.bytes for c in self.target.machine.caches if c.level == TWO), default=1 << 20)
 
     def _depth(self, use: Use) -> int:
         """Words of a factor along the steps."""
@@ -225,15 +269,22 @@ class _Space:
         tiles = max(1, self._near // (each * self.tile[n]))
         return -(-min(self.view.ranges[n], tiles * self.tile[n]) // self.tile[n]) * self.tile[n]
 
+    @cached_property
+    def _tiled(self) -> tuple[Level, ...]:
+        """Levels from a group to a step: the columns of a box of rows stay near for all of its rows."""
+        m, n = (Level(Bind.NONE, (Cover(name, self.tile[name]),)) for name in (self.loops["m"], self.loops["n"]))
+        inner = (Level(Bind.NONE, tuple(Cover(name, 1) for name in self._inner)),) if self._inner else ()
+        if not self.block:
+            return (*inner, m, n)
+        others = {name: 1 for name in self._inner if name not in self.block}
+        box = Level(Bind.NONE, tuple(Cover(*entry) for entry in (others | self.block).items()))
+        return (box, n, *inner, m)
+
     def plan(self) -> Plan:
-        m, n, k = (self.loops[role] for role in "mnk")
+        n, k = self.loops["n"], self.loops["k"]
         sides = self.match.instruction.sides
-        order = (*self._moving, *self._inner, n, m)
-        levels = [Level(Bind.GRID, tuple(Cover(name, self.grid[name]) for name in order))]
-        if self._inner:
-            levels.append(Level(Bind.NONE, tuple(Cover(name, 1) for name in self._inner)))
-        levels.append(Level(Bind.NONE, (Cover(m, self.tile[m]),)))
-        levels.append(Level(Bind.NONE, (Cover(n, self.tile[n]),)))
+        order = (*self._moving, *self._inner, n, self.loops["m"])
+        levels = [Level(Bind.GRID, tuple(Cover(name, self.grid[name]) for name in order)), *self._tiled]
         own = (Cover(name, 1) for name in self.steps[:-1])
         levels.append(Level(Bind.NONE, (*own, Cover(k, sides["k"]))))
         levels.append(Level(Bind.VECTOR, (Cover(n, 1),), lanes=sides["n"]))
@@ -247,3 +298,11 @@ def _share(extent: int, tile: int, wanted: int, groups: int) -> int:
     """Iterations of a loop for each group, whole tiles, so that there are about as many groups as wanted."""
     parts = max(1, -(-wanted // max(1, groups)))
     return min(extent, -(-extent // (parts * tile)) * tile)
+
+
+def _evenly(extent: int, most: int, tile: int = 1) -> int:
+    """Iterations, whole tiles, of the fewest parts of at most so many that are equal, or nearly so where that saves many."""
+    if not 0 < most < extent:
+        return min(most, extent)
+    whole = max((size for size in range(tile, most + 1, tile) if extent % size == 0), default=0)
+    return whole if 2 * whole > most else -(-extent // (-(-extent // most) * tile)) * tile
