@@ -7,7 +7,22 @@ from math import prod
 
 import numpy as np
 import pytest
-from tensor_support import MULTIPROCESSOR, TENSOR, Sample, agree, bound, matmul, optimize_given, scheduled, view_of
+from tensor_support import (
+    MULTIPROCESSOR,
+    TENSOR,
+    Sample,
+    agree,
+    bound,
+    inputs_of,
+    matmul,
+    near,
+    optimize_given,
+    run_kernels,
+    scheduled,
+    view_of,
+    whole,
+)
+from test_plan_again import other
 from tile_ir.diagnostics import TilePlanError
 from tile_ir.dtype import DType
 from tile_ir.machine import LocalMemory
@@ -15,6 +30,7 @@ from tile_ir.matrix import MATRIX_INSTRUCTIONS, WGMMA
 from tile_ir.semtree import launch, parse_function
 from tile_ir.semtree.nodes import TeamMma
 from tile_ir.semtree.verify import OPTIONAL_NODES
+from tile_ir.stripe.hashing import structural_hash
 from tile_ir.stripe.nodes import Block, Direction, Scope, Wait
 from tile_ir.stripe.parser import parse_program
 from tile_ir.stripe.printer import print_program
@@ -22,7 +38,8 @@ from tile_ir.stripe.walk import blocks_in
 from tile_opt.model.estimate import estimate
 from tile_opt.passes.base import kernels_of
 from tile_opt.passes.kernels.tensor_tile import TensorTile
-from tile_opt.plan.plan import Plan
+from tile_opt.plan.names import Names, renamed
+from tile_opt.plan.plan import Across, Plan
 from tile_opt.plan.text import print_plans
 from tile_opt.semtree.legalise import legalise, used_nodes
 
@@ -217,3 +234,23 @@ def test_an_instruction_of_a_team_takes_its_time_in_an_estimate() -> None:
     plan = next(TensorTile().candidates(view, BUSY_TEAMS))
     found = estimate(TensorTile().build(view, plan, BUSY_TEAMS).kernel, BUSY_TEAMS)
     assert 2e-6 < found.seconds < 2e-4
+
+
+def test_results_of_shares_go_through_local_memory_whatever_the_kernel_calls_them() -> None:
+    """The plan names what the whole kernel has, so that it fits an equal one, and may be given."""
+    source = "function (D[K, P], G[O, K]) -> (R) { R[o, p : O, P] = +(D[k, p] * G[o, k]); }"
+    sample = Sample(bound(source, BF16, D=(192, 49), G=(64, 192)), lambda x: (x["G"], x["D"]))
+    view, scheduler = view_of(sample, BUSY_TEAMS), TensorTile()
+    plan = next(p for p in scheduler.candidates(view, BUSY_TEAMS) if _shares_through_local_memory(p))
+    new = other(view)
+    there = renamed(plan, Names.of(view), Names.of(new))
+    assert there is not None
+    built, again = (scheduler.build(v, p, BUSY_TEAMS) for v, p in ((view, plan), (new, there)))
+    assert structural_hash(built.kernel) == structural_hash(again.kernel)
+    stripe, inputs = optimize_given(sample, BUSY_TEAMS, print_plans({"kernel_0": plan})), inputs_of(sample.program)
+    near(run_kernels(stripe, BUSY_TEAMS, inputs), sample, inputs, whole, 1e-5)
+
+
+def _shares_through_local_memory(plan: Plan) -> bool:
+    kept = [s for s in plan.stagings if s.unit == "LOCAL"]
+    return any(r.across is Across.GROUPS for r in plan.reductions) and len(kept) > 2

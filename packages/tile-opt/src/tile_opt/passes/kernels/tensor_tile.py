@@ -85,4 +85,4 @@ def _partial_plan(plan: Plan, parts: SharedReduction) -> Plan:
     grid, *rest = plan.levels
     serial = (replace(r, across=Across.SERIAL, ways=1) if r.across is Across.GROUPS else r for r in plan.reductions)
     levels = (replace(grid, covers=(Cover(parts.shares, 1), *grid.covers)), *rest)
-    return replace(plan, levels=levels, reductions=tuple(serial))
+    return replace(plan, levels=levels, stagings=tuple(map(parts.inner, plan.stagings)), reductions=tuple(serial))

@@ -116,9 +116,9 @@ class TensorTile:
 
     @cached_property
     def staged(self) -> dict[str, Staging]:
-        """The local copies by buffer."""
-        results = staged_results(self.view, self.plan)
-        return {s.operand: s for s in self.plan.stagings if s.unit == "LOCAL" and s.operand not in results}
+        """The factors' local copies by buffer."""
+        copied = factors(self.match)
+        return {s.operand: s for s in self.plan.stagings if s.unit == "LOCAL" and s.operand in copied}
 
     def _covered(self, loop: str, bind: Bind) -> int:
         """Iterations of a loop that one point of the level bound so covers."""

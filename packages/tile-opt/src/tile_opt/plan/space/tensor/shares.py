@@ -50,6 +50,7 @@ class Shared:
         return replace(
             inner,
             levels=(replace(grid, covers=covers), *rest),
+            stagings=tuple(map(self.parts.whole, inner.stagings)),
             reductions=tuple(shared if r.loop == self.loop else r for r in inner.reductions),
             edges=tuple((n, e) for n, e in inner.edges if n != shares),
             reason=f"{inner.reason}, {self.loop} shared by {self.ways} groups",

@@ -9,6 +9,7 @@ from tile_ir.stripe.nodes import Block, Direction, Index, Load, Refinement, Stor
 
 from tile_opt.kernel.view import KernelView, Stage, Use, close_kernel
 from tile_opt.kernel.work import merged_use
+from tile_opt.plan.plan import Staging
 
 
 @frozen
@@ -23,6 +24,25 @@ class SharedReduction:
     combine: Block
     """In normal form: aggregates the partial results and does the rest of the stages."""
     buffer: Refinement
+
+    @property
+    def sums(self) -> str:
+        """What `main` aggregates into: a plan of the whole kernel, which has no partial results, calls them by its name."""
+        out = merged_use(self.main)
+        assert out is not None
+        return out.buffer
+
+    def whole(self, staging: Staging) -> Staging:
+        """A staging of `partial` as the whole kernel's plan has it."""
+        if staging.operand != self.buffer.into:
+            return staging
+        return replace(staging, operand=self.sums, order=tuple(n for n in staging.order if n != self.shares))
+
+    def inner(self, staging: Staging) -> Staging:
+        """A staging of the whole kernel's plan as that of `partial` has it: results are those of a share."""
+        if staging.operand != self.sums:
+            return staging
+        return replace(staging, operand=self.buffer.into, order=(self.shares, *staging.order))
 
 
 def even_share(extent: int, ways: int, deep: int) -> int:
