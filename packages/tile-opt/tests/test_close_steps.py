@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import tile_lang
 from explain_support import NODES
@@ -11,7 +13,7 @@ from test_widen import agree
 from tile_ir.diagnostics import Source
 from tile_ir.dtype import DType
 from tile_ir.program.nodes import TensorType
-from tile_ir.stripe.nodes import Program
+from tile_ir.stripe.nodes import Bind, Program
 from tile_ir.target import HardwareSettings, PassConfig, Target
 from tile_opt.pipeline import schedule
 from tile_opt.translate import to_stripe
@@ -36,3 +38,33 @@ def test_results_stay_the_same(rows: int, steps: int) -> None:
 def test_few_steps_need_no_tile_in_registers(steps: int, close: bool) -> None:
     (decision,) = schedule(dealt(64, steps), SMALL).decisions.values()
     assert (decision.plan.stagings == ()) is close
+
+
+RUNS = "function (A[W, X, Y, Z]) -> (O) { O[w, y, x, z : W, Y, X, Z] = =(A[w, x, y, z]); }"
+WIDE = replace(SMALL, settings=replace(SMALL.settings, vector_bytes=64))
+
+
+def runs(*shape: int) -> Program:
+    types = {"A": TensorType(DType.FLOAT32, shape)}
+    return to_stripe(tile_lang.bind(tile_lang.parse(Source(RUNS, "runs.tile")), types))
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.tuples(*[st.integers(1, 20)] * 4))
+def test_runs_of_any_length_stay_the_same(shape: tuple[int, ...]) -> None:
+    agree(runs(*shape), WIDE)
+
+
+@pytest.mark.parametrize(
+    ("across", "run", "lanes", "together"),
+    [(20, 4, 4, 5), (24, 8, 8, 8), (23, 4, 4, 1), (20, 6, 16, 1), (20, 16, 16, 1)],
+)
+def test_runs_that_are_shorter_vectors_are_moved_without_masks(
+    across: int, run: int, lanes: int, together: int
+) -> None:
+    """As many at a time as all of a row's are a multiple of: no line is written by two loops."""
+    (decision,) = schedule(runs(6, across, 30, run), WIDE).decisions.values()
+    levels = decision.plan.levels
+    assert levels[-1].lanes == lanes
+    steps = {cover.loop: cover.size for level in levels if level.bind is Bind.NONE for cover in level.covers}
+    assert (together in steps.values()) if together > 1 else all(n == 1 or n == lanes for n in steps.values())

@@ -5,10 +5,11 @@ from __future__ import annotations
 from math import prod
 
 from tile_ir.frozen import frozen, replace
+from tile_ir.powers import power_of_two
 from tile_ir.stripe.nodes import Bind
 
 from tile_opt.kernel.segments import interior
-from tile_opt.kernel.work import nbytes
+from tile_opt.kernel.work import is_elementwise, nbytes
 from tile_opt.lowering.memory import SPREAD
 from tile_opt.plan.plan import Cover, Edge, Level, Plan, Staging
 from tile_opt.plan.segments import constraints_on
@@ -26,6 +27,8 @@ MAX_OPS = 32
 """Operations of straight-line code in which neighbouring vectors are computed together."""
 WINDOW = 64
 """Steps of a result, such as a pooling's, that are few."""
+SIDE_BY_SIDE = 8
+"""Runs shorter than vectors that are moved together at most."""
 FEW_VECTORS = 2
 """Vectors along the output that are too few to hide the latency of a step."""
 STEP = 3
@@ -37,8 +40,13 @@ FASTER = 1.05
 def column_plan(facts: Facts, vector: str) -> Plan:
     spread = is_spread(facts, vector) and facts.may_overlap()
     lanes = _spread_lanes(facts, vector) if spread else facts.lanes
-    unroll = _unroll_loop(facts, vector)
-    rows, vectors, window = _register_tile(facts, vector, unroll)
+    short = _short_runs(facts, vector)
+    unroll = short or _unroll_loop(facts, vector)
+    if short:
+        lanes, vectors, window = facts.extents[vector], 1, ()
+        rows = _divisor(facts.extents[short])
+    else:
+        rows, vectors, window = _register_tile(facts, vector, unroll)
     if rows == 1 or (unroll and facts.is_ragged(unroll, rows)):
         unroll = None
     if unroll and not window and facts.heavy and not _moved_sums(facts):
@@ -55,8 +63,25 @@ def column_plan(facts: Facts, vector: str) -> Plan:
     inner, sums = _inner_levels(facts, vector, unroll, window, len(levels))
     levels += [*inner, Level(Bind.VECTOR, (Cover(vector, 1),), lanes=lanes)]
     again = vector in grid or (_sums(facts) and facts.settings.masks)
-    edges = ((vector, Edge.OVERLAP),) if spread and vector not in grid else facts.tails(vector, again)
+    overlapping = ((vector, Edge.OVERLAP),) if spread and vector not in grid else facts.tails(vector, again)
+    edges = () if short else overlapping
     return Plan(tuple(levels), sums, edges=edges, reason="vectors along the output")
+
+
+def _short_runs(facts: Facts, vector: str) -> str | None:
+    """The loop from run to run of a result, where these are vectors of fewer lanes: several at a time, none under a mask."""
+    run, plain = facts.extents[vector], len(facts.view.stages) == 1 and is_elementwise(facts.main)
+    if not plain or facts.main.loops or facts.constrained or run != power_of_two(run):
+        return None
+    if not 2 <= run <= facts.lanes // 2 or any(facts.stride(u, vector) not in (0, 1) for u in facts.memory_uses()):
+        return None
+    loops = (n for n in reversed(facts.shared) if n != vector and facts.is_free(n))
+    return next((n for n in loops if facts.extents[n] >= SIDE_BY_SIDE), None)
+
+
+def _divisor(extent: int) -> int:
+    """Runs that are moved together: a whole number of times, so that no line is written by two loops."""
+    return next((n for n in range(SIDE_BY_SIDE, 1, -1) if extent % n == 0), 1)
 
 
 def _lines_inside(facts: Facts, vector: str, outer: list[str]) -> list[str]:
