@@ -114,12 +114,26 @@ def test_handles_say_how_many_results_there_are(client: int) -> None:
         )
     ]
     assert counts == [1, 1, 1]
-    many = handles.new(None, {"Executable_NumOutputs": 100, "Executable_NumPartitions": 16})
+    many = handles.new(None, handles.said({"Executable_NumOutputs": 100, "Executable_NumPartitions": 16}))
     assert (
         ask("Executable_NumOutputs", executable=many).num_outputs == 100
     )  # Python, which knows no executable, is not asked
     with pytest.raises(Failed, match="handle of a Executable"):
         ask("Executable_NumPartitions", executable=many)  # has no room in the handle
+
+
+def test_handles_of_buffers_say_where_they_are_and_of_what() -> None:
+    device, memory = handles.new(None), handles.new(None)
+    while device >> 4 >= 1 << 6:  # a process of many clients has devices of which there is no room to speak
+        device, memory = 0x20, 0x30
+    bits = handles.said({"Buffer_Device": device, "Buffer_Memory": memory, "Buffer_ElementType": 11})
+    buffer = handles.new(None, bits)  # Python, which knows no buffer, is not asked
+    assert ask("Buffer_Device", buffer=buffer).device == device
+    assert ask("Buffer_Memory", buffer=buffer).memory == memory
+    assert ask("Buffer_ElementType", buffer=buffer).type == 11
+    beyond = handles.new(None, handles.said({"Buffer_Device": 1 << 40}))
+    with pytest.raises(Failed, match="handle of a Buffer"):
+        ask("Buffer_Device", buffer=beyond)
 
 
 def test_the_event_that_is_over_is_answered_without_python() -> None:

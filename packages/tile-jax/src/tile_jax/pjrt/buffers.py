@@ -74,6 +74,11 @@ class Buffer:
             owner.finish()
 
 
+def handle_of(buffer: Buffer) -> int:
+    """A new handle, which says where the buffer is and of what."""
+    return new(buffer, buffer.device.says[number_of(buffer.contents.dtype, buffer.complex)])
+
+
 # --- from the host -----------------------------------------------------------------------------------------
 
 
@@ -90,10 +95,10 @@ def _from_host(args: Any) -> None:
     if args.host_buffer_semantics in ZERO_COPY and _usable(device, host):
         owner = Event(open=True)
         args.done_with_host_buffer = new(owner)
-        args.buffer = new(Buffer(device, result(device.tile, dtype, shape, host), owner, complex=complex))
+        args.buffer = handle_of(Buffer(device, result(device.tile, dtype, shape, host), owner, complex=complex))
         return
     args.done_with_host_buffer = DONE
-    args.buffer = new(Buffer(device, asarray(host, device.tile), complex=complex))
+    args.buffer = handle_of(Buffer(device, asarray(host, device.tile), complex=complex))
 
 
 def _array_at(address: int, shape: tuple[int, ...], dtype: DType, strides: tuple[int, ...] | None) -> NDArray:
@@ -119,7 +124,9 @@ def _uninitialized(args: Any) -> None:
     device = find(Memory, args.memory).device if args.memory else find(Device, args.device)
     complex = is_complex(args.shape_element_type)
     shape = [*read_numbers(args.shape_dims, args.shape_num_dims), *([2] if complex else [])]
-    args.buffer = new(Buffer(device, Tensor(device.tile, shape, dtype_of(args.shape_element_type)), complex=complex))
+    args.buffer = handle_of(
+        Buffer(device, Tensor(device.tile, shape, dtype_of(args.shape_element_type)), complex=complex)
+    )
 
 
 # --- to the host -------------------------------------------------------------------------------------------
@@ -290,7 +297,7 @@ def _moved(handle: int, device: Device) -> int:
     """The same contents for another device: the same tensor, where that is another place of the same Tile device."""
     buffer = find(Buffer, handle)
     contents = buffer.contents if buffer.owner is None else buffer.contents.numpy()
-    return new(Buffer(device, asarray(contents, device.tile), complex=buffer.complex))
+    return handle_of(Buffer(device, asarray(contents, device.tile), complex=buffer.complex))
 
 
 HANDLERS: dict[str, Handler] = {

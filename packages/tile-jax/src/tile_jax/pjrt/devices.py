@@ -6,11 +6,9 @@ from typing import Any
 
 from tile_jax.pjrt.handles import KEEPER, Handler, find, text, written
 from tile_jax.pjrt.named import NamedValues
-from tile_jax.pjrt.state import Device, Memory
+from tile_jax.pjrt.state import KIND, Device, Memory
 
 _NOTHING = NamedValues({})
-KIND = "device"
-"""The kind of memory that there is."""
 
 
 def _described(args: Any) -> Device:

@@ -14,6 +14,7 @@ float8_e3m4 float8_e8m0fnu float4_e2m1fn int1 uint1
 """
 _NAMES = _LISTED.split()
 """NumPy's and ml_dtypes' names, in the order of PJRT's enumeration."""
+COUNT = len(_NAMES)
 
 NUMBERS: dict[DType, int] = {dtype: _NAMES.index(dtype.value) for dtype in DType}
 _DTYPES = {number: dtype for dtype, number in NUMBERS.items()}

@@ -6,7 +6,7 @@ import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from itertools import count
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 Kind = TypeVar("Kind")
 
@@ -15,16 +15,40 @@ LASTING = 2**63
 """Handles from here on are not dropped."""
 _numbers = count(16, 16)
 """No handle is given twice, so that one that was destroyed is known to be."""
-FIELDS = {"Executable_NumReplicas": (48, 4), "Executable_NumPartitions": (52, 4), "Executable_NumOutputs": (56, 7)}
-"""What JAX asks of a handle in every call and the handle says itself: from which bit on, in how many. 0 says nothing."""
 
 
-def new(value: object, says: Mapping[str, int] | None = None) -> int:
-    """A handle of `value`, which keeps it alive until it is dropped, and that `says` answers as far as its bits go."""
-    handle = next(_numbers)
-    for name, answer in (says or {}).items():
-        first, bits = FIELDS[name]
-        handle |= answer << first if answer < 1 << bits else 0
+class Field(NamedTuple):
+    """Bits of a handle that say what JAX would ask of it: from which on, how many, and zeros behind what they say."""
+
+    first: int
+    bits: int
+    zeros: int = 0
+
+
+FIELDS = {
+    "Executable_NumReplicas": Field(48, 4),
+    "Executable_NumPartitions": Field(52, 4),
+    "Executable_NumOutputs": Field(56, 7),
+    "Buffer_ElementType": Field(46, 5),
+    "Buffer_Device": Field(51, 6, zeros=4),
+    "Buffer_Memory": Field(57, 6, zeros=4),
+}
+"""What JAX asks of a handle in every call and the handle says itself. 0 says nothing."""
+
+
+def said(answers: Mapping[str, int]) -> int:
+    """The bits of a handle that give these answers, as far as there is room for each."""
+    handle = 0
+    for name, answer in answers.items():
+        field = FIELDS[name]
+        short = answer >> field.zeros
+        handle |= short << field.first if short < 1 << field.bits else 0
+    return handle
+
+
+def new(value: object, says: int = 0) -> int:
+    """A handle of `value`, which keeps it alive until it is dropped, with the bits `says` (see `said`)."""
+    handle = next(_numbers) | says
     _objects[handle] = value
     return handle
 

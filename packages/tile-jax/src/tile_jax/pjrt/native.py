@@ -4,7 +4,8 @@ JAX's arrays die, and with them our buffers, when an expression that they stand 
 run then (the interpreter would take the exception for the callback's own): the exception is set aside, and put back.
 
 Most events of a call are over before JAX asks for them, and have one handle that lasts. What JAX asks of it, what it
-frees that needs no freeing, and what a handle says itself (`handles.FIELDS`) is answered without Python.
+frees that needs no freeing, what a handle says itself (`handles.FIELDS`) and what is the same for all is answered
+without Python.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
-from tile_jax.pjrt.handles import FIELDS
+from tile_jax.pjrt.handles import FIELDS, text
+from tile_jax.pjrt.state import KIND
 
 _BRIEF = """
 define i64 @{name}(i64 %args) {{
@@ -40,9 +42,10 @@ define i64 @{name}(i64 %args) {{
   %known = icmp ne i64 %said, 0
   br i1 %known, label %answered, label %python
 answered:
+  %whole = shl i64 %said, {zeros}
   %after = add i64 %args, 24
   %result = inttoptr i64 %after to i64*
-  store i64 %said, i64* %result
+  store i64 %whole, i64* %result
   ret i64 0
 python:
 """
@@ -86,7 +89,17 @@ _ANSWERS = {
 """,
 }
 """Instructions that answer what is asked of an event that is over."""
-ANSWERED = (*_ANSWERS, *FIELDS)
+_EVERYWHERE = {"Memory_Kind": text(KIND)}
+"""Words that are the same for every handle."""
+_TEXT = """
+  %after = add i64 %args, 24
+  %behind = add i64 %args, 32
+  %words = inttoptr i64 %after to i64*
+  %length = inttoptr i64 %behind to i64*
+  store i64 {address}, i64* %words
+  store i64 {size}, i64* %length
+"""
+ANSWERED = (*_ANSWERS, *_EVERYWHERE, *FIELDS)
 _PYTHON = {
     "ensure": "PyGILState_Ensure",
     "release": "PyGILState_Release",
@@ -117,13 +130,28 @@ def guarded(destroying: Mapping[str, Any], answered: Mapping[str, Any]) -> dict[
 def _answer(name: str, callback: int) -> str:
     """A function that calls back where it cannot answer."""
     if name in FIELDS:
-        first, bits = FIELDS[name]
-        return (_SAID + _PLAIN).format(name=name, first=first, mask=(1 << bits) - 1, callback=callback)
-    return (_BRIEF + _PLAIN).format(name=name, asked="sge", answer=_ANSWERS[name], callback=callback)
+        first, bits, zeros = FIELDS[name]
+        return (_SAID + _PLAIN).format(name=name, first=first, mask=(1 << bits) - 1, zeros=zeros, callback=callback)
+    return (_BRIEF + _PLAIN).format(name=name, asked=_asked(name), answer=_answered(name), callback=callback)
+
+
+def _answered(name: str) -> str:
+    """Instructions that answer what is the same of all handles, or of all that last."""
+    if name not in _EVERYWHERE:
+        return _ANSWERS[name]
+    found = _EVERYWHERE[name]
+    return _TEXT.format(address=found.address, size=found.size)
 
 
 def _asked(name: str) -> str:
-    """The comparison of a handle with 0 that says whether Python is called: what is destroyed may last, or be none."""
+    """The comparison of a handle with 0 that says whether Python is called.
+
+    What is destroyed may last, or be none; what is deleted is none that lasts; events that last are over.
+    """
+    if name in _EVERYWHERE:
+        return "eq"
+    if name in _ANSWERS:
+        return "sge"
     return "sgt" if name.endswith("_Destroy") else "uge"
 
 

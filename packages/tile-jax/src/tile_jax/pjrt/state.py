@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from tile_ir.diagnostics import Diagnostic, TileDeviceError, TileTypeError
 
 from tile_jax import __version__
-from tile_jax.pjrt.handles import Array, Text, new, text
+from tile_jax.pjrt.elements import COUNT
+from tile_jax.pjrt.handles import Array, Text, new, said, text
 
 if TYPE_CHECKING:
     from tile_hal.interfaces import Device as TileDevice
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 PLATFORM = "tile"
 VARIABLE = "TILE_JAX_DEVICES"
+KIND = "device"
+"""The kind of memory that there is."""
 FLAGS = ("reduced_precision", "fast_math")
 """What an evaluator may be allowed to do: options of the client, true or false."""
 
@@ -35,6 +38,12 @@ class Device:
         self.words = Text(f"TileDevice(id={number}, {device.id}: {device.name})")
         self.short = Text(f"TILE_{number}({device.id})")
         self.memories = Array([self.memory.handle])
+        self.says = [self._said_of(element) for element in range(COUNT)]
+        """What handles of its buffers answer by themselves, by PJRT's number for the element type."""
+
+    def _said_of(self, element: int) -> int:
+        memory = self.memory.handle
+        return said({"Buffer_Device": self.handle, "Buffer_Memory": memory, "Buffer_ElementType": element})
 
     @cached_property
     def hosted(self) -> bool:

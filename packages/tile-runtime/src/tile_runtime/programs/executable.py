@@ -291,18 +291,18 @@ class Executable:
         """A direct call in the memory of Tensors and arrays; False where there are no Tensors, or one is in use."""
         if Tensor not in map(type, values) and not given:
             return False
-        arrays, reads, writes = list[Any](), list[Tensor](), list[Tensor]()
-        if not self._take(values, reads, arrays):
-            return False
+        arrays: list[Any] = []
+        reads = self._taken(values, arrays)
         if not given:
             arrays += results
-        elif not self._take(results, writes, arrays):
+        writes = self._taken(results, arrays) if given else []
+        if reads is None or writes is None:
             return False
         return bool(reads or writes) and hazards.at_once(reads, writes, direct, arrays)
 
-    def _take(self, values: Sequence[Any], tensors: list[Tensor], arrays: list[Any]) -> bool:
-        """The Tensors among `values`, and the memory of all; False where one is on another device."""
-        device = self.device
+    def _taken(self, values: Sequence[Any], arrays: list[Any]) -> list[Tensor] | None:
+        """The Tensors among `values`, and the memory of all into `arrays`; None where one is on another device."""
+        device, tensors = self.device, cast("list[Tensor]", [])
         for value in values:
             if type(value) is not Tensor:
                 arrays.append(value)
@@ -310,8 +310,8 @@ class Executable:
                 tensors.append(value)
                 arrays.append(value.host)
             else:
-                return False
-        return True
+                return None
+        return tensors
 
     def _launched(self, values: Sequence[Any], out: Any) -> Any:
         """The results, still pending, of a call on nothing but this device's Tensors; None when anything does not fit."""
