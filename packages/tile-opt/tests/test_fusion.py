@@ -233,3 +233,23 @@ def test_what_kernels_apart_read_is_computed_by_each_where_that_is_cheap(text: s
 
 def names_of(program: Program) -> set[str]:
     return {r.into for r in main_of(program).refs}
+
+
+COLUMNS = """function (A[M, N]) -> (S) { H[z, j : 1, N] = >(A[i, j]), z < 1; D = A - H;
+S[z, j : 1, N] = +(D[i, j]), z < 1; }"""
+
+
+@pytest.mark.parametrize(
+    ("columns", "share", "together"),
+    [(700, 4, True), (700, 1 / 4, False), (704, 1 / 4, True)],
+    ids=["near", "far", "lines"],
+)
+def test_statistics_of_columns_are_apart_where_strips_of_them_share_lines_of_memory(
+    columns: int, share: float, together: bool
+) -> None:
+    """One kernel takes all stages for a vector of columns: of rows that begin between lines it fetches each line twice."""
+    last = replace(Machine().caches[-1], bytes=int(share * 400 * columns * 4))
+    small = replace(CPU, machine=replace(Machine(), caches=(*Machine().caches[:-1], last)))
+    passes = (PassConfig("inline"), PassConfig("fuse"))
+    made = optimize(translated(COLUMNS, A=(400, columns)), small, passes=passes, verify=True)
+    assert (len(views(made)) == 1) == together

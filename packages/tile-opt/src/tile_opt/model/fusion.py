@@ -30,6 +30,8 @@ VECTORS = 4
 """Vectors that a tile of a processor has side by side, as a rule."""
 LONG = 64
 """Steps of a chain while which nothing of the next one begins."""
+WALKS = 2
+"""Pages that a core looks up at once."""
 NOTHING: Mapping[str, float] = MappingProxyType({})
 
 
@@ -282,10 +284,42 @@ def _memory_seconds(view: KernelView, machine: Machine, busy: int) -> float:
     """Each buffer of main once from where it lies, and local buffers beyond the nearest cache at every access."""
     whole = sum(nbytes(r.type) for r in view.refs)
     total = sum(_move(size, whole, writes, machine, busy) for size, writes in _mains(view))
+    total += _in_strips(view, whole, machine, busy)
     local = tile_bytes(view, machine)
     if not machine.caches or local <= machine.caches[0].bytes:
         return total
     return total + sum(_move(size, local, writes, machine, busy) for size, writes in _locals(view))
+
+
+def _in_strips(view: KernelView, whole: int, machine: Machine, busy: int) -> float:
+    """Seconds that stages lose which walk columns of memory one after the other, a vector wide, before the next columns' turn.
+
+    Lines that a vector shares with its neighbours are fetched for each, and where a strip has rows on more pages than are
+    at hand each is looked up. Stages by themselves would walk whole rows.
+    """
+    width = _width(view, machine)
+    lane = _shared_lanes(view, width) if machine.occupancy is None else None
+    walks = [s for s in view.stages if s.loops]
+    around = prod(i.range for i in view.loops if i is not lane)
+    if lane is None or len(walks) < 2 or not machine.caches or whole <= around * _share(machine.caches[-1], busy):
+        return 0.0
+    line, extra, rows = machine.caches[0].line, 0.0, 0
+    for stage, use in ((s, u) for s in walks for u in s.uses if _is_strip(view, s, u, lane)):
+        type = view.type_of(use.buffer)
+        ragged = any(flat_stride(view, use, i.name) * type.dtype.bytes % line for i in stage.loops)
+        extra += _move(nbytes(type), whole, use.writes, machine, busy) if ragged else 0.0
+        rows += prod(i.range for i in stage.loops)
+    tlb = machine.pages.tlbs[-1] if machine.pages.tlbs else None
+    if tlb is None or rows <= tlb.entries:
+        return extra
+    strips = around * -(-lane.range // width)
+    return extra + rows * strips * tlb.latency / WALKS / (machine.clock_ghz * 1e9) / busy
+
+
+def _is_strip(view: KernelView, stage: Stage, use: Use, lane: Index) -> bool:
+    """An access to main that goes down columns along the lanes."""
+    moved = any(flat_stride(view, use, i.name) for i in stage.loops)
+    return moved and not view.is_local(use.buffer) and flat_stride(view, use, lane.name) == 1
 
 
 def tile_bytes(view: KernelView, machine: Machine) -> int:
