@@ -212,7 +212,7 @@ def test_filters_whose_dimensions_their_packing_takes_as_one(sides: tuple[int, i
 
 
 @pytest.mark.parametrize(
-    ("second", "box"), [(1 << 20, {"y": 7, "x": 48}), (1 << 17, {"y": 4, "x": 32}), (1 << 13, None)]
+    ("second", "box"), [(1 << 20, {"y": 7, "x": 48}), (1 << 18, {"y": 4, "x": 32}), (1 << 13, None)]
 )
 def test_one_copy_of_rows_serves_the_windows_of_several(second: int, box: dict[str, int] | None) -> None:
     """As many as stay near; where not even a few do, each tile of rows has a copy of its own."""

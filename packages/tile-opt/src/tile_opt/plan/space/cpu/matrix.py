@@ -31,7 +31,7 @@ COPIED = 0.3
 """Cycles of a word that is copied in a vector of words, as they lie."""
 NEAR = 4
 """Panels take one part in so many of the second cache, of which rows and results pass through the rest."""
-BOX = 8
+BOX = 16
 """A copy of rows that several windows read takes one part in so many of it at most."""
 OVERLAPPING = 4
 """Rows of windows in such a copy, at least: with fewer, as much is read for the windows' sake as for the rows'."""
