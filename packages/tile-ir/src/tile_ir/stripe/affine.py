@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from enum import Enum
-from typing import cast
+from typing import Protocol, cast
 
 from tile_ir.frozen import frozen
 
@@ -126,3 +126,20 @@ class DivMod:
 
 
 Quasi = Affine | DivMod
+
+
+class Named(Protocol):
+    """A form that knows the indexes in it."""
+
+    @property
+    def names(self) -> tuple[str, ...]: ...
+
+
+def names_in(forms: Iterable[Named]) -> set[str]:
+    """The indexes that any of the forms names."""
+    return {name for form in forms for name in form.names}
+
+
+def intervals(extents: Mapping[str, int]) -> dict[str, tuple[int, int]]:
+    """The smallest and the largest value of each index, as `Affine.bounds` takes them."""
+    return {name: (0, extent - 1) for name, extent in extents.items()}

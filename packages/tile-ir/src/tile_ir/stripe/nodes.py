@@ -240,6 +240,11 @@ class Refinement:
     """"streaming" for data that is written (or read) once and should pass the caches by."""
     tags: frozenset[str] = frozenset()
 
+    @staticmethod
+    def allocation(into: str, type: TensorType, loc: Location | None = None) -> Refinement:
+        """A buffer of the block's own; without a location in the device's memory."""
+        return Refinement(Direction.ALLOC, into, "", (Affine(),) * len(type.sizes), type, loc=loc or Location("DRAM"))
+
 
 # --- statements ----------------------------------------------------------------------------------
 # Each has `deps` (numbers of sibling statements it waits for) and `origin` (where in the source).

@@ -13,7 +13,7 @@ from math import gcd
 from tile_ir.diagnostics import Diagnostic, TileTypeError
 from tile_ir.frozen import frozen
 from tile_ir.program.nodes import Contraction, Poly
-from tile_ir.stripe.affine import Affine
+from tile_ir.stripe.affine import Affine, names_in
 from tile_ir.stripe.nodes import row_major_strides
 
 from tile_opt.analysis.linear import Basis
@@ -187,7 +187,7 @@ def _without_equalities(sides: list[Affine], bounds: Bounds, system: System) -> 
     own bounds stay as constraints.
     """
     values: dict[str, Affine] = {}
-    outputs = {name for form in system.output for name in form.names}
+    outputs = names_in(system.output)
     while equality := next((form for form in sides if form * -1 in sides), None):
         units = [name for name, c in equality.terms if abs(c) == 1]
         if not units:
@@ -211,7 +211,7 @@ def _needed(domain: FlatDomain, sets: Sets) -> tuple[tuple[Affine, ...], tuple[A
     box = domain.box
     for form in distinct:
         others = [f for f in kept if f is not form]
-        shared = set(form.names) <= {n for f in others for n in f.names}
+        shared = set(form.names) <= names_in(others)
         if shared and sets.implied(domain.names, (*box, *others), form):
             kept = others
     return tuple(kept), tuple(form for form in distinct if form not in kept)

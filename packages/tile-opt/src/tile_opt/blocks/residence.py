@@ -14,7 +14,7 @@ from math import prod
 
 from tile_ir.frozen import frozen
 from tile_ir.hardware import HardwareModel, Port
-from tile_ir.stripe.affine import Affine, DivMod, DivModOp, Quasi
+from tile_ir.stripe.affine import Affine, DivMod, DivModOp, Quasi, names_in
 from tile_ir.stripe.nodes import Block, Direction, Index, Init, Order, Refinement
 
 from tile_opt.blocks.swaps import nbytes
@@ -147,7 +147,7 @@ def best_order(block: Block, names: Sequence[str], links: Links, depth: int) -> 
 
 def residence(ref: Refinement, loops: Sequence[Index], links: Links, depth: int) -> Residence | None:
     """How a view stays when the loops run in this order; None when every iteration needs it from far memory."""
-    named = {n for f in ref.access for n in f.names}
+    named = names_in(ref.access)
     inner = _decided_by_the_bank(loops, named, links.banks)
     step = prod(i.range for i in loops[inner:])
     turns = links.banks // step

@@ -9,7 +9,7 @@ from typing import cast
 
 from tile_ir.frozen import frozen
 from tile_ir.names import claim
-from tile_ir.stripe.affine import Affine, Quasi
+from tile_ir.stripe.affine import Affine, Quasi, names_in
 from tile_ir.stripe.nodes import Block, Direction, Index, Init, Order, Refinement, TensorType
 from tile_ir.stripe.walk import index_names, with_indexes
 
@@ -120,7 +120,7 @@ def _inner(
     pushed: bool,
     tags: Iterable[str],
 ) -> Block:
-    used = {n for c in block.constraints for n in c.names} | {n for s in block.body for n in index_names(s)}
+    used = names_in(block.constraints) | {n for s in block.body for n in index_names(s)}
     uneven = {i.name for i in block.indexes if i.value is None and counts[i.name][0] * counts[i.name][1] != i.range}
     passed = [i.name for i in block.indexes if i.value is not None and i.name in used]
     taken = {i.name for i in block.indexes}

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import prod
 
 from tile_ir.frozen import frozen
-from tile_ir.stripe.affine import Affine
+from tile_ir.stripe.affine import Affine, names_in
 from tile_ir.stripe.nodes import (
     Block,
     Direction,
@@ -103,7 +103,7 @@ def move(
     loops = {c: s for c, s in zip(where.cells, dst.type.sizes, strict=True) if s > 1}
     values = {c: Affine() for c in where.cells if c not in loops}
     forms = tuple(f.substitute(values) for f in where.inside)
-    passed = sorted({n for f in forms for n in f.names} - set(where.cells))
+    passed = sorted(names_in(forms) - set(where.cells))
     rename = {n: Affine.var(f"{n}_o") for n in passed if n in loops}
     rename |= {n: Affine.var(f"{n}_p") for n in passed if n not in loops}
     cells = tuple(Affine.var(c) if c in loops else Affine() for c in where.cells)

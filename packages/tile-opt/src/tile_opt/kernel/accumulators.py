@@ -54,7 +54,7 @@ def stored_last(view: KernelView) -> KernelView:
 
 def _set_apart(view: KernelView, use: Use) -> KernelView:
     """Where one stage starts every cell, and one goes on."""
-    users = [(s, u) for s in view.stages for u in s.uses if u.buffer == use.buffer]
+    users = view.users(use.buffer)
     type = view.type_of(use.buffer)
     first, start = users[0]
     whole = {f.names: i.range for f in start.forms for i in first.loops if f == Affine.var(i.name)}
@@ -68,15 +68,10 @@ def _set_apart(view: KernelView, use: Use) -> KernelView:
         or len(first.loops) < len(whole)
     ):
         return view
-    name = claim(f"{use.buffer}_acc", {r.into for r in (*view.refs, *view.allocs)})
-    alloc = Refinement(
-        Direction.ALLOC, name, "", (Affine(),) * len(type.sizes), TensorType.row_major(type.dtype, type.sizes),
-        loc=Location("LOCAL", scope=Scope.THREAD),
-    )  # fmt: skip
-    stages = tuple(
-        replace(s, uses=tuple(replace(u, buffer=name) if u.buffer == use.buffer else u for u in s.uses))
-        for s in view.stages
-    )
+    name = claim(f"{use.buffer}_acc", view.buffers)
+    whole = TensorType.row_major(type.dtype, type.sizes)
+    alloc = Refinement.allocation(name, whole, Location("LOCAL", scope=Scope.THREAD))
+    stages = tuple(s.with_buffers({use.buffer: name}) for s in view.stages)
     body = (Load("$a", "acc"), Store("out", "$a"))
     uses = (Use("acc", name, start.forms, Direction.IN), replace(start, name="out"))
     last = Stage(f"{use.buffer}_store", first.loops, (), uses, body)
@@ -85,14 +80,14 @@ def _set_apart(view: KernelView, use: Use) -> KernelView:
 
 def _privatised(view: KernelView, stage: Stage, use: Use) -> KernelView:
     shared = {i.name for i in view.loops}
-    users = [(s, u) for s in view.stages for u in s.uses if u.buffer == use.buffer]
+    users = view.users(use.buffer)
     uses = [u for _, u in users]
     if any(not set(f.names) <= shared for u in uses for f in u.forms) or len({u.forms for u in uses}) != 1:
         return view
     if any(u.extent or is_indirect(s, u) for s, u in users):
         return view
     first = uses[0]
-    name = claim(f"{use.buffer}_acc", {r.into for r in (*view.refs, *view.allocs)})
+    name = claim(f"{use.buffer}_acc", view.buffers)
     local = _cell(name, view.type_of(use.buffer))
     if first.dir is Direction.OUT and first.agg in (None, Aggregation.ASSIGN):
         return _replaced(view, use, name, local)
@@ -101,7 +96,7 @@ def _privatised(view: KernelView, stage: Stage, use: Use) -> KernelView:
 
 def _cell(name: str, whole: TensorType) -> Refinement:
     type = TensorType.row_major(whole.dtype, (1,))
-    return Refinement(Direction.ALLOC, name, "", (Affine(),), type, loc=Location("REG", scope=Scope.THREAD))
+    return Refinement.allocation(name, type, Location("REG", scope=Scope.THREAD))
 
 
 def _replaced(view: KernelView, use: Use, name: str, local: Refinement) -> KernelView:
@@ -110,9 +105,8 @@ def _replaced(view: KernelView, use: Use, name: str, local: Refinement) -> Kerne
     def moved(u: Use) -> Use:
         return replace(u, buffer=name, forms=(Affine(),)) if u.buffer == use.buffer else u
 
-    stages = tuple(replace(s, uses=tuple(moved(u) for u in s.uses)) for s in view.stages)
     final = _store_stage(view, use, name, None)
-    return replace(view, stages=(*stages, final), allocs=(*view.allocs, local))
+    return replace(view, stages=(*view.map_uses(moved).stages, final), allocs=(*view.allocs, local))
 
 
 def _merged(view: KernelView, stage: Stage, use: Use, name: str, local: Refinement) -> KernelView:
@@ -126,10 +120,7 @@ def _merged(view: KernelView, stage: Stage, use: Use, name: str, local: Refineme
         (Use("acc", name, (Affine(),), Direction.OUT),),
         (Const("$z", use.agg.identity(dtype), dtype), Store("acc", "$z")),
     )
-    inner = replace(
-        stage,
-        uses=tuple(replace(u, buffer=name, forms=(Affine(),)) if u is use else u for u in stage.uses),
-    )
+    inner = stage.map_uses(lambda u: replace(u, buffer=name, forms=(Affine(),)) if u is use else u)
     final = _store_stage(view, use, name, use.agg)
     k = view.stages.index(stage)
     stages = (*view.stages[:k], init, inner, final, *view.stages[k + 1 :])

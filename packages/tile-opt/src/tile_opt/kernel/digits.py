@@ -46,7 +46,7 @@ def same_digits(view: KernelView) -> KernelView:
 
 def _spellings(view: KernelView) -> Iterator[_Spelling]:
     """Single loops beside several ones over the same dimension of a buffer that some stage writes."""
-    for buffer in sorted({u.buffer for s in view.stages for u in s.uses if u.writes}):
+    for buffer in sorted({u.buffer for u in view.uses if u.writes}):
         uses = [(k, u) for k, s in enumerate(view.stages) for u in s.uses if u.buffer == buffer and not u.extent]
         for d, size in enumerate(view.type_of(buffer).sizes if len(uses) > 1 else ()):
             counted = [(k, dense_digits(u.forms[d], view.stages[k], size)) for k, u in uses]

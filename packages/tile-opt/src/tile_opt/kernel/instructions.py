@@ -9,7 +9,7 @@ from math import prod
 from tile_ir.dots import DOTS
 from tile_ir.frozen import frozen
 from tile_ir.matrix import LANES, MATRIX_INSTRUCTIONS, ROLES, MatrixInstruction
-from tile_ir.stripe.affine import Affine
+from tile_ir.stripe.affine import Affine, names_in
 from tile_ir.stripe.nodes import Const, Load, Op, Store
 from tile_ir.target import Target
 
@@ -179,7 +179,7 @@ def _multiples(constraint: Affine, form: Affine) -> Iterator[tuple[int, int]]:
 
 
 def _names(use: Use) -> set[str]:
-    return {n for f in use.forms for n in f.names}
+    return names_in(use.forms)
 
 
 def is_box(use: Use, loops: set[str]) -> bool:

@@ -146,7 +146,7 @@ def _renamed(s: Statement, alias: dict[str, str], uses: dict[str, str], taken: s
 
 def _without_dead_stores(view: KernelView) -> KernelView:
     """Local buffers that nothing reads any more lose their stores and their allocation."""
-    read = {u.buffer for s in view.stages for u in s.uses if u.reads}
+    read = {u.buffer for u in view.uses if u.reads}
     dead = {a.into for a in view.allocs if a.into not in read}
     if not dead:
         return view

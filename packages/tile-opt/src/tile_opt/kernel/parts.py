@@ -31,16 +31,14 @@ def in_wholes(view: KernelView, refs: Mapping[str, Refinement]) -> KernelView | 
         whole = refs[ref.into].source if ref.into in met else ref.into
         same = ref if whole == ref.into else replace(ref, into=whole, source=whole, type=refs[whole].type)
         found.setdefault(whole, same)
-    stages = tuple(
-        replace(s, uses=tuple(_moved(u, refs) if u.buffer in met else u for u in s.uses)) for s in view.stages
-    )
-    return replace(view, refs=tuple(found.values()), stages=stages)
+    moved = view.map_uses(lambda use: _moved(use, refs) if use.buffer in met else use)
+    return replace(moved, refs=tuple(found.values()))
 
 
 def writes_parts_of_rows(view: KernelView, buffer: str, row: int) -> bool:
     """Whether no access writes all of the `row` cells that the buffer's last dimension has."""
     ranges = view.ranges
-    lasts = (u.forms[-1] for s in view.stages for u in s.uses if u.writes and u.buffer == buffer)
+    lasts = (u.forms[-1] for u in view.uses if u.writes and u.buffer == buffer)
     return all(sum(abs(step) * (ranges.get(name, 1) - 1) for name, step in form.terms) < row - 1 for form in lasts)
 
 

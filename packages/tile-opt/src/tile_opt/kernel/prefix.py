@@ -8,19 +8,8 @@ from tile_ir.dtype import DType
 from tile_ir.frozen import frozen, replace
 from tile_ir.names import claim
 from tile_ir.ops import Aggregation
-from tile_ir.stripe.affine import Affine
-from tile_ir.stripe.nodes import (
-    Const,
-    Direction,
-    Index,
-    Load,
-    Op,
-    Order,
-    Refinement,
-    Statement,
-    Store,
-    TensorType,
-)
+from tile_ir.stripe.affine import Affine, names_in
+from tile_ir.stripe.nodes import Const, Direction, Index, Load, Op, Order, Refinement, Statement, Store, TensorType
 
 from tile_opt.kernel.merge_stages import concatenated, without_buffers
 from tile_opt.kernel.scan import Scan, find_scan
@@ -55,7 +44,7 @@ class Prefix:
     @property
     def rows(self) -> Loops:
         """Loops over scans that run side by side."""
-        named = {n for f in self.out.forms for n in f.names}
+        named = names_in(self.out.forms)
         return tuple(i for i in self.stage.loops if i.name in named and i.name != self.scan.cell.name)
 
     def along(self, loop: Index) -> Loops:
@@ -89,7 +78,7 @@ class Prefix:
         """An allocation of partial results, one for each iteration of the loops."""
         sizes = tuple(i.range for i in loops) or (1,)
         type = TensorType.row_major(self.whole.dtype, sizes, align=64)
-        return Refinement(Direction.ALLOC, claim(wanted, taken), "", (Affine(),) * len(sizes), type)
+        return Refinement.allocation(claim(wanted, taken), type)
 
     def cell(self, position: Affine) -> Use:
         """The access to one cell."""
@@ -230,8 +219,8 @@ def started(name: str, prefix: Prefix, into: Use, loops: Loops) -> Stage:
 
 def copied(name: str, source: Use, target: Use, loops: Loops) -> Stage:
     """``target = source``."""
-    uses = (replace(source, name="src", dir=Direction.IN), replace(target, name="dst", dir=Direction.OUT, agg=None))
-    return Stage(name, loops, (), uses, (Load("$x", "src"), Store("dst", "$x")))
+    target = replace(target, name="dst", dir=Direction.OUT, agg=None)
+    return Stage.copy(name, loops, replace(source, name="src", dir=Direction.IN), target)
 
 
 def gathered(name: str, prefix: Prefix, element: Affine, into: Use, loops: Loops) -> Stage:
@@ -281,8 +270,7 @@ def completed(prefix: Prefix, stage: Stage) -> Stage:
     written = next(u for u in stage.uses if u.buffer == buffer)
     read = next(u for u in prefix.finish.uses if u.buffer == buffer)
     point = {n: theirs for mine, theirs in zip(read.forms, written.forms, strict=True) for n in mine.names}
-    finish = prefix.finish.substitute(point)
-    finish = replace(
-        finish, uses=tuple(replace(u, forms=written.forms) if u.buffer == buffer else u for u in finish.uses)
+    finish = prefix.finish.substitute(point).map_uses(
+        lambda use: replace(use, forms=written.forms) if use.buffer == buffer else use
     )
     return without_buffers(concatenated(stage, finish, {buffer: written}), {buffer})

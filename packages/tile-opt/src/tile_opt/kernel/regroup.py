@@ -7,7 +7,7 @@ from collections.abc import Iterable, Set
 from tile_ir.frozen import replace
 from tile_ir.names import claim
 from tile_ir.stripe.affine import Affine
-from tile_ir.stripe.nodes import Direction, Layout, Location, Refinement, Scope, TensorType, row_major_strides
+from tile_ir.stripe.nodes import Layout, Location, Refinement, Scope, TensorType, row_major_strides
 
 from tile_opt.kernel.unify import SharedLoop
 from tile_opt.kernel.view import KernelView, Stage, Use
@@ -19,9 +19,7 @@ def joined(a: KernelView, b: KernelView) -> KernelView:
     """Stages of `a`, then of `b`, whose allocations are renamed where they clash; all loops are in the stages."""
     taken = {r.into for r in (*a.refs, *a.allocs, *b.refs)}
     rename = fresh_all((r.into for r in b.allocs), taken)
-    stages = tuple(
-        replace(s, uses=tuple(replace(u, buffer=rename.get(u.buffer, u.buffer)) for u in s.uses)) for s in b.stages
-    )
+    stages = tuple(s.with_buffers(rename) for s in b.stages)
     refs = {r.into: r for r in b.refs} | {r.into: r for r in a.refs}
     both = replace(
         a,
@@ -35,7 +33,7 @@ def joined(a: KernelView, b: KernelView) -> KernelView:
 
 def localised(view: KernelView, mine: Set[str]) -> KernelView:
     """What the view writes of the buffers `mine` become its own allocations."""
-    written = {u.buffer for s in view.stages for u in s.uses if u.writes}
+    written = {u.buffer for u in view.uses if u.writes}
     own = [r for r in view.refs if r.into in written and r.into in mine]
     if not own:
         return view
@@ -45,7 +43,7 @@ def localised(view: KernelView, mine: Set[str]) -> KernelView:
 
 
 def _allocation(name: str, type: TensorType) -> Refinement:
-    return Refinement(Direction.ALLOC, name, "", (Affine(),) * len(type.sizes), packed(type, type.sizes), loc=LOCAL)
+    return Refinement.allocation(name, packed(type, type.sizes), LOCAL)
 
 
 def share(view: KernelView, shared: tuple[SharedLoop, ...]) -> KernelView:
@@ -86,9 +84,7 @@ def _drop_dims(stage: Stage, local: dict[str, set[int]]) -> Stage:
             return use
         return replace(use, forms=tuple(Affine() if d in dims else f for d, f in enumerate(use.forms)))
 
-    if not any(local.get(u.buffer) for u in stage.uses):
-        return stage
-    return replace(stage, uses=tuple(shrunk(u) for u in stage.uses))
+    return stage.map_uses(shrunk) if any(local.get(u.buffer) for u in stage.uses) else stage
 
 
 def packed(old: TensorType, sizes: tuple[int, ...]) -> TensorType:

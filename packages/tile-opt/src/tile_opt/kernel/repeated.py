@@ -7,7 +7,7 @@ from math import prod
 
 from tile_ir.frozen import frozen, replace
 from tile_ir.names import claim, fresh
-from tile_ir.stripe.affine import Affine
+from tile_ir.stripe.affine import Affine, names_in
 from tile_ir.stripe.nodes import Index
 
 from tile_opt.kernel.regroup import fresh_all, localised, packed, unique_loops
@@ -79,8 +79,8 @@ def _stretch(cells: Mapping[str, str], free: list[Index], limit: int, beside: in
 
 def _along(reader: KernelView) -> str:
     """The loop along which most elements are neighbours."""
-    uses = [u for s in reader.stages for u in s.uses if not reader.is_local(u.buffer)]
-    sizes = [(u, prod(reader.ranges[n] for n in {n for f in u.forms for n in f.names})) for u in uses]
+    uses = [u for u in reader.uses if not reader.is_local(u.buffer)]
+    sizes = [(u, prod(reader.ranges[n] for n in names_in(u.forms))) for u in uses]
 
     def near(loop: str) -> int:
         return sum(size for u, size in sizes if abs(flat_stride(reader, u, loop)) == 1)
@@ -91,8 +91,8 @@ def _along(reader: KernelView) -> str:
 def _cells(maker: KernelView, reader: KernelView) -> dict[str, str] | None:
     """The reader's loop that is each of the maker's, by how both subscript what passes between them."""
     found: dict[str, str] = {}
-    written = {u.buffer: u for s in maker.stages for u in s.uses if u.writes and not maker.is_local(u.buffer)}
-    for use in (u for s in reader.stages for u in s.uses if u.buffer in written):
+    written = {u.buffer: u for u in maker.uses if u.writes and not maker.is_local(u.buffer)}
+    for use in (u for u in reader.uses if u.buffer in written):
         for mine, theirs in zip(written[use.buffer].forms, use.forms, strict=True):
             if mine == theirs and mine.is_const:
                 continue
@@ -160,7 +160,7 @@ def _renamed(maker: KernelView, cells: Mapping[str, str], reader: KernelView) ->
         own = {i.name: claim(i.name, taken) for i in stage.loops}
         known = {n: Affine.var(m) for n, m in (*cells.items(), *own.items())}
         stage = replace(stage.substitute(known), loops=tuple(replace(i, name=own[i.name]) for i in stage.loops))
-        return replace(stage, uses=tuple(replace(u, buffer=names.get(u.buffer, u.buffer)) for u in stage.uses))
+        return stage.with_buffers(names)
 
     allocs = tuple(replace(a, into=names[a.into]) for a in maker.allocs)
     return replace(maker, stages=tuple(map(moved, maker.stages)), allocs=allocs, loops=())
@@ -182,8 +182,7 @@ def _single(view: KernelView, passed: frozenset[str]) -> KernelView:
     def at(use: Use) -> Use:
         return replace(use, forms=tuple(Affine() for _ in use.forms)) if use.buffer in passed else use
 
-    stages = tuple(replace(s, uses=tuple(map(at, s.uses))) for s in view.stages)
     allocs = tuple(
         replace(a, type=packed(a.type, (1,) * len(a.type.sizes))) if a.into in passed else a for a in view.allocs
     )
-    return replace(view, stages=stages, allocs=allocs)
+    return replace(view.map_uses(at), allocs=allocs)

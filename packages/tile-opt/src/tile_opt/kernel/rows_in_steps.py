@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from math import inf, isfinite
 
 from tile_ir.ops import Aggregation
-from tile_ir.stripe.affine import Affine
+from tile_ir.stripe.affine import Affine, names_in
 from tile_ir.stripe.nodes import Const, Load, LoadIndex, Op, Store
 from tile_ir.stripe.walk import scalars_behind
 
@@ -127,7 +127,7 @@ def _in_order(view: KernelView) -> Iterator[Stage]:
 def _plain(view: KernelView) -> bool:
     """No data among the subscripts, nothing stored and read again, and every own buffer a cell, or walked by loops that alone subscript it."""
     direct = all(not u.extent and not is_indirect(s, u) for s in view.stages for u in s.uses)
-    own = [u for s in view.stages for u in s.uses if view.is_local(u.buffer)]
+    own = [u for u in view.uses if view.is_local(u.buffer)]
     walked = all(f.is_const or f == Affine.var(f.names[0]) for u in own for f in u.forms)
     # Items share rows: what one of them stores, another one would read.
     apart = view.writes().isdisjoint(view.reads())
@@ -206,7 +206,7 @@ class _Finder:
         makers = {u.buffer: k for k in self.lasts for u in self.view.stages[k].uses if u.buffer in results}
         for k, stage in enumerate(self.view.stages):
             moved = [u.forms[across[u.buffer]] for u in stage.uses if u.buffer in across]
-            names = {n for form in moved for n in form.names}
+            names = names_in(moved)
             if len(names) != 1:
                 continue
             (found[k],) = names
@@ -417,5 +417,5 @@ def _unwidened(made: Mapping[str, Scalar], name: str) -> str:
 
 def shared_by(use: Use, view: KernelView) -> frozenset[str]:
     """The shared loops that do not move an operand."""
-    moved = {n for f in use.forms for n in f.names}
+    moved = names_in(use.forms)
     return frozenset(i.name for i in view.loops if i.name not in moved)

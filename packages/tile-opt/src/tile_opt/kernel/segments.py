@@ -7,7 +7,7 @@ from enum import Enum
 from itertools import pairwise
 
 from tile_ir.frozen import frozen
-from tile_ir.stripe.affine import Affine
+from tile_ir.stripe.affine import Affine, intervals
 
 
 class Part(Enum):
@@ -126,7 +126,7 @@ def powers_of_two(start: int, stop: int) -> tuple[Segment, ...]:
 def interior(name: str, constraints: tuple[Affine, ...], extents: Mapping[str, int]) -> tuple[int, int]:
     """The iterations [low, high) of a loop for which every constraint on it holds whatever the other loops do."""
     low, high = 0, extents[name]
-    ranges = {n: (0, e - 1) for n, e in extents.items()}
+    ranges = intervals(extents)
     for constraint in constraints:
         c = constraint.coefficient(name)
         if not c:
@@ -167,7 +167,7 @@ def decided(
 def _undecided(name: str, constraint: Affine, extents: Mapping[str, int]) -> tuple[int, int]:
     """The iterations [low, high) of a loop for which other loops decide; before and after them the constraint is decided."""
     c = constraint.coefficient(name)
-    rest = (constraint - Affine.var(name, c)).bounds({n: (0, e - 1) for n, e in extents.items()})
+    rest = (constraint - Affine.var(name, c)).bounds(intervals(extents))
     first, last = sorted(-(r // c) if c > 0 else r // -c + 1 for r in rest)
     return first, last
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from math import gcd
 
 from tile_ir.dtype import DType
-from tile_ir.stripe.affine import Affine
+from tile_ir.stripe.affine import Affine, intervals
 
 from tile_opt.kernel.bodies import facts
 from tile_opt.kernel.view import KernelView, Use
@@ -26,7 +26,7 @@ def flat_offset(view: KernelView, use: Use) -> int:
 
 def limits_inside(forms: tuple[Affine, ...], sizes: tuple[int, ...], extents: Mapping[str, int]) -> tuple[Affine, ...]:
     """Constraints (each >= 0) that keep subscripts inside a buffer; none where the loops' extents already do."""
-    ranges = {n: (0, e - 1) for n, e in extents.items()}
+    ranges = intervals(extents)
     limits: list[Affine] = []
     for form, size in zip(forms, sizes, strict=True):
         low, high = form.bounds(ranges)
@@ -51,7 +51,7 @@ def decided_outside(constraint: Affine, inside: Mapping[str, tuple[int, int]]) -
 
 def scalar_bytes(view: KernelView) -> int:
     """Width of the widest scalar the kernel works with, in bytes."""
-    dtypes = {view.type_of(u.buffer).dtype for s in view.stages for u in s.uses}
+    dtypes = {view.type_of(u.buffer).dtype for u in view.uses}
     dtypes |= {dtype for s in view.stages for dtype in facts(s.body).dtypes}
     return max((_working_bytes(d) for d in dtypes), default=4)
 

@@ -8,7 +8,7 @@ from math import prod
 from tile_ir.frozen import frozen, replace
 from tile_ir.names import claim
 from tile_ir.stripe.affine import Affine
-from tile_ir.stripe.nodes import Bind, Direction, Index, Location, Refinement, Scope, TensorType
+from tile_ir.stripe.nodes import Bind, Index, Location, Refinement, Scope, TensorType
 
 from tile_opt.kernel.pipeline import Pipeline
 from tile_opt.kernel.regroup import packed
@@ -77,7 +77,7 @@ def read_again(view: KernelView) -> frozenset[str]:
     """Buffers outside its boxes of which `MANY` tiles, or more, of a part of a pipeline read the same, and none writes any."""
     tiles = [i for i in view.loops if i.bind is Bind.GRID]
     moved: dict[str, set[str]] = {}
-    for use in (u for s in view.stages for u in s.uses):
+    for use in (u for u in view.uses):
         moved.setdefault(use.buffer, set()).update(n for f in use.forms for n in f.names)
     outside = {r.into for r in view.refs if r.loc != PRIVATE} - view.writes()
     return frozenset(
@@ -98,7 +98,7 @@ def _box(view: KernelView, buffer: str, cuts: Sequence[tuple[TiledLoop, Window]]
         assert dim is not None
         sizes[dim] = window.count(cut.tile)
     type = packed(whole, tuple(sizes))
-    return Refinement(Direction.ALLOC, buffer, "", (Affine(),) * len(sizes), type, loc=PRIVATE)
+    return Refinement.allocation(buffer, type, PRIVATE)
 
 
 def _part(
@@ -147,8 +147,7 @@ def _moved(stage: Stage, values: dict[str, Affine], origins: Mapping[str, tuple[
             return use
         return replace(use, forms=tuple(f - o for f, o in zip(use.forms, origin, strict=True)))
 
-    moved = stage.substitute(values)
-    return replace(moved, uses=tuple(map(boxed, moved.uses)))
+    return stage.substitute(values).map_uses(boxed)
 
 
 def _seen(ref: Refinement, shapes: Mapping[str, Refinement]) -> Refinement:

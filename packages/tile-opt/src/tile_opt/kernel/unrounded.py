@@ -26,7 +26,7 @@ def unrounded(kinds: RowsInSteps) -> RowsInSteps:
     view, weights = kinds.view, dict.fromkeys(map(kinds.weights, kinds.lasts))
     short = {name: f"{name}_short" for name in weights if view.type_of(name).dtype in SHORT}
     factors = tuple(replace(a, into=short[a.into]) for a in view.allocs if a.into in short)
-    products = {k: _taking(view.stages[k], short) if k in kinds.lasts else view.stages[k] for k in kinds.products}
+    products = {k: view.stages[k].with_buffers(short) if k in kinds.lasts else view.stages[k] for k in kinds.products}
     stages = [products.get(k, s) for k, s in enumerate(view.stages)]
     first = min(kinds.lasts)
     stages[first:first] = (_rounding(kinds, name, new) for name, new in short.items())
@@ -34,11 +34,6 @@ def unrounded(kinds: RowsInSteps) -> RowsInSteps:
     ready = _widened(split, tuple(products.values()), {*short.values()})
     wide = {**kinds.wide, **{new: kinds.wide[name] for name, new in short.items()}}
     return _renumbered(replace(kinds, view=ready, wide=wide), first, len(short))
-
-
-def _taking(stage: Stage, short: Mapping[str, str]) -> Stage:
-    """The product with other weights."""
-    return replace(stage, uses=tuple(replace(u, buffer=short.get(u.buffer, u.buffer)) for u in stage.uses))
 
 
 def _rounding(kinds: RowsInSteps, name: str, short: str) -> Stage:
@@ -65,7 +60,7 @@ def _renumbered(kinds: RowsInSteps, first: int, count: int) -> RowsInSteps:
 def _widened(view: KernelView, products: tuple[Stage, ...], kept: Set[str]) -> KernelView:
     """The kernel with its own short floats in float32, but for some buffers; products widen their factors themselves."""
     allocs = tuple(a if a.into in kept else _wide(a) for a in view.allocs)
-    dtypes = {u.buffer: view.type_of(u.buffer).dtype for s in view.stages for u in s.uses}
+    dtypes = {u.buffer: view.type_of(u.buffer).dtype for u in view.uses}
     dtypes |= {a.into: a.type.dtype for a in allocs}
     stages = (s if s in products else _Widening(s, dtypes).stage() for s in view.stages)
     return replace(view, allocs=allocs, stages=tuple(stages))

@@ -8,7 +8,7 @@ sees whole buffers, so each of its accesses is one affine form per dimension ove
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ from tile_ir.frozen import frozen, replace
 from tile_ir.matrix import ROUND
 from tile_ir.names import claim
 from tile_ir.ops import Aggregation
-from tile_ir.stripe.affine import Affine, Quasi
+from tile_ir.stripe.affine import Affine, Quasi, names_in
 from tile_ir.stripe.nodes import (
     Bind,
     Block,
@@ -27,10 +27,12 @@ from tile_ir.stripe.nodes import (
     Index,
     Init,
     Instr,
+    Load,
     Order,
     Refinement,
     Special,
     Statement,
+    Store,
     TensorType,
 )
 from tile_ir.stripe.walk import with_indexes
@@ -104,10 +106,22 @@ class Stage:
 
     def names(self) -> set[str]:
         """Every loop name that the stage's forms mention."""
-        found = {n for u in self.uses for f in u.forms for n in f.names}
-        found |= {n for c in self.constraints for n in c.names}
-        found |= {n for c in self.guard for n in c.names}
-        return found | facts(self.body).indexes
+        return (
+            names_in((*self.constraints, *self.guard, *(f for u in self.uses for f in u.forms)))
+            | facts(self.body).indexes
+        )
+
+    def map_uses(self, changed: Callable[[Use], Use]) -> Stage:
+        return replace(self, uses=tuple(map(changed, self.uses)))
+
+    def with_buffers(self, names: Mapping[str, str]) -> Stage:
+        """The same on other buffers in the place of those named."""
+        return self.map_uses(lambda use: replace(use, buffer=names.get(use.buffer, use.buffer)))
+
+    @staticmethod
+    def copy(name: str, loops: tuple[Index, ...], source: Use, target: Use, limits: tuple[Affine, ...] = ()) -> Stage:
+        """``dst = src``, which are the names of the accesses, wherever the limits hold."""
+        return Stage(name, loops, limits, (source, target), (Load("$x", "src"), Store("dst", "$x")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +172,23 @@ class KernelView:
             table |= {loop.name: loop.range for loop in stage.loops}
         return table
 
+    @property
+    def buffers(self) -> set[str]:
+        """Names of what is passed in and of the kernel's own."""
+        return {r.into for r in (*self.refs, *self.allocs)}
+
+    @property
+    def uses(self) -> tuple[Use, ...]:
+        """All accesses, stage by stage."""
+        return tuple([u for s in self.stages for u in s.uses])
+
+    def users(self, buffer: str) -> list[tuple[Stage, Use]]:
+        """The accesses to one buffer, and who has them."""
+        return [(s, u) for s in self.stages for u in s.uses if u.buffer == buffer]
+
+    def map_uses(self, changed: Callable[[Use], Use]) -> KernelView:
+        return replace(self, stages=tuple(s.map_uses(changed) for s in self.stages))
+
     def reads(self) -> frozenset[str]:
         """Buffers of main that some stage reads."""
         return self._found()[0]
@@ -178,9 +209,8 @@ class KernelView:
 
     def _found(self) -> tuple[frozenset[str], frozenset[str]]:
         if self._touched is None:
-            uses = [u for s in self.stages for u in s.uses]
-            reads = frozenset([u.buffer for u in uses if u.dir is not Direction.OUT])
-            writes = frozenset([u.buffer for u in uses if u.dir is not Direction.IN])
+            reads = frozenset([u.buffer for u in self.uses if u.dir is not Direction.OUT])
+            writes = frozenset([u.buffer for u in self.uses if u.dir is not Direction.IN])
             object.__setattr__(self, "_touched", (reads - self._local, writes - self._local))
         assert self._touched is not None
         return self._touched

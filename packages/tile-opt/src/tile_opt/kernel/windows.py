@@ -72,7 +72,7 @@ def windows(views: Sequence[KernelView], boxes: Mapping[str, int], loop: str) ->
 
 def dimension(view: KernelView, buffer: str, loop: str) -> int | None:
     """The one dimension of a buffer that `loop` moves, the same in all uses; None where there is none, or several."""
-    uses = [u for s in view.stages for u in s.uses if u.buffer == buffer]
+    uses = [u for _, u in view.users(buffer)]
     found = {tuple(d for d, f in enumerate(u.forms) if loop in f.names) for u in uses}
     (only,) = found if len(found) == 1 else ((),)
     return only[0] if len(only) == 1 else None
@@ -107,7 +107,7 @@ def _reached(stage: Stage, use: Use, dim: int, window: Window, name: str) -> Win
 
 def _row_loop(producer: KernelView, buffer: str, dim: int) -> str | None:
     """The loop of the producer that alone, over its full extent, subscripts this dimension of its result."""
-    uses = [(s, u) for s in producer.stages for u in s.uses if u.buffer == buffer]
+    uses = producer.users(buffer)
     forms = {u.forms[dim] for _, u in uses}
     if len(forms) != 1 or any(u.extent or is_indirect(s, u) for s, u in uses):
         return None

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from math import prod
 
 from tile_ir.ops import Aggregation
+from tile_ir.stripe.affine import names_in
 from tile_ir.stripe.nodes import Bind, Order, TensorType
 
 from tile_opt.kernel.bodies import facts
@@ -65,9 +66,9 @@ def _are_reused(view: KernelView, stage: Stage, reads: Sequence[Use]) -> bool:
     if out is None or len(reads) < 2:
         return False
     shared = {i.name for i in view.loops if i.bind is not Bind.GRID}
-    names = {n for f in out.forms for n in f.names} | shared
+    names = names_in(out.forms) | shared
     # What is the kernel's own is another in every iteration of the shared loops.
-    moved = ({n for f in u.forms for n in f.names} | (shared if view.is_local(u.buffer) else set[str]()) for u in reads)
+    moved = (names_in(u.forms) | (shared if view.is_local(u.buffer) else set[str]()) for u in reads)
     return all(names - own for own in moved)
 
 

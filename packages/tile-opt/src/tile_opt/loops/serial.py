@@ -258,7 +258,7 @@ def _written(kernel: Block) -> frozenset[str]:
 
 
 def _allocated(name: str, type: TensorType) -> Refinement:
-    return Refinement(Direction.ALLOC, name, "", whole(type), type, loc=_REGISTERS)
+    return Refinement.allocation(name, type, _REGISTERS)
 
 
 def _view(direction: Direction, name: str, type: TensorType) -> Refinement:

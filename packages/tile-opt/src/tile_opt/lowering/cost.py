@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 
 from tile_ir.stripe import nodes as stripe
+from tile_ir.stripe.affine import names_in
 
 from tile_opt.lowering.kernel import Slot, Source
 from tile_opt.lowering.points import OUTSIDE, Nest
@@ -60,7 +61,7 @@ def traffic(kernel: stripe.Block, slots: Sequence[Slot], sources: Mapping[str, S
 def _span(ref: stripe.Refinement, kernel: stripe.Block) -> int:
     """Elements that the views of all iterations cover at most."""
     points = 1
-    names = {n for form in ref.access for n in form.names}
+    names = names_in(ref.access)
     for index in kernel.indexes:
         if index.name in names:
             points *= index.range

@@ -18,7 +18,7 @@ from tile_ir.matrix import (
 )
 from tile_ir.semtree.nodes import Expr, MatrixLoad, Mma, Shuffle, TeamMma, Type, Var
 from tile_ir.stripe import nodes as stripe
-from tile_ir.stripe.affine import Affine
+from tile_ir.stripe.affine import Affine, names_in
 
 from tile_opt.lowering.body import LoweringError, View
 from tile_opt.lowering.builder import Builder
@@ -154,7 +154,7 @@ def _of(block: stripe.Block, views: Mapping[str, View], names: tuple[str, str]) 
     """The view of fragments that is indexed by `names`."""
     own = {i.name for i in block.indexes if i.value is None}
     for ref in block.refs:
-        used = {n for f in ref.access for n in f.names} & own
+        used = names_in(ref.access) & own
         if views[ref.into].root.fragments is not None and used == set(names):
             return views[ref.into]
     raise LoweringError(f"{block.instr}: no fragments over {', '.join(names)}")

@@ -22,7 +22,7 @@ from tile_ir.semtree.nodes import (
     Var,
 )  # fmt: skip
 from tile_ir.stripe import nodes as stripe
-from tile_ir.stripe.affine import Affine, Quasi
+from tile_ir.stripe.affine import Affine, Quasi, names_in
 from tile_ir.stripe.nodes import Bind, Direction, Init, Order
 
 from tile_opt.lowering.allocate import Allocator
@@ -128,7 +128,7 @@ class Nest:
     def _identity(self, block: stripe.Block, ref: stripe.Refinement, context: Context) -> None:
         """Store the identity to every cell that `ref` shows, over the indexes that its access mentions."""
         assert ref.agg is not None
-        used = {n for form in ref.access for n in form.names}
+        used = names_in(ref.access)
         constraints = tuple(c for c in block.constraints if set(c.names) <= used)
         bind = Bind.UNROLL if context.views[ref.source].root.home is Home.REG else Bind.NONE
         cells = tuple(stripe.Index(f"cell{d}", size, bind=bind) for d, size in enumerate(ref.type.sizes))
@@ -279,7 +279,7 @@ class _Run:
     def _fixed(self, position: int, point: Point) -> tuple[int, Point]:
         """Bind indexes that have one value at once, as long as no constraint waits for them."""
         indexes = self.block.indexes
-        waited = {n for form in point.pending for n in form.names}
+        waited = names_in(point.pending)
         env: Env = {}
         while position < len(indexes):
             index = indexes[position]

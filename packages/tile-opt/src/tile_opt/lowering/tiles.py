@@ -5,7 +5,7 @@ from __future__ import annotations
 from tile_ir.matrix.x86 import LOAD_TILE, TILED_INSTRUCTIONS, ZERO_TILE, is_tile_step
 from tile_ir.semtree.nodes import TileStep
 from tile_ir.stripe import nodes as stripe
-from tile_ir.stripe.affine import Affine
+from tile_ir.stripe.affine import Affine, names_in
 
 from tile_opt.lowering.body import LoweringError, View
 from tile_opt.lowering.builder import Builder
@@ -69,6 +69,6 @@ def _over(block: stripe.Block, names: tuple[str, str]) -> str:
     """The view that is indexed by `names`."""
     own = {i.name for i in block.indexes if i.value is None}
     for ref in block.refs:
-        if {n for f in ref.access for n in f.names} & own == set(names):
+        if names_in(ref.access) & own == set(names):
             return ref.into
     raise LoweringError(f"{block.instr}: no operand over {', '.join(names)}")

@@ -138,7 +138,7 @@ class Contraction:
     @cached_property
     def results(self) -> list[Use]:
         """What the kernel stores."""
-        return [u for s in self.view.stages for u in s.uses if u.writes and not self.view.is_local(u.buffer)]
+        return [u for u in self.view.uses if u.writes and not self.view.is_local(u.buffer)]
 
     @cached_property
     def result_width(self) -> int:

@@ -89,7 +89,7 @@ def _reading_again(view: KernelView, machine: Machine, busy: int) -> float:
     tiles = {i.name: i.range for i in view.loops if i.bind is Bind.GRID}
     total = 0.0
     for buffer in view.again:
-        moved = {n for s in view.stages for u in s.uses if u.buffer == buffer for f in u.forms for n in f.names}
+        moved = {n for u in view.uses if u.buffer == buffer for f in u.forms for n in f.names}
         each = nbytes(view.type_of(buffer)) // prod(r for n, r in tiles.items() if n in moved)
         total += _move(each * (prod(tiles.values()) - 1), each, False, machine, busy)
     return total
@@ -135,7 +135,7 @@ def _between_lanes(view: KernelView, width: int) -> Index | None:
     """The short loop that fills the gaps which lanes of the loop around it leave: together they store whole vectors."""
     if any(s.loops for s in view.stages):
         return None
-    uses = [u for s in view.stages for u in s.uses if not view.is_local(u.buffer)]
+    uses = [u for u in view.uses if not view.is_local(u.buffer)]
     loops = [(i, [(u.writes, flat_stride(view, u, i.name)) for u in uses]) for i in view.loops if is_parallel(i)]
     short = (i for i, steps in loops if i.range < width and all(step in (0, 1) and step >= w for w, step in steps))
     found = next(short, None)
@@ -148,7 +148,7 @@ def _between_lanes(view: KernelView, width: int) -> Index | None:
 
 def _side_by_side(view: KernelView, lane: Index, enough: int) -> int:
     """Iterations of `lane` and of loops around all stages that go on where it ends: they become one, if there are not `enough`."""
-    uses = [u for s in view.stages for u in s.uses if not view.is_local(u.buffer)]
+    uses = [u for u in view.uses if not view.is_local(u.buffer)]
     run = lane.range
     while run < enough:
         wider = (i.range for i in view.loops if i.range > 1 and _goes_on(view, uses, lane, i, run))
@@ -348,7 +348,7 @@ def _main_uses(view: KernelView) -> Iterator[tuple[Refinement, bool]]:
 def _locals(view: KernelView) -> Iterator[tuple[int, bool]]:
     """(bytes, written) of each access to a local buffer, in all iterations of the shared loops."""
     times = prod(i.range for i in view.loops)
-    for use in (u for s in view.stages for u in s.uses if view.is_local(u.buffer)):
+    for use in (u for u in view.uses if view.is_local(u.buffer)):
         yield times * nbytes(view.type_of(use.buffer)), use.writes
 
 

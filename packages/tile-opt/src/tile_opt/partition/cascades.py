@@ -16,7 +16,7 @@ from tile_ir.names import claim
 from tile_ir.ops import Aggregation
 from tile_ir.program.liveness import defined_by, used_by
 from tile_ir.program.nodes import Contraction, Elementwise, Gather, Literal, Op, Poly, Program, TensorType
-from tile_ir.stripe.affine import Affine
+from tile_ir.stripe.affine import Affine, names_in
 
 from tile_opt.analysis import FlatDomain, poly
 from tile_opt.partition.merges import Below, Cascade
@@ -86,7 +86,7 @@ class _Place:
 
     @staticmethod
     def behind(begin: int, domain: FlatDomain, rows: tuple[Affine, ...]) -> _Place:
-        taken = {n for f in rows for n in f.names}
+        taken = names_in(rows)
         own = [f.names[0] for f in domain.output if f.terms and f.names[0] not in taken]
         sizes = [domain.extents[n] for n in own]
         return _Place(domain, rows, begin, {n: prod(sizes[k + 1 :]) for k, n in enumerate(own)})

@@ -6,18 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import ceil, prod
 
 from tile_ir.ops import Aggregation
-from tile_ir.program.nodes import (
-    Argsort,
-    Contraction,
-    Elementwise,
-    Gather,
-    IndexOf,
-    Lookup,
-    Poly,
-    Reshape,
-    TensorType,
-)
-from tile_ir.stripe.affine import Affine
+from tile_ir.program.nodes import Argsort, Contraction, Elementwise, Gather, IndexOf, Lookup, Poly, Reshape, TensorType
+from tile_ir.stripe.affine import Affine, intervals, names_in
 
 from tile_opt.analysis import FlatDomain
 from tile_opt.regions.boxes import Grid
@@ -61,7 +51,7 @@ def reduction_cuts(op: Contraction, domain: FlatDomain, types: Types, grids: Gri
     """For indexes that no subscript of the result has: the sizes they are cut into, where there are several."""
     if op.agg is Aggregation.ASSIGN or domain.empty:
         return {}
-    kept = {name for form in domain.output for name in form.names}
+    kept = names_in(domain.output)
     found: dict[str, tuple[int, ...]] = {}
     for index, size in domain.extents.items():
         if index in kept:
@@ -126,7 +116,7 @@ def _meeting(
     index: str, op: Contraction, domain: FlatDomain, types: Types, grids: Grids
 ) -> Iterable[tuple[str, tuple[int, ...]]]:
     """(tensor, values of the index at which a subscript of it meets a cut), the other indexes at their middle."""
-    ranges = {n: (0, r - 1) for n, r in domain.extents.items()}
+    ranges = intervals(domain.extents)
     for load, access in zip(op.loads, domain.accesses, strict=not domain.empty):
         if not isinstance(load.tensor, str):
             continue

@@ -10,7 +10,7 @@ from tile_ir.frozen import frozen, replace
 from tile_ir.matrix.x86 import TILE
 from tile_ir.names import claim
 from tile_ir.settings import Settings
-from tile_ir.stripe.affine import Affine
+from tile_ir.stripe.affine import Affine, intervals
 from tile_ir.stripe.nodes import Bind, Block, Index, Location, Refinement
 
 from tile_opt.kernel.inlining import computed, with_sources
@@ -320,8 +320,8 @@ class _Build:
 
     def _stays_inside(self, buffer: str) -> bool:
         """No iteration of the loops reads outside the buffer, whatever the stages' constraints say."""
-        ranges = {name: (0, extent - 1) for name, extent in self.view.ranges.items()}
-        uses = (u for s in self.view.stages for u in s.uses if u.buffer == buffer)
+        ranges = intervals(self.view.ranges)
+        uses = (u for u in self.view.uses if u.buffer == buffer)
         sizes = self.view.type_of(buffer).sizes
         bounds = ((f.bounds(ranges), size) for u in uses for f, size in zip(u.forms, sizes, strict=True))
         return all(low >= 0 and high < size for (low, high), size in bounds)

@@ -17,6 +17,7 @@ from tile_ir.frozen import frozen
 from tile_ir.matrix import MATRIX_INSTRUCTIONS
 from tile_ir.matrix.x86 import PRODUCTS, TILE, TILED_INSTRUCTIONS
 from tile_ir.ops import Aggregation
+from tile_ir.stripe.affine import names_in
 from tile_ir.stripe.nodes import Bind, Block, Direction, Order, Scope
 from tile_ir.stripe.walk import blocks_in
 from tile_ir.target import Target
@@ -343,7 +344,7 @@ def _merges(view: KernelView) -> dict[str, set[Aggregation | None]]:
         for use in stage.uses:
             # What a kernel allocates is there anew in each iteration of the shared loops.
             loops = stage.loops if view.is_local(use.buffer) else (*view.loops, *stage.loops)
-            missing = {i.name for i in loops if i.range > 1} - {n for f in use.forms for n in f.names}
+            missing = {i.name for i in loops if i.range > 1} - names_in(use.forms)
             for loop in missing if use.writes and not use.extent else ():
                 found.setdefault(loop, set()).add(use.agg)
     return found

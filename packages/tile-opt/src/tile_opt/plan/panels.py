@@ -14,7 +14,7 @@ from tile_ir.dtype import DType
 from tile_ir.frozen import frozen
 from tile_ir.matrix import ROUND, TF32_BITS
 from tile_ir.names import claim
-from tile_ir.stripe.affine import Affine
+from tile_ir.stripe.affine import Affine, names_in
 from tile_ir.stripe.nodes import Block, Const, Direction, Index, Instr, Load, Op, Refinement, Store, TensorType
 
 from tile_opt.kernel.inlining import computed, with_sources
@@ -53,7 +53,7 @@ class Panels:
 
     @property
     def buffer(self) -> Refinement:
-        return Refinement(Direction.ALLOC, self.name, "", (Affine(),) * len(self.type.sizes), self.type)
+        return Refinement.allocation(self.name, self.type)
 
     def ref(self, direction: Direction = Direction.IN) -> Refinement:
         """The whole copy, as a kernel sees it."""
@@ -155,7 +155,7 @@ def read_ahead(
 
 
 def _copy_name(view: KernelView, staging: Staging) -> str:
-    return claim(f"{staging.operand}_panels", {r.into for r in (*view.refs, *view.allocs)} | set(view.ranges))
+    return claim(f"{staging.operand}_panels", view.buffers | set(view.ranges))
 
 
 def _redirected(view: KernelView, found: Use, name: str, forms: tuple[Affine, ...]) -> KernelView:
@@ -165,7 +165,7 @@ def _redirected(view: KernelView, found: Use, name: str, forms: tuple[Affine, ..
         mine = (use.buffer, use.forms, use.writes, use.extent) == (found.buffer, found.forms, False, ())
         return replace(use, buffer=name, forms=forms) if mine else use
 
-    return replace(view, stages=tuple(replace(s, uses=tuple(map(moved, s.uses))) for s in view.stages))
+    return view.map_uses(moved)
 
 
 def turned(
@@ -248,13 +248,13 @@ def _lengthened(view: KernelView, loop: str, more: int, padded: Collection[str])
 def _is_written(view: KernelView, buffer: str) -> bool:
     """Whether the kernel writes the buffer, under whatever name."""
     sources = {r.into: r.source for r in view.refs}
-    written = {sources.get(u.buffer, u.buffer) for s in view.stages for u in s.uses if u.writes}
+    written = {sources.get(u.buffer, u.buffer) for u in view.uses if u.writes}
     return sources.get(buffer, buffer) in written
 
 
 def _is_staged(stage: Stage, use: Use, staging: Staging) -> bool:
     plain = use.buffer == staging.operand and not use.writes and not (use.extent or is_indirect(stage, use))
-    return plain and {n for f in use.forms for n in f.names} == set(staging.order)
+    return plain and names_in(use.forms) == set(staging.order)
 
 
 def with_panels(view: KernelView, panels: Iterable[Panels]) -> KernelView:

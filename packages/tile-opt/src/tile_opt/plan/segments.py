@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tile_ir.stripe.affine import Affine
+from tile_ir.stripe.affine import Affine, intervals
 from tile_ir.stripe.nodes import Bind
 
 from tile_opt.kernel.segments import (
@@ -60,7 +60,7 @@ def _masked_at_ends(view: KernelView, plan: Plan, loop: str) -> tuple[Segment, .
 
 def _weakest(constraint: Affine, others: tuple[Affine, ...], extents: dict[str, int]) -> Affine:
     """A form that is never larger where all the others hold, with the largest least value: where it holds, so does the constraint."""
-    ranges = {n: (0, e - 1) for n, e in extents.items()}
+    ranges = intervals(extents)
     for other in others:
         times = {constraint.coefficient(n) // other.coefficient(n) for n in other.names}
         forms = [constraint, *(constraint - other * k for k in times if k > 0)]

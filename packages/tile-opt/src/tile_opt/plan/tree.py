@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import overload
 
 from tile_ir.frozen import frozen, replace
-from tile_ir.stripe.affine import Affine
+from tile_ir.stripe.affine import Affine, names_in
 from tile_ir.stripe.nodes import (
     Bind,
     Block,
@@ -216,7 +216,7 @@ def _closed(nest: Nest, buffers: dict[str, Refinement], known: tuple[str, ...]) 
     own = tuple(i.name for i in nest.loops)
     inside = buffers | {a.into: a for a in nest.allocs}
     closed = [_statements(n, inside, (*known, *own)) for n in nest.body]
-    names = {n for c in (*nest.constraints, *nest.guard) for n in c.names}.union(*(m.names for _, m in closed))
+    names = names_in((*nest.constraints, *nest.guard)).union(*(m.names for _, m in closed))
     reads, writes = (frozenset[str]().union(*(getattr(m, k) for _, m in closed)) for k in ("reads", "writes"))
     needs = _Needs(frozenset(names), reads, writes).without(nest.loops, nest.allocs)
     passed = tuple(Index(n, 1, Affine.var(n)) for n in known if n in needs.names)

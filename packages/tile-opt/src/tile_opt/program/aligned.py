@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from tile_ir.program.nodes import Elementwise, Literal, Op, Operand, TensorType
-from tile_ir.stripe.affine import Affine
+from tile_ir.stripe.affine import Affine, names_in
 
 from tile_opt.analysis import FlatDomain
 from tile_opt.program.normalise_last import computed
@@ -57,7 +57,7 @@ class _Aligned:
         if self._lies(leaf, shape):
             self.shapes[leaf.tensor] = shape
             return leaf.tensor
-        read = {n for f in leaf.forms for n in f.names}
+        read = names_in(leaf.forms)
         output = tuple(Affine.var(n) if n in read else Affine() for n in self.names)
         sizes = tuple(self.domain.extents[n] if n in read else 1 for n in self.names)
         name = self.fresh(f"{leaf.tensor}_aligned")

@@ -22,16 +22,7 @@ from tile_ir.frozen import frozen
 from tile_ir.names import claim
 from tile_ir.ops import Aggregation
 from tile_ir.program.liveness import defined_by, used_by
-from tile_ir.program.nodes import (
-    Constraint,
-    Contraction,
-    Elementwise,
-    Literal,
-    Op,
-    Poly,
-    Program,
-    TensorType,
-)
+from tile_ir.program.nodes import Constraint, Contraction, Elementwise, Literal, Op, Poly, Program, TensorType
 from tile_ir.stripe.affine import Affine
 
 from tile_opt.analysis import FlatDomain

@@ -13,7 +13,7 @@ from tile_ir.dtype import DType
 from tile_ir.frozen import frozen
 from tile_ir.names import claim
 from tile_ir.program.nodes import Contraction, Elementwise, IndexOf, Literal, Op, TensorType
-from tile_ir.stripe.affine import Affine
+from tile_ir.stripe.affine import Affine, names_in
 
 from tile_opt.analysis import FlatDomain, Sets, analyze
 from tile_opt.program.split_reduction import chunk_indexes, combine, part_names, partial
@@ -227,5 +227,5 @@ def sums_of_chunks(
 
 def reduced(domain: FlatDomain) -> dict[str, int]:
     """The indexes that are aggregated over, and their ranges."""
-    rows = {n for f in domain.output for n in f.names}
+    rows = names_in(domain.output)
     return {n: r for n, r in domain.extents.items() if n not in rows}

@@ -15,7 +15,7 @@ from tile_ir.frozen import frozen
 from tile_ir.names import claim
 from tile_ir.ops import Aggregation
 from tile_ir.program.nodes import Constraint, Contraction, Op, Poly, Program, TensorType
-from tile_ir.stripe.affine import Affine
+from tile_ir.stripe.affine import Affine, names_in
 
 from tile_opt.analysis import FlatDomain, poly
 from tile_opt.program.base import Rewrite
@@ -63,8 +63,8 @@ class _Product:
         """None where something else is in the sum, or both factors move with it."""
         if len(member.inside) != 1 or not isinstance(leaf := unwidened(member.inside[0]), Leaf):
             return None
-        cells = {n for f in member.pair.domain.output for n in f.names}
-        if not cells <= {*rows_of(member)} or not cells <= {n for f in leaf.forms for n in f.names}:
+        cells = names_in(member.pair.domain.output)
+        if not cells <= {*rows_of(member)} or not cells <= names_in(leaf.forms):
             return None  # a sum of its own for each row, of what is as large as the scores
         op = groups.pairs.contractions.get(leaf.tensor)
         domain = groups.pairs.plain(op) if op is not None and op.agg is Aggregation.SUM else None
@@ -112,7 +112,7 @@ def _summed(
     like: Contraction, name: str, type: TensorType, output: tuple[Affine, ...], value: Tree, sizes: Mapping[str, int]
 ) -> Contraction:
     """``name[output] = sum of value``, over all other indexes that it names."""
-    names = {n for f in (*output, *(g for leaf in leaves(value) for g in leaf.forms)) for n in f.names}
+    names = names_in((*output, *(g for leaf in leaves(value) for g in leaf.forms)))
     body = Body()
     result = body.add(value)
     return replace(

@@ -30,6 +30,7 @@ from tile_ir.program.nodes import (
     TensorLoad,
     TensorType,
 )
+from tile_ir.stripe.affine import names_in
 
 from tile_opt.program.base import Rewrite
 
@@ -125,7 +126,7 @@ def _pinned(op: Contraction) -> Names:
 
 
 def _names(formulas: Iterable[Poly]) -> Names:
-    return frozenset(n for f in formulas for n in f.names)
+    return frozenset(names_in(formulas))
 
 
 # --- which pairs -----------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from math import prod
 from tile_ir.ops import Aggregation
 from tile_ir.program.liveness import defined_by, used_by
 from tile_ir.program.nodes import Contraction, Elementwise, Op, TensorType
-from tile_ir.stripe.affine import Affine
+from tile_ir.stripe.affine import Affine, intervals
 
 from tile_opt.analysis import FlatDomain, Sets, analyze
 from tile_opt.regions import Box, ContractionRule
@@ -149,7 +149,7 @@ def _is_stencil(domain: FlatDomain, result: Set[str], size: int) -> bool:
 def _limit(form: Affine, low: int, high: int, domain: FlatDomain, reach: dict[str, Reach]) -> bool:
     """Bound the index of the result that moves a subscript, so that this stays from `low` to `high`; False where none can."""
     moving = [(n, c) for n, c in form.terms if n in reach]
-    ranges = {n: (0, count - 1) for n, count in domain.extents.items()}
+    ranges = intervals(domain.extents)
     first, last = form.bounds(ranges)
     if low <= first and last < high:
         return True

@@ -15,7 +15,7 @@ from tile_ir.diagnostics import Span
 from tile_ir.names import claim
 from tile_ir.ops import Aggregation
 from tile_ir.program.nodes import Constraint, Contraction, Op, Poly, Program, TensorType
-from tile_ir.stripe.affine import Affine
+from tile_ir.stripe.affine import Affine, names_in
 
 from tile_opt.analysis import FlatDomain, poly
 from tile_opt.program.base import Rewrite
@@ -102,7 +102,7 @@ def computed(
     origin: Span | None = None,
 ) -> Contraction:
     """``name[output] = value``, or its aggregate as in `like`, at every point of the indexes that they name."""
-    names = {n for f in (*output, *(g for leaf in leaves(value) for g in leaf.forms)) for n in f.names}
+    names = names_in((*output, *(g for leaf in leaves(value) for g in leaf.forms)))
     body, origin = Body(), origin if like is None else like.origin
     result = body.add(value)
     return Contraction(

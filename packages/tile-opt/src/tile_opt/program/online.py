@@ -17,32 +17,14 @@ from math import prod
 from typing import ClassVar
 
 from tile_ir.ops import Aggregation
-from tile_ir.program.nodes import (
-    Contraction,
-    Literal,
-    Op,
-    Program,
-)
+from tile_ir.program.nodes import Contraction, Literal, Op, Program
 
 from tile_opt.analysis import FlatDomain
 from tile_opt.program.base import Rewrite
 from tile_opt.program.chunks import Chunked, Chunks, Pair, reduced
 from tile_opt.program.pairs import Pairs
-from tile_opt.program.split_reduction import (
-    GROUPS_EACH,
-    STRETCH,
-    chunk_sizes,
-    reduces_along_memory,
-    reductions,
-)
-from tile_opt.program.trees import (
-    Body,
-    Call,
-    Leaf,
-    Tree,
-    leaves,
-    unwidened,
-)
+from tile_opt.program.split_reduction import GROUPS_EACH, STRETCH, chunk_sizes, reduces_along_memory, reductions
+from tile_opt.program.trees import Body, Call, Leaf, Tree, leaves, unwidened
 
 ALIGNED, BESIDE = 8, 16
 """Neighbouring columns that a group keeps at least, where rows begin with whole pieces of memory and where they do not."""

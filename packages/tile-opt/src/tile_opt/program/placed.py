@@ -17,6 +17,7 @@ from tile_ir.names import claim
 from tile_ir.ops import Aggregation
 from tile_ir.program.liveness import used_by
 from tile_ir.program.nodes import Contraction, Elementwise, Literal, Op, Program, ScalarStatement
+from tile_ir.stripe.affine import intervals
 
 from tile_opt.analysis import Sets, analyze
 from tile_opt.program.base import Rewrite
@@ -74,7 +75,7 @@ def _are_apart(parts: Parts, sets: Sets) -> bool:
 def _box(part: Contraction, sets: Sets) -> Box:
     """Around all rows in which cells are written; () where there are none."""
     domain = analyze(part, sets)
-    ranges = {name: (0, count - 1) for name, count in domain.extents.items()}
+    ranges = intervals(domain.extents)
     return () if domain.empty else tuple(form.bounds(ranges) for form in domain.output[:-1] or domain.output)
 
 

@@ -12,6 +12,7 @@ from typing import ClassVar
 
 from tile_ir.ops import Aggregation
 from tile_ir.program.nodes import Contraction, Op, Poly, Program, TensorLoad, TensorType
+from tile_ir.stripe.affine import names_in
 
 from tile_opt.program.base import Rewrite
 from tile_opt.program.fixed import fixed_values
@@ -62,7 +63,7 @@ class _Copies:
 def _order(op: Contraction, load: TensorLoad) -> Order | None:
     """The dimensions with that of the result's last index behind the others; None where it is there, or not plain."""
     lane = next((f.names for f in reversed(op.output) if f.terms), ())
-    if len(lane) != 1 or all(set(c.formula.names) <= {n for f in op.output for n in f.names} for c in op.constraints):
+    if len(lane) != 1 or all(set(c.formula.names) <= names_in(op.output) for c in op.constraints):
         return None
     subscripted = [d for d, f in enumerate(load.formulas) if lane[0] in f.names]
     if len(subscripted) != 1 or load.formulas[subscripted[0]] != Poly.of({lane[0]: 1}):

@@ -16,7 +16,7 @@ from tile_ir.diagnostics import TileTypeError
 from tile_ir.names import claim, fresh
 from tile_ir.ops import Aggregation
 from tile_ir.program.nodes import Constraint, Contraction, Op, Poly, Program, TensorLoad, TensorType
-from tile_ir.stripe.affine import Affine
+from tile_ir.stripe.affine import Affine, intervals, names_in
 
 from tile_opt.analysis import FlatDomain, Sets, analyze, uncovered
 from tile_opt.program.base import Rewrite
@@ -156,8 +156,8 @@ def covering(op: Contraction, sets: Sets) -> FlatDomain | None:
 def _is_narrow(op: Contraction, domain: FlatDomain, types: Mapping[str, TensorType]) -> bool:
     """A product's cells make too few tiles, or lie in too few runs, for processors to share."""
     ranges = domain.extents
-    outputs = {name for form in domain.output for name in form.names}
-    moved = [{n for form in access for n in form.names} for access in domain.accesses]
+    outputs = names_in(domain.output)
+    moved = [names_in(access) for access in domain.accesses]
     if domain.constraints or prod(ranges[n] for n in outputs.intersection(*moved)) >= APART:
         return False
     used = sorted(prod(ranges[n] for n in outputs - names) for names in moved)
@@ -170,7 +170,7 @@ def _is_narrow(op: Contraction, domain: FlatDomain, types: Mapping[str, TensorTy
 def _elements_read(op: Contraction, domain: FlatDomain, types: Mapping[str, TensorType]) -> int:
     """Elements of all operands, each counted once."""
     ranges = domain.extents
-    boxes = [prod(ranges[n] for n in {n for form in access for n in form.names}) for access in domain.accesses]
+    boxes = [prod(ranges[n] for n in names_in(access)) for access in domain.accesses]
     sizes = [types[load.tensor].size for load in op.loads if isinstance(load.tensor, str)]
     return min(sum(boxes), sum(sizes))
 
@@ -179,9 +179,9 @@ def reduces_along_memory(
     op: Contraction, domain: FlatDomain, types: Mapping[str, TensorType], moved: Collection[str] = ()
 ) -> bool:
     """Some operand is read with stride 1 along a reduced index; of those that an index in `moved` moves, if there are any."""
-    outputs = {name for form in domain.output for name in form.names}
+    outputs = names_in(domain.output)
     for load, access in zip(op.loads, domain.accesses, strict=True):
-        names = {n for form in access for n in form.names}
+        names = names_in(access)
         if isinstance(load.tensor, str) and (not moved or names.intersection(moved)):
             steps, _ = domain.strides(access, types[load.tensor].shape)
             if any(abs(s) == 1 and n not in outputs for n, s in zip(domain.names, steps, strict=True)):
@@ -193,7 +193,7 @@ def rows_around(op: Contraction, domain: FlatDomain, types: Mapping[str, TensorT
     """Cells that are sums along memory, or runs of neighbours that such sums have in between."""
     if reduces_along_memory(op, domain, types):
         return op.type.size
-    outputs = {name for form in domain.output for name in form.names}
+    outputs = names_in(domain.output)
     found = 1
     for load, access in zip(op.loads, domain.accesses, strict=True):
         if isinstance(load.tensor, str):
@@ -224,8 +224,8 @@ def reductions(op: Contraction, domain: FlatDomain, types: Mapping[str, TensorTy
 
     Where chunks are many, those of an index along memory are runs of at least `RUN` neighbours.
     """
-    outputs = {name for form in domain.output for name in form.names}
-    tied = {name for constraint in domain.constraints for name in constraint.names}
+    outputs = names_in(domain.output)
+    tied = names_in(domain.constraints)
     ranges = {n: r for n, r in domain.extents.items() if n not in outputs | tied and r > 1}
     reach: dict[str, int] = dict.fromkeys(ranges, 0)
     for load, access in zip(op.loads, domain.accesses, strict=True):
@@ -292,7 +292,7 @@ def partial_results(
     for index, cut in cuts.items():
         ranges |= {parts[index][0]: cut.kept, parts[index][1]: cut.gone}
     limits = [Constraint(Poly.of({n: 1}), r, op.origin) for n, r in ranges.items() if r > 1]
-    bounds = {n: (0, r - 1) for n, r in extents.items()}
+    bounds = intervals(extents)
     limits += [Constraint(form(c), c.bounds(bounds)[1] + 1, op.origin) for c in domain.constraints]
     uneven = (n for n, c in cuts.items() if c.kept * c.gone != extents[n])
     limits += [Constraint(form(Affine.var(n)), extents[n], op.origin) for n in uneven]

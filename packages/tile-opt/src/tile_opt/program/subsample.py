@@ -15,6 +15,7 @@ from typing import ClassVar
 from tile_ir.names import claim
 from tile_ir.ops import Aggregation
 from tile_ir.program.nodes import Constraint, Contraction, Op, Poly, Program, TensorLoad, TensorType
+from tile_ir.stripe.affine import names_in
 
 from tile_opt.program.base import Rewrite
 from tile_opt.program.fixed import fixed_values
@@ -83,7 +84,7 @@ class _Copies:
 
     def _pays(self, op: Contraction, load: TensorLoad, steps: Steps) -> bool:
         """Many results along an index that does not move the load, and enough of them all."""
-        moved = {n for f in load.formulas for n in f.names}
+        moved = names_in(load.formulas)
         uses = max((count for name, count in _counts(op).items() if name not in moved), default=0)
         often = uses >= self.options.uses and uses * prod(count for _, _, count in steps) >= self.options.least
         _, step, count = steps[-1]

@@ -13,6 +13,7 @@ from typing import ClassVar
 
 from tile_ir.ops import Aggregation
 from tile_ir.program.nodes import Contraction, Op, Program, TensorLoad, TensorType
+from tile_ir.stripe.affine import names_in
 
 from tile_opt.program.base import Rewrite
 from tile_opt.program.factorise import index_sizes
@@ -39,8 +40,8 @@ class TallProducts(Rewrite):
     def _op(self, op: Op, copies: Copies, types: Mapping[str, TensorType]) -> Op:
         if not isinstance(op, Contraction) or op.agg is Aggregation.ASSIGN or len(op.loads) < 2:
             return op
-        kept = {n for f in op.output for n in f.names}
-        common = kept.intersection(*({n for f in load.formulas for n in f.names} for load in op.loads))
+        kept = names_in(op.output)
+        common = kept.intersection(*(names_in(load.formulas) for load in op.loads))
         points = prod((index_sizes(op) or {}).values())
         if common or points < op.type.size**2:
             return op

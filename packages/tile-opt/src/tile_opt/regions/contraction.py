@@ -17,7 +17,7 @@ from tile_ir.frozen import frozen
 from tile_ir.names import claim
 from tile_ir.ops import Aggregation
 from tile_ir.program.nodes import Constraint, Contraction, Literal, TensorLoad
-from tile_ir.stripe.affine import Affine
+from tile_ir.stripe.affine import Affine, intervals
 
 from tile_opt.analysis import FlatDomain, Sets, poly
 from tile_opt.regions.boxes import Box
@@ -101,7 +101,7 @@ class ContractionRule:
         plain = sorted(terms) == [(name, 1) for name in sorted(domain.names)]
         if self._op.agg is not Aggregation.ASSIGN or self._reduced or domain.empty or domain.constraints or not plain:
             return None
-        ranges = {name: (0, count - 1) for name, count in self._ranges.items()}
+        ranges = intervals(self._ranges)
         return Box.around([(low, high + 1) for low, high in (form.bounds(ranges) for form in domain.output)])
 
     @cached_property
@@ -156,7 +156,7 @@ class ContractionRule:
     def _conditions(self) -> tuple[_Bound, ...]:
         """Ranges of the indexes, and the domain's constraints."""
         follows = {name for _, name, _ in self._drivers}
-        box = {n: (0, r - 1) for n, r in self._ranges.items()}
+        box = intervals(self._ranges)
         found = [_Bound(Affine.var(n), r, n not in follows) for n, r in self._ranges.items()]
         for form in self._domain.constraints:
             found.append(_Bound(form, form.bounds(box)[1] + 1, follows.isdisjoint(form.names)))
@@ -178,7 +178,7 @@ class ContractionRule:
 
     def _intervals(self, shape: tuple[int, ...], residues: tuple[int, ...]) -> tuple[Interval, ...]:
         """Smallest and largest value of each condition's form without its constant, as far as the box tells."""
-        ranges: dict[str, Interval] = {n: (0, r - 1) for n, r in self._ranges.items()}
+        ranges: dict[str, Interval] = intervals(self._ranges)
         ranges |= {name: (-_FAR, _FAR) for _, name, _ in self._drivers}
         for axis, name, c in self._drivers:
             rest = replace(self._forms[axis], terms=tuple(t for t in self._forms[axis].terms if t[0] != name))

@@ -4,17 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tile_ir.program.nodes import (
-    Argsort,
-    Contraction,
-    Elementwise,
-    Gather,
-    IndexOf,
-    Op,
-    Reshape,
-    Scatter,
-    TensorType,
-)
+from tile_ir.program.nodes import Argsort, Contraction, Elementwise, Gather, IndexOf, Op, Reshape, Scatter, TensorType
 
 from tile_opt.analysis import Sets, analyze
 from tile_opt.regions.contraction import ContractionRule

@@ -211,7 +211,7 @@ class Kernel:
             )
             for name, directions in self._used.items()
         ]
-        refs += [Refinement(Direction.ALLOC, name, "", whole(t), t) for name, t in self._locals.items()]
+        refs += [Refinement.allocation(name, t) for name, t in self._locals.items()]
         return Block(
             self.name,
             refs=tuple(refs),

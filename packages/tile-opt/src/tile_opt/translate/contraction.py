@@ -13,7 +13,7 @@ from tile_ir.dtype import DType
 from tile_ir.frozen import frozen
 from tile_ir.ops import Aggregation
 from tile_ir.program.nodes import Contraction, Literal, Operand
-from tile_ir.stripe.affine import Affine
+from tile_ir.stripe.affine import Affine, names_in
 
 from tile_opt.analysis import FlatDomain, Region, analyze, check_assigned_once, uncovered
 from tile_opt.translate.build import Kernel, Loop, Stage, cell_of, loops_over
@@ -114,7 +114,7 @@ def _results(op: Contraction, domain: FlatDomain, context: Context) -> FlatDomai
     """
     if all(len(f.terms) < 2 and all(abs(step) == 1 for _, step in f.terms) for f in domain.output):
         return None
-    moving = {n for form in domain.output for n in form.names}
+    moving = names_in(domain.output)
     pairs = [(n, r) for n, r in domain.extents.items() if n in moving]
     if prod(r for _, r in pairs) > WASTE * op.type.size:
         return None

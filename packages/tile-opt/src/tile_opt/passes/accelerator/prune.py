@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from tile_ir.stripe.affine import Affine
+from tile_ir.stripe.affine import Affine, names_in
 from tile_ir.stripe.nodes import Block, Direction, Program, Refinement, Special, Statement, Store, Transfer
 from tile_ir.stripe.walk import buffers_named, buffers_read, index_names, with_indexes
 from tile_ir.target import Target
@@ -54,9 +54,9 @@ def without_unit_indexes(block: Block) -> Block:
             refs=tuple(replace(r, access=tuple(f.substitute(units) for f in r.access)) for r in block.refs),
             body=tuple(with_indexes(s, units) for s in block.body),
         )
-    used = {n for c in block.constraints for n in c.names} | {n for r in block.refs for f in r.access for n in f.names}
+    used = names_in(block.constraints) | {n for r in block.refs for f in r.access for n in f.names}
     used |= {n for s in block.body for n in index_names(s)} | {n for r in block.refs for f in r.loc.at for n in f.names}
-    used |= {n for f in (block.loc.at if block.loc else ()) for n in f.names}
+    used |= names_in(block.loc.at if block.loc else ())
     constraints = tuple(c for c in block.constraints if c.names or c.evaluate({}) < 0)
     indexes = tuple(i for i in block.indexes if i.value is None or i.name in used)
     if len(indexes) == len(block.indexes) and len(constraints) == len(block.constraints):

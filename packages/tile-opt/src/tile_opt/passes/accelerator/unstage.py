@@ -66,9 +66,7 @@ def _hoisted(view: KernelView, taken: set[str]) -> tuple[KernelView, list[Refine
     names = {a.into: claim(a.into, taken) for a in view.allocs}
     made = [replace(a, into=names[a.into], tags=a.tags | {"tmp"}) for a in view.allocs]
     refs = tuple(replace(m, dir=Direction.INOUT, source=m.into, tags=frozenset()) for m in made)
-    stages = tuple(
-        replace(s, uses=tuple(replace(u, buffer=names.get(u.buffer, u.buffer)) for u in s.uses)) for s in view.stages
-    )
+    stages = tuple(s.with_buffers(names) for s in view.stages)
     return replace(view, stages=stages, refs=view.refs + refs, allocs=()), made
 
 

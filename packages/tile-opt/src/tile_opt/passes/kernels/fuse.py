@@ -18,6 +18,7 @@ from typing import ClassVar
 from tile_ir.deadline import check
 from tile_ir.frozen import frozen
 from tile_ir.machine import Machine
+from tile_ir.stripe.affine import names_in
 from tile_ir.stripe.nodes import Block, Direction, Program, Refinement, Statement
 from tile_ir.stripe.walk import buffers_read, buffers_written
 from tile_ir.target import Target
@@ -439,7 +440,7 @@ def _in_registers(view: KernelView, shared: tuple[SharedLoop, ...]) -> list[bool
     found: list[bool] = []
     for k, stage in enumerate(view.stages):
         out = merged_use(stage)
-        cell = {n for f in out.forms for n in f.names} if out is not None else set[str]()
+        cell = names_in(out.forms) if out is not None else set[str]()
         inner = [i.name for i in stage.loops if i.name not in cell]
         reads = [u for u in stage.uses if u.reads and not u.writes]
         rows = out is not None and any(flat_stride(view, u, name) == 1 for u in reads for name in inner)

@@ -268,12 +268,8 @@ def _cells(box: Box) -> int:
 
 def _renamed(view: KernelView, old: str, new: str) -> KernelView:
     """`view` with another buffer of main in the place of `old`."""
-
-    def used(use: Use) -> Use:
-        return replace(use, buffer=new) if use.buffer == old else use
-
     refs = tuple(replace(r, into=new, source=new) if r.into == old else r for r in view.refs)
-    return replace(view, refs=refs, stages=tuple(replace(s, uses=tuple(map(used, s.uses))) for s in view.stages))
+    return replace(view, refs=refs, stages=tuple(s.with_buffers({old: new}) for s in view.stages))
 
 
 def _box(view: KernelView, stage: Stage, buffer: str) -> Box | None:

@@ -14,6 +14,7 @@ from math import prod
 from typing import ClassVar
 
 from tile_ir.machine import Occupancy
+from tile_ir.stripe.affine import names_in
 from tile_ir.stripe.nodes import Bind, Block, Program
 from tile_ir.target import Target
 
@@ -114,14 +115,14 @@ def _slides(found: Sequence[Window]) -> bool:
 
 def _is_near(view: KernelView, loop: str) -> bool:
     """Results are neighbours in memory along the loop: items are, too."""
-    return any(flat_stride(view, u, loop) == 1 for s in view.stages for u in s.uses if u.writes)
+    return any(flat_stride(view, u, loop) == 1 for u in view.uses if u.writes)
 
 
 def _cycles(view: KernelView, stage: Stage, issue: float) -> float:
     """Of a sub-group, for an item's part of a stage."""
     ranges = {i.name: i.range for i in (*view.loops, *stage.loops) if i.bind is not Bind.GRID}
     moved = (u for u in stage.uses if not _is_kept(view, u))
-    loads = sum(_turns(view, u) * prod(ranges.get(n, 1) for n in {n for f in u.forms for n in f.names}) for u in moved)
+    loads = sum(_turns(view, u) * prod(ranges.get(n, 1) for n in names_in(u.forms)) for u in moved)
     return LOAD * loads + prod(ranges.values()) * op_cost(stage) / issue
 
 

@@ -138,9 +138,9 @@ class _Tile:
 def _pairs(maker: KernelView, reader: KernelView) -> dict[str, str]:
     """Shared loops of the reader -> those of the maker, by how both subscript all that passes between them."""
     sources = {r.into: r.source for r in (*maker.refs, *reader.refs)}
-    written = {sources[u.buffer]: u for s in maker.stages for u in s.uses if u.writes and u.buffer in sources}
+    written = {sources[u.buffer]: u for u in maker.uses if u.writes and u.buffer in sources}
     found: dict[str, set[str]] = {}
-    for use in (u for s in reader.stages for u in s.uses if u.reads and sources.get(u.buffer, "") in written):
+    for use in (u for u in reader.uses if u.reads and sources.get(u.buffer, "") in written):
         theirs = dict(zip(use.forms, written[sources[use.buffer]].forms, strict=True))
         for loop in reader.loops:
             form = theirs.get(Affine.var(loop.name), Affine())

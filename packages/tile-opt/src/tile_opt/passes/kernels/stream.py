@@ -28,8 +28,4 @@ class Stream(KernelPass):
         large = {b for b in view.writes() - view.reads() if nbytes(view.type_of(b)) >= limit}
         if not large:
             return kernel
-        stages = tuple(
-            replace(s, uses=tuple(replace(u, hint="streaming") if u.buffer in large else u for u in s.uses))
-            for s in view.stages
-        )
-        return close_kernel(replace(view, stages=stages))
+        return close_kernel(view.map_uses(lambda u: replace(u, hint="streaming") if u.buffer in large else u))

@@ -312,7 +312,7 @@ def _tileable(views: Sequence[KernelView], boxes: Mapping[str, int]) -> Iterator
     No contraction's results are computed twice.
     """
     last = views[-1]
-    outputs = [u for s in last.stages for u in s.uses if u.writes and not last.is_local(u.buffer)]
+    outputs = [u for u in last.uses if u.writes and not last.is_local(u.buffer)]
     for index in last.loops:
         inner = any(flat_stride(last, u, index.name) == 1 for u in outputs)
         if inner or not is_free(last, index.name):

@@ -42,7 +42,7 @@ class Cells:
             type, loc = TensorType.row_major(dtype, sizes, align=16), REGISTER
         else:
             type, loc = fragment_type(dtype, self.operand, sizes), FRAGMENT
-        return Refinement(Direction.ALLOC, name, "", (Affine(),) * len(type.sizes), type, loc=loc)
+        return Refinement.allocation(name, type, loc)
 
     def forms(self, rank: int = 0) -> tuple[Affine, ...]:
         """Subscripts of the element that the loops are at."""

@@ -26,7 +26,7 @@ from math import prod
 
 from tile_ir.dtype import DType
 from tile_ir.frozen import frozen, replace
-from tile_ir.stripe.affine import Affine
+from tile_ir.stripe.affine import Affine, intervals
 from tile_ir.stripe.nodes import Bind, Block, Direction, Index, Order, Refinement, Sync, TensorType
 
 from tile_opt.kernel.view import KernelView, Stage, Use
@@ -131,7 +131,7 @@ class GroupTile:
     @cached_property
     def _results(self) -> dict[str, Staging]:
         """Stored buffers whose results meet in local memory first."""
-        stored = {u.buffer for s in self.view.stages for u in s.uses if u.writes and not self.view.is_local(u.buffer)}
+        stored = {u.buffer for u in self.view.uses if u.writes and not self.view.is_local(u.buffer)}
         return {s.operand: s for s in self.plan.stagings if s.unit == "LOCAL" and s.operand in stored}
 
     @cached_property
@@ -141,7 +141,7 @@ class GroupTile:
         name = self.step.covers[-1].loop
         loop = next(i for i in self.main.loops if i.name == name)
         ranges = self.view.ranges | {name: loop.range}
-        spans = {n: (0, e - 1) for n, e in ranges.items()} | {a.loop: (a.span[0], a.span[1] - 1) for a in self.axes}
+        spans = intervals(ranges) | {a.loop: (a.span[0], a.span[1] - 1) for a in self.axes}
         ends = (_end(name, c, spans) for c in self.main.constraints if c.coefficient(name) < 0)
         return replace(loop, range=min((loop.range, *ends)))
 
@@ -378,7 +378,7 @@ class GroupTile:
         return use
 
     def _spans(self) -> dict[str, tuple[int, int]]:
-        ranges = {n: (0, e - 1) for n, e in self.view.ranges.items()}
+        ranges = intervals(self.view.ranges)
         if self.step is not None:
             ranges[self.stepped.name] = (0, self.stepped.range - 1)
         return ranges | {a.loop: (a.span[0], a.span[1] - 1) for a in self.axes}
@@ -420,7 +420,7 @@ class GroupTile:
     def given(self) -> tuple[GroupCopy, ...]:
         """The copies of results on their way out of local memory; what several stages make, items store as they make it."""
         stages = [s for s in self.view.stages if not (s.constraints or s.loops or s.guard)]
-        often = Counter(u.buffer for s in self.view.stages for u in s.uses)
+        often = Counter(u.buffer for u in self.view.uses)
         uses = [u for s in stages for u in s.uses if u.buffer in self._results and often[u.buffer] == 1]
         plain = [u for u in uses if u.writes and not (u.reads or u.extent) and u.agg not in MERGING]
         plain = [u for u in plain if self._ends_with_loops(u)]

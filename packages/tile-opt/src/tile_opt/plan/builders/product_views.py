@@ -78,7 +78,7 @@ def _with_weights(kinds: RowsInSteps, last: int) -> KernelView:
 def _on_weights(kinds: RowsInSteps, last: int, stage: Stage) -> Stage:
     depth = kinds.pieces[last]
     forms = (*(Affine.var(i.name) for i in kinds.view.loops), Affine.var(depth))
-    return replace(stage, uses=tuple(replace(u, forms=forms) if u.buffer in kinds.wide else u for u in stage.uses))
+    return stage.map_uses(lambda use: replace(use, forms=forms) if use.buffer in kinds.wide else use)
 
 
 def match_on(view: KernelView, instruction: MatrixInstruction, row: str, column: str) -> Match | None:

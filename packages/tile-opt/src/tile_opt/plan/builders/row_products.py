@@ -140,7 +140,7 @@ class RowProducts(RowParts):
         """The weights of a piece, by their place in it and by rows."""
         name = self.kinds.weights(self.last)
         type = local_type((self.size, self.rows), (0, 1), self.view.type_of(name).dtype, PAD)
-        return Refinement(Direction.ALLOC, f"{name}_local", "", (Affine(),) * 2, type, loc=GROUP_MEMORY)
+        return Refinement.allocation(f"{name}_local", type, GROUP_MEMORY)
 
     # --- what items have --------------------------------------------------------------------------------
 
@@ -207,7 +207,7 @@ class RowProducts(RowParts):
         source = Use("src", name, self.cells(name).forms(len(self.view.type_of(name).sizes)), Direction.IN)
         place = (tile.forms[self.kinds.row], tile.forms[self.row] - self.corner)
         target = Use("dst", self.weights.into, place, Direction.OUT)
-        return Stage(f"put_{name}", tile.run, (), (source, target), (Load("$x", "src"), Store("dst", "$x")))
+        return Stage.copy(f"put_{name}", tile.run, source, target)
 
     def around(self, body: tuple[Node, ...], own: tuple[Refinement, ...], shared: tuple[Refinement, ...]) -> Nest:
         tiles = self.first
@@ -229,7 +229,7 @@ def with_cell(stage: Stage) -> Stage:
     out = merged_use(stage)
     assert out is not None
     cell = replace(out, forms=(Affine(),) * len(out.forms))
-    return replace(stage, uses=tuple(cell if u is out else u for u in stage.uses))
+    return stage.map_uses(lambda use: cell if use is out else use)
 
 
 def named_apart(stage: Stage, *others: Stage) -> Stage:

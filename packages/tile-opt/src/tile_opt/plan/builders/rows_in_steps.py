@@ -29,7 +29,7 @@ from math import inf
 from tile_ir.dtype import DType
 from tile_ir.frozen import replace
 from tile_ir.ops import Aggregation
-from tile_ir.stripe.affine import Affine
+from tile_ir.stripe.affine import Affine, names_in
 from tile_ir.stripe.nodes import Bind, Block, Const, Direction, Index, Load, Op, Refinement, Store, TensorType
 
 from tile_opt.kernel.rows_in_steps import RowsInSteps
@@ -105,7 +105,7 @@ class _Tiles:
 
     def _exchange(self, name: str, dtype: DType) -> Refinement:
         type = TensorType.row_major(dtype, (self.parts.rows, self.parts.sharers.count), align=16)
-        return Refinement(Direction.ALLOC, name, "", (Affine(),) * 2, type, loc=GROUP_MEMORY)
+        return Refinement.allocation(name, type, GROUP_MEMORY)
 
     # --- the tree ---------------------------------------------------------------------------------------
 
@@ -348,7 +348,7 @@ class _Tiles:
             for old, new in zip(stage.uses, inner.uses, strict=True)
         )
         # What decides whether a row is there stands around all of the row: a branch for each, not for each element.
-        rows = {n for f in parts.limits(number, near, self._sides(number) & {parts.row}) for n in f.names}
+        rows = names_in(parts.limits(number, near, self._sides(number) & {parts.row}))
         loops = tuple(sorted(inner.loops, key=lambda i: i.name not in rows))
         limits = self._limits(stage, number, near)
         return replace(inner, loops=loops, uses=uses, constraints=(*inner.constraints, *limits))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
-from tile_ir.stripe.affine import Affine
+from tile_ir.stripe.affine import Affine, intervals, names_in
 from tile_ir.stripe.nodes import Index
 
 from tile_opt.kernel.strides import flat_offset, flat_stride
@@ -23,7 +23,7 @@ NEAR = 4
 
 def has_all_cells(use: Use, sizes: Sequence[int], ranges: Mapping[str, int]) -> bool:
     """Whether a buffer of these `sizes` has the cells that `use` is at for all iterations of loops of these `ranges`."""
-    known = {n: (0, extent - 1) for n, extent in ranges.items()}
+    known = intervals(ranges)
     spans = [(form.bounds(known), size) for form, size in zip(use.forms, sizes, strict=True)]
     return all(low >= 0 and high < size for (low, high), size in spans)
 
@@ -79,7 +79,7 @@ class Facts:
         ranges = self.view.ranges
         if use.extent or is_indirect(stage, use):
             return points(stage, ranges)
-        return prod(ranges[n] for n in {n for f in use.forms for n in f.names})
+        return prod(ranges[n] for n in names_in(use.forms))
 
     def lanes(self, loop: str, most: int, skipped: Container[str] = (), ragged: bool = False) -> int:
         """The widest vector along `loop`, of at most `most` bytes, that every access takes as one aligned piece.
@@ -133,7 +133,7 @@ class Facts:
         """
         merged = merged_use(stage)
         for use in stage.uses:
-            moved = {n for f in use.forms for n in f.names}
+            moved = names_in(use.forms)
             if not use.writes or not loops:
                 continue
             if is_indirect(stage, use) or use.extent:
@@ -151,7 +151,7 @@ class Facts:
 
     def _is_common(self, buffer: str, loops: frozenset[str]) -> bool:
         """All items of a group see what one of them stores there: memory, and rows of which they read what others made."""
-        users = [u for s in self.view.stages for u in s.uses if u.buffer == buffer]
+        users = [u for _, u in self.view.users(buffer)]
         moved = {n for u in users for f in u.forms for n in f.names}
         return not self.view.is_local(buffer) or (bool(loops & moved) and not is_plain(users))
 
@@ -161,7 +161,7 @@ class Facts:
 
     def rows(self, loops: frozenset[str]) -> tuple[str, ...]:
         """The kernel's own buffers that have a cell per iteration of some of these loops."""
-        moved = {u.buffer for s in self.view.stages for u in s.uses for f in u.forms if loops & set(f.names)}
+        moved = {u.buffer for u in self.view.uses for f in u.forms if loops & set(f.names)}
         return tuple(a.into for a in self.view.allocs if a.into in moved)
 
     def scatters(self, loop: str) -> bool:
@@ -200,10 +200,10 @@ class Facts:
         """Items meet only their own part of this row, and not only in neighbouring stages that take the same steps."""
         users = [(k, u) for k, s in enumerate(self.view.stages) for u in s.uses if u.buffer == row]
         first, last = users[0][0], users[-1][0]
-        moved = {n for f in users[0][1].forms for n in f.names}
+        moved = names_in(users[0][1].forms)
         between = self.view.stages[first : last + 1]
         together = all(any(u.buffer == row for u in s.uses) for s in between) and not any(
-            m is not None and not moved <= {n for f in m.forms for n in f.names} for m in map(merged_use, between)
+            m is not None and not moved <= names_in(m.forms) for m in map(merged_use, between)
         )
         return is_plain([u for _, u in users]) and not together
 

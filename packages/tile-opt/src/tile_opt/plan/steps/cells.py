@@ -9,7 +9,7 @@ from __future__ import annotations
 from tile_ir.frozen import replace
 from tile_ir.names import claim
 from tile_ir.ops import Aggregation
-from tile_ir.stripe.affine import Affine
+from tile_ir.stripe.affine import Affine, names_in
 from tile_ir.stripe.nodes import Direction, Load, Refinement, Store, TensorType
 
 from tile_opt.kernel.unify import is_indirect
@@ -21,7 +21,7 @@ Users = list[tuple[int, Stage, Use]]
 
 def write_once(view: KernelView) -> KernelView:
     """`view` with a cell of its own for each that it starts, then changes; own loops in its subscripts make a row of cells."""
-    for buffer in sorted({u.buffer for s in view.stages for u in s.uses if u.writes}):
+    for buffer in sorted({u.buffer for u in view.uses if u.writes}):
         users = _first_users(view, buffer)
         if _is_worth(view, buffer, users):
             view = _in_a_cell(view, buffer, users)
@@ -56,7 +56,7 @@ def _is_worth(view: KernelView, buffer: str, users: Users) -> bool:
     alike = all(set(own) <= set(s.loop_names) for _, s, _ in users)
     loops = [f.names for f in first.forms if set(f.names) & set(own)]
     single = all(len(names) == 1 for names in loops) and len(loops) == len(own) == len(start.loops)
-    elsewhere = any(u.buffer == buffer and u.forms != first.forms for s in view.stages for u in s.uses)
+    elsewhere = any(u.buffer == buffer and u.forms != first.forms for u in view.uses)
     return sets and plain and alike and single and (not view.is_local(buffer) or elsewhere)
 
 
@@ -71,23 +71,23 @@ def _is_shown(view: KernelView, buffer: str, users: Users) -> bool:
 
 def _own(stage: Stage, use: Use) -> tuple[str, ...]:
     """Own loops that the access moves with."""
-    moving = {n for f in use.forms for n in f.names}
+    moving = names_in(use.forms)
     return tuple(n for n in stage.loop_names if n in moving)
 
 
 def _in_a_cell(view: KernelView, buffer: str, users: Users) -> KernelView:
     _, start, first = users[0]
     loops = tuple(i for i in start.loops if i.name in _own(start, first))
-    name = claim(f"{buffer}_cell", {r.into for r in (*view.refs, *view.allocs)})
+    name = claim(f"{buffer}_cell", view.buffers)
     type = TensorType.row_major(view.type_of(buffer).dtype, tuple(i.range for i in loops) or (1,))
-    alloc = Refinement(Direction.ALLOC, name, "", (Affine(),) * len(type.sizes), type, loc=ARRAY)
+    alloc = Refinement.allocation(name, type, ARRAY)
     cell = tuple(Affine.var(i.name) for i in loops) or (Affine(),)
     last = users[-1][0]
 
     def moved(use: Use) -> Use:
         return replace(use, buffer=name, forms=cell) if use.buffer == buffer else use
 
-    stages = [replace(s, uses=tuple(moved(u) for u in s.uses)) if k <= last else s for k, s in enumerate(view.stages)]
+    stages = [s.map_uses(moved) if k <= last else s for k, s in enumerate(view.stages)]
     out = replace(first, name="out", dir=Direction.OUT, agg=None)
     uses = (Use("acc", name, cell, Direction.IN), out)
     stages.insert(last + 1, Stage(f"{buffer}_store", loops, (), uses, (Load("$a", "acc"), Store("out", "$a"))))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tile_ir.frozen import frozen, replace
-from tile_ir.stripe.affine import Affine
+from tile_ir.stripe.affine import Affine, names_in
 from tile_ir.stripe.nodes import Index
 
 from tile_opt.kernel.segments import Part, Segment
@@ -108,7 +108,7 @@ def _part(
     if segment.part is Part.ALL:
         return nest, ()
     limits = {c for c in _constraints(nest) if tiling.loop in c.names}
-    if len(limits) != 1 or not set(ranges).issuperset({n for c in limits for n in c.names} - {tiling.loop}):
+    if len(limits) != 1 or not set(ranges).issuperset(names_in(limits) - {tiling.loop}):
         return (nest, ()) if segment.part is Part.WHOLE else None
     (limit,) = limits
     worst = segment.size - 1 if limit.coefficient(tiling.loop) < 0 else 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tile_ir.frozen import replace
 from tile_ir.names import claim
-from tile_ir.stripe.affine import Affine
+from tile_ir.stripe.affine import Affine, names_in
 from tile_ir.stripe.nodes import Direction, Load, Refinement, Store, TensorType
 
 from tile_opt.kernel.merge_stages import concatenated, without_buffers
@@ -16,9 +16,9 @@ from tile_opt.plan.tree import ARRAY
 
 def shared_row(view: KernelView, buffer: str) -> Use | None:
     """The one access by which several stages read `buffer` along loops of their own; None when they differ."""
-    users = [(s, u) for s in view.stages for u in s.uses if u.buffer == buffer]
+    users = view.users(buffer)
     first = users[0][1]
-    own = {n for f in first.forms for n in f.names} & set(users[0][0].loop_names)
+    own = names_in(first.forms) & set(users[0][0].loop_names)
     known = own | {i.name for i in view.loops}
     limits = {s.constraints for s, _ in users}
     alone = len(users) > 1 and own and len(limits) == 1 and all(known >= set(c.names) for c in users[0][0].constraints)
@@ -33,22 +33,19 @@ def keep(view: KernelView, buffer: str) -> KernelView:
     if use is None:
         return view
     number = next(k for k, s in enumerate(view.stages) if use in s.uses)
-    own = {n for f in use.forms for n in f.names}
+    own = names_in(use.forms)
     loops = tuple(i for i in view.stages[number].loops if i.name in own)
-    name = claim(f"{buffer}_row", {r.into for r in (*view.refs, *view.allocs)})
+    name = claim(f"{buffer}_row", view.buffers)
     type = TensorType.row_major(view.type_of(buffer).dtype, tuple(i.range for i in loops))
-    alloc = Refinement(Direction.ALLOC, name, "", (Affine(),) * len(loops), type, loc=ARRAY)
+    alloc = Refinement.allocation(name, type, ARRAY)
     row = tuple(Affine.var(i.name) for i in loops)
-    body = (Load("$x", "src"), Store("dst", "$x"))
-    limits = view.stages[number].constraints
-    load = Stage(
-        f"load_{buffer}", loops, limits, (replace(use, name="src"), Use("dst", name, row, Direction.OUT)), body
-    )
+    target = Use("dst", name, row, Direction.OUT)
+    load = Stage.copy(f"load_{buffer}", loops, replace(use, name="src"), target, view.stages[number].constraints)
 
     def moved(u: Use) -> Use:
         return replace(u, buffer=name, forms=row) if u.buffer == buffer else u
 
-    stages = [replace(s, uses=tuple(moved(u) for u in s.uses)) for s in view.stages]
+    stages = [s.map_uses(moved) for s in view.stages]
     stages.insert(number, load)
     return replace(view, stages=tuple(stages), allocs=(*view.allocs, alloc))
 

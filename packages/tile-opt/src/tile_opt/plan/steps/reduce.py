@@ -39,7 +39,7 @@ def keep_partials(nest: Nest, ways: Mapping[str, Ways], name: str, around: Aroun
     windows = _windows(nest, use.buffer, ways, around)
     sizes = (*(w.size for w in windows), *(w.size for w in ways.values()))
     type = TensorType.row_major(whole.dtype, sizes, align=64)
-    alloc = Refinement(Direction.ALLOC, name, "", (Affine(),) * len(sizes), type, loc=place)
+    alloc = Refinement.allocation(name, type, place)
     way = tuple(Affine.var(n) for n in ways)
 
     def moved(stage: Stage) -> Stage:

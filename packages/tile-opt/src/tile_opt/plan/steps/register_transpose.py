@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Set
 
 from tile_ir.frozen import replace
+from tile_ir.stripe.affine import names_in
 from tile_ir.stripe.nodes import Bind, Index
 
 from tile_opt.kernel.segments import cover_exactly, cover_masked
@@ -61,7 +62,7 @@ def _through_registers(nest: Nest, buffer: str, name: str, loops: tuple[str, str
     """A tile, read from registers: those of its loops that a remainder has; what has neither is a single element."""
     order = tuple(n for n in loops if nest.loop(n) is not None)
     # Where the tile's loops are all that its constraints are about, these keep it within the operand.
-    inside = {*around.ranges, *order}.issuperset({n for c in nest.constraints for n in c.names})
+    inside = {*around.ranges, *order}.issuperset(names_in(nest.constraints))
     return stage_input(nest, Copy(buffer, name, order, REGISTER, inside=inside), around) if order else nest
 
 

@@ -70,7 +70,7 @@ def _redirected(nest: Nest, of: str, forms: dict[tuple[Affine, ...], tuple[Affin
         mine = use.buffer == of and use.reads and not use.writes and use.forms in forms
         return replace(use, buffer=to, forms=forms[use.forms]) if mine else use
 
-    return map_stages(nest, lambda s: replace(s, uses=tuple(moved(u) for u in s.uses)))
+    return map_stages(nest, lambda s: s.map_uses(moved))
 
 
 def _packed(nest: Nest, copy: Copy, around: Around) -> tuple[Stage, Refinement, Nest] | None:
@@ -160,7 +160,7 @@ def _outside(form: Affine, inner: dict[str, tuple[int, int]]) -> Affine:
 def _alloc(copy: Copy, whole: TensorType, sizes: tuple[int, ...]) -> Refinement:
     rows = (*sizes[:-1], sizes[-1] + copy.pad) if sizes else sizes
     type = replace(TensorType.row_major(whole.dtype, rows, align=64), sizes=sizes)
-    return Refinement(Direction.ALLOC, copy.name, "", (Affine(),) * len(sizes), type, loc=copy.place)
+    return Refinement.allocation(copy.name, type, copy.place)
 
 
 def _copy_stage(
@@ -174,8 +174,8 @@ def _copy_stage(
     """The copy, of what lies inside the operand."""
     if not copy.inside:
         limits = _inside(copy.operand, source, loops, around, limits)
-    uses = (Use("src", copy.operand, source, Direction.IN), Use("dst", copy.name, target, Direction.OUT))
-    return Stage(f"{copy.name}_copy", loops, limits, uses, (Load("$x", "src"), Store("dst", "$x")))
+    ends = Use("src", copy.operand, source, Direction.IN), Use("dst", copy.name, target, Direction.OUT)
+    return Stage.copy(f"{copy.name}_copy", loops, *ends, limits)
 
 
 def _inside(
@@ -223,11 +223,10 @@ def stage_output(nest: Nest, copy: Copy, around: Around) -> Nest:
     loops = tuple(inner[n] for n in copy.order)
     cell = tuple(Affine.var(n) for n in copy.order)
     alloc = _alloc(copy, around.buffers[copy.operand].type, tuple(i.range for i in loops))
-    uses = (Use("src", copy.name, cell, Direction.IN), replace(use, name="dst", agg=None))
-    body = (Load("$x", "src"), Store("dst", "$x"))
-    last = Stage(f"{copy.name}_store", loops, _limits(nest, loops, around), uses, body)
+    source, target = Use("src", copy.name, cell, Direction.IN), replace(use, name="dst", agg=None)
+    last = Stage.copy(f"{copy.name}_store", loops, source, target, _limits(nest, loops, around))
     into = replace(use, buffer=copy.name, forms=cell, hint="")
-    made = map_stages(nest, lambda s: replace(s, uses=tuple(into if u is use else u for u in s.uses)))
+    made = map_stages(nest, lambda s: s.map_uses(lambda u: into if u is use else u))
     return Nest(nest.name, body=(replace(made, guard=()), last), guard=nest.guard, allocs=(alloc,))
 
 
@@ -253,12 +252,12 @@ def stage_sums(nest: Nest, buffer: str, name: str, around: Around, place: Locati
     sizes = tuple(i.range for i in loops)
     dtype = around.buffers[buffer].type.dtype
     type = TensorType.row_major(dtype, sizes, align=64)
-    alloc = Refinement(Direction.ALLOC, name, "", (Affine(),) * len(sizes), type, loc=place)
+    alloc = Refinement.allocation(name, type, place)
     limits = _inside(buffer, use.forms, loops, around, _limits(nest, loops, around))
     start = (Const("$z", agg.identity(dtype), dtype), Store("acc", "$z"))
     merge = (Load("$a", "acc"), Store("out", "$a"))
     into = (Use("acc", name, cell, Direction.IN), replace(use, name="out"))
-    moved = map_stages(nest, lambda s: replace(s, uses=tuple(_moved(u, buffer, name, cell) for u in s.uses)))
+    moved = map_stages(nest, lambda s: s.map_uses(lambda u: _moved(u, buffer, name, cell)))
     first = Stage(f"{name}_start", loops, (), (Use("acc", name, cell, Direction.OUT),), start)
     last = Stage(f"{name}_merge", loops, limits, into, merge)
     return Nest(nest.name, body=(first, replace(moved, guard=()), last), guard=nest.guard, allocs=(alloc,))

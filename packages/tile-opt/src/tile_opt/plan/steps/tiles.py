@@ -18,18 +18,7 @@ from tile_ir.frozen import replace
 from tile_ir.matrix import MatrixInstruction
 from tile_ir.matrix.x86 import LOAD_TILE, STORE_TILE, TILE, TILES, ZERO_TILE
 from tile_ir.stripe.affine import Affine
-from tile_ir.stripe.nodes import (
-    Const,
-    Direction,
-    Index,
-    Instr,
-    Load,
-    Location,
-    Refinement,
-    Scope,
-    Store,
-    TensorType,
-)
+from tile_ir.stripe.nodes import Const, Direction, Index, Instr, Load, Location, Refinement, Scope, Store, TensorType
 
 from tile_opt.kernel.instructions import Match
 from tile_opt.kernel.view import Stage, Use
@@ -189,4 +178,4 @@ class _Tiled:
 def _registers(name: str, sizes: tuple[int, ...], first: int, dtype: DType) -> Refinement:
     type = TensorType.row_major(dtype, sizes)
     place = Location(TILE, (Affine((), first),), Scope.THREAD)
-    return Refinement(Direction.ALLOC, name, "", (Affine(),) * len(sizes), type, loc=place)
+    return Refinement.allocation(name, type, place)

@@ -29,7 +29,7 @@ from tile_ir.program.nodes import (
     TensorLoad,
     TensorType,
 )
-from tile_ir.stripe.affine import Affine
+from tile_ir.stripe.affine import Affine, names_in
 
 from tile_opt.analysis import poly
 from tile_opt.program.dots.choose import Choice
@@ -128,11 +128,11 @@ class Builder:
 
     def _sum(self, factor: Leaf, side: int) -> str:
         """The sum of one factor, once for each of the other's terms, where the result moves with it at all."""
-        op, names = self.match.op, {n for f in factor.forms for n in f.names}
+        op, names = self.match.op, names_in(factor.forms)
         kept = [bool(names & set(f.names)) for f in op.output]
         output = tuple(f if keep else Poly() for f, keep in zip(op.output, kept, strict=True))
         shape = tuple(n if keep else 1 for n, keep in zip(op.type.shape, kept, strict=True))
-        names |= {n for f in output for n in f.names}
+        names |= names_in(output)
         ones, loads = self._ones()
         loads = (TensorLoad("$f", factor.tensor, tuple(map(poly, factor.forms))), *loads)
         args: tuple[Operand, Operand] = ("$f", ones) if side == 0 else (ones, "$f")
@@ -231,7 +231,7 @@ class Builder:
         names = {n for leaf in (x for t in trees for x in leaves(t)) for f in leaf.forms for n in f.names}
         output = tuple(f if names & set(f.names) else Poly() for f in op.output)
         shape = tuple(n if f.terms else 1 for f, n in zip(output, op.type.shape, strict=True))
-        indexes = tuple(n for n in op.indexes if n in {m for f in output for m in f.names})
+        indexes = tuple(n for n in op.indexes if n in names_in(output))
         limits = tuple(Constraint(Poly.of({n: 1}), self.match.ranges[n]) for n in indexes)
         return self._add(Contraction(
             self._name(ending), TensorType(dtype, shape), Aggregation.ASSIGN, indexes, output, limits,

@@ -12,7 +12,7 @@ from tile_ir.dots import DOTS, DotProduct
 from tile_ir.dtype import DType
 from tile_ir.frozen import frozen
 from tile_ir.program.nodes import TensorType
-from tile_ir.stripe.affine import Affine
+from tile_ir.stripe.affine import Affine, intervals, names_in
 from tile_ir.target import Target
 
 from tile_opt.program.dots.match import Factor, Match
@@ -156,7 +156,7 @@ class Chooser:
     def _pads(self, match: Match, factor: Stored, cuts: tuple[tuple[Affine, int], ...]) -> Pads | None:
         """What is to stand around a tensor, so that no subscript leaves it; None where `cuts` say more than that."""
         shape = self.types[factor.leaf.tensor].shape
-        limits = {n: (0, size - 1) for n, size in match.ranges.items()}
+        limits = intervals(match.ranges)
         bounds = [f.bounds(limits) for f in factor.leaf.forms]
         if not set(zip(factor.leaf.forms, shape, strict=True)).issuperset(cuts):
             return None
@@ -166,7 +166,7 @@ class Chooser:
         """Of all words' products, of packing what each run brings, and of the sums of factors alone."""
         total = self._products(match, choice)
         for one, dim, other in zip(choice.stored, choice.dims, choice.stored[::-1], strict=True):
-            moves = {n for f in one.leaf.forms for n in f.names}
+            moves = names_in(one.leaf.forms)
             size = prod(
                 n + sum(p) for n, p in zip(self.types[one.leaf.tensor].shape, one.pads or self._none(one), strict=True)
             )

@@ -16,7 +16,7 @@ from tile_ir.dtype import DType
 from tile_ir.frozen import frozen
 from tile_ir.ops import Aggregation
 from tile_ir.program.nodes import Contraction, Literal, Poly
-from tile_ir.stripe.affine import Affine
+from tile_ir.stripe.affine import Affine, intervals, names_in
 
 from tile_opt.program.dots.known import Known
 from tile_opt.program.trees import Call, Leaf, Tree, Trees, leaves
@@ -39,7 +39,7 @@ class Factor:
 
     @property
     def names(self) -> frozenset[str]:
-        return frozenset(n for f in self.leaf.forms for n in f.names)
+        return frozenset(names_in(self.leaf.forms))
 
 
 @frozen
@@ -58,7 +58,7 @@ class Match:
     @property
     def reduced(self) -> tuple[str, ...]:
         """The indexes that are summed over."""
-        kept = {n for f in self.output for n in f.names}
+        kept = names_in(self.output)
         return tuple(n for n in self.op.indexes if n not in kept)
 
 
@@ -83,7 +83,7 @@ class Matcher:
         if output is None or ranges is None or any(a is None for a in accesses):
             return None
         self.ranges = ranges
-        self.reduced = frozenset(ranges) - {n for f in output for n in f.names}
+        self.reduced = frozenset(ranges) - names_in(output)
         tree = self.trees.summed(op, [a for a in accesses if a is not None])
         parts = list(_multiplied(tree))
         found = [(part, self._factor(part)) for part in parts]
@@ -236,7 +236,7 @@ def _bound(form: Affine, size: int, known: Mapping[str, int]) -> tuple[str, int]
 
 def _cuts(op: Contraction, ranges: Mapping[str, int]) -> tuple[tuple[Affine, int], ...] | None:
     """The constraints that the ranges do not imply; None where one is not whole."""
-    limits = {n: (0, size - 1) for n, size in ranges.items()}
+    limits = intervals(ranges)
     cuts: dict[tuple[Affine, int], None] = {}
     for c in op.constraints:
         form = affine(c.formula)

@@ -9,6 +9,7 @@ from tile_ir.dots import DotProduct
 from tile_ir.frozen import frozen
 from tile_ir.matrix import MatrixInstruction
 from tile_ir.matrix.x86 import TILED_INSTRUCTIONS
+from tile_ir.stripe.affine import names_in
 from tile_ir.target import Target
 
 from tile_opt.program.dots.match import Factor, Match
@@ -49,7 +50,7 @@ def tilings(target: Target, match: Match, dot: DotProduct, index: str, pair: tup
     Fewer rows or columns than a tile has are filled up, too: `Tiling.cycles` counts what that wastes.
     """
     left, right = pair
-    kept = {n for f in match.output for n in f.names}
+    kept = names_in(match.output)
     long = {n for n, size in match.ranges.items() if size > 1}
     rows = [n for n in kept & left.names & long - right.names if _steps(left, n)]
     last = {n for n, step in (match.output[-1].terms if match.output else ()) if step == 1}

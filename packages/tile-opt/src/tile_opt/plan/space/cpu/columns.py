@@ -6,6 +6,7 @@ from math import prod
 
 from tile_ir.frozen import frozen, replace
 from tile_ir.powers import power_of_two
+from tile_ir.stripe.affine import names_in
 from tile_ir.stripe.nodes import Bind
 
 from tile_opt.kernel.segments import interior
@@ -280,7 +281,7 @@ def _spills(facts: Facts, vector: str, unroll: str, rows: int, vectors: int) -> 
 
 def _kept_rows(facts: Facts, vector: str, unroll: str, rows: int) -> int:
     """Rows that straight-line code at the edges of a loop loads: those of one step are there for the steps beside it."""
-    met = {n for c in constraints_on(facts.view, unroll) for n in c.names} & set(facts.main.loop_names)
+    met = names_in(constraints_on(facts.view, unroll)) & set(facts.main.loop_names)
     steps = [(n, min(facts.extents[n], MAX_DECIDED)) for n in sorted(met)]
     moving = [u for u in facts.reads if met and {vector, unroll} <= facts.names(u)]
     return sum(len(facts.places(u, [(unroll, rows), *steps])) for u in moving)

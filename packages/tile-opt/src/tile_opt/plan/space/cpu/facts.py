@@ -7,6 +7,7 @@ from math import prod
 
 from tile_ir.frozen import frozen
 from tile_ir.machine import Cache, Machine
+from tile_ir.stripe.affine import names_in
 from tile_ir.stripe.nodes import Bind, Op, Order
 from tile_ir.target import Target
 
@@ -63,7 +64,7 @@ class Facts:
         self.points = points(self.main, self.extents) * repeats(self.main, view)
         self.cells = prod(i.range for i in view.loops)
         limits = (*view.constraints, *(c for s in view.stages for c in s.constraints))
-        self.constrained = {n for c in limits for n in c.names}
+        self.constrained = names_in(limits)
         self._of_memory = self._memory(view.stages)
         self._caches = {level: _cache(self.machine, level) for level in (1, 2, 3)}
         self.work = sum(
@@ -89,7 +90,7 @@ class Facts:
 
     def names(self, use: Use) -> set[str]:
         """Loops that move the access."""
-        return {n for f in use.forms for n in f.names}
+        return names_in(use.forms)
 
     def places(self, use: Use, loops: Iterable[tuple[str, int]]) -> set[int]:
         """Where an access lies while loops make their first iterations."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import ceil, prod
 
 from tile_ir.powers import power_of_two
+from tile_ir.stripe.affine import names_in
 from tile_ir.stripe.nodes import Bind
 
 from tile_opt.kernel.segments import fills_vectors
@@ -217,4 +218,4 @@ def row_loop(facts: Facts, stage: Stage) -> str | None:
 
 def _one_cell(use: Use, merged: Use | None, stage: Stage) -> bool:
     """An aggregation whose cell no loop of the stage moves: each lane can have an accumulator of its own."""
-    return use is merged and not {n for f in use.forms for n in f.names} & set(stage.loop_names)
+    return use is merged and not names_in(use.forms) & set(stage.loop_names)

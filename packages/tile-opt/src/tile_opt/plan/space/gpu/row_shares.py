@@ -7,6 +7,7 @@ from functools import cached_property
 from math import prod
 
 from tile_ir.powers import power_of_two
+from tile_ir.stripe.affine import names_in
 from tile_ir.stripe.nodes import Bind, Scope
 from tile_ir.target import Target
 
@@ -177,7 +178,7 @@ class RowShares:
         facts = self.facts
 
         def size(pair: tuple[Stage, Use]) -> tuple[int, bool]:
-            moved = {n for f in pair[1].forms for n in f.names} & facts.loops.keys()
+            moved = names_in(pair[1].forms) & facts.loops.keys()
             return prod(map(facts.extent, moved)) * facts.bytes(pair[1]), pair[1].reads
 
         return max(facts.accesses, key=size)[1] if facts.accesses else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from tile_ir.frozen import frozen
+from tile_ir.stripe.affine import names_in
 from tile_ir.stripe.nodes import Bind
 
 from tile_opt.kernel.work import merged_use
@@ -42,7 +43,7 @@ def partial_results(facts: Facts, plan: Plan) -> int:
     kept = [1]
     for stage in facts.view.stages:
         merged = merged_use(stage)
-        moved = set[str]() if merged is None else {n for f in merged.forms for n in f.names}
+        moved = set[str]() if merged is None else names_in(merged.forms)
         if any(n in covers and n not in moved for n in stage.loop_names):
             kept.append(prod(covers.get(n, facts.extent(n)) for n in stage.loop_names if n in moved))
     return each * max(kept)
@@ -53,9 +54,9 @@ def meet(facts: Facts, plan: Plan) -> bool:
     dealt = {c.loop for level in plan.bound(Bind.GROUP) for c in level.covers} - {*facts.shared}
     for stage in facts.view.stages:
         merged = merged_use(stage)
-        if merged is None or dealt & {*stage.loop_names} <= {n for f in merged.forms for n in f.names}:
+        if merged is None or dealt & {*stage.loop_names} <= names_in(merged.forms):
             continue
-        users = [u for s in facts.view.stages for u in s.uses if u.buffer == merged.buffer]
+        users = [u for _, u in facts.view.users(merged.buffer)]
         if any(dealt & {*f.names} for u in users for f in u.forms) and not is_plain(users):
             return True
     return False

@@ -14,6 +14,7 @@ from functools import cached_property, partial
 from math import prod
 
 from tile_ir.frozen import replace
+from tile_ir.stripe.affine import names_in
 from tile_ir.target import Target
 
 from tile_opt.kernel.strides import flat_stride
@@ -121,7 +122,7 @@ class TileSpace:
     @cached_property
     def _tied(self) -> set[str]:
         """Loops that constraints mention."""
-        return {n for c in self.work.main.constraints for n in c.names}
+        return names_in(self.work.main.constraints)
 
     def _widths(self, vector: str) -> Iterator[tuple[int, int]]:
         """(cells, lanes) along the vector loop; one too short for a vector, or that a constraint cuts, is unrolled."""

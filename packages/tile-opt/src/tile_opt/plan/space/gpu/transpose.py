@@ -65,7 +65,7 @@ def plans(view: KernelView, target: Target) -> Iterator[Plan]:
     width = max(facts.bytes(u) for u in uses)
     wide = _lanes(facts, along, 4 * target.settings.vec_size) > 1
     piece = max(PIECE if wide else PIECE // 2, PIECE_BYTES // width)
-    written = next(u for s in view.stages for u in s.uses if u.writes)
+    written = next(u for u in view.uses if u.writes)
     read, store = _order(view, uses[0]), _order(view, written)
     tile = dict.fromkeys((i.name for i in view.loops), 1)
     for order in (store, read):

@@ -13,6 +13,7 @@ from functools import cached_property
 from math import prod
 
 from tile_ir.frozen import replace
+from tile_ir.stripe.affine import names_in
 from tile_ir.stripe.nodes import Bind
 from tile_ir.target import Target
 
@@ -181,7 +182,7 @@ def window_plan(space: WindowSpace, found: Found) -> Plan:
 
 def _edges(work: Contraction, tile: DirectTile) -> Iterator[tuple[str, Edge]]:
     """Ends of loops, and of images, are found by every item for itself."""
-    cut = {n for c in work.main.constraints for n in c.names}
+    cut = names_in(work.main.constraints)
     for n, extent in work.shared.items():
         if n in cut or extent % tile.size(n):
             yield n, Edge.MASK

@@ -142,8 +142,7 @@ class GroupCopy:
         where = as_forms((*self.plan.constraints, *self.limits))
         # Unrolled, the registers of many loads at once would cost places for groups.
         loops = tuple(replace(i, bind=Bind.NONE) if i.bind is Bind.UNROLL else i for i in self.plan.loops)
-        body = (Load("$x", "src"), Store("dst", "$x"))
-        return Stage(f"give_{self.use.name}", (*items, *loops), where, (source, target), body)
+        return Stage.copy(f"give_{self.use.name}", (*items, *loops), source, target, where)
 
     def panels(self, line: int) -> bool:
         """Rows in local memory are whole panels of `line` elements, and all other dimensions follow one another."""
@@ -249,7 +248,7 @@ def _plan(use: Use, box: Box, contiguous: int, items: Items, lanes: int, turned:
 
 
 def _alloc(name: str, type: TensorType) -> Refinement:
-    return Refinement(Direction.ALLOC, name, "", (Affine(),) * len(type.sizes), type, loc=GROUP_MEMORY)
+    return Refinement.allocation(name, type, GROUP_MEMORY)
 
 
 def _closest(box: Box, source: TensorType) -> int:

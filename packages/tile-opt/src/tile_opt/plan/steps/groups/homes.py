@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence, Set
 from math import prod
 
 from tile_ir.frozen import frozen, replace
-from tile_ir.stripe.affine import Affine
+from tile_ir.stripe.affine import Affine, names_in
 from tile_ir.stripe.nodes import Bind, Load, Location, Refinement, Statement, Store, TensorType
 
 from tile_opt.kernel.bodies import facts
@@ -102,7 +102,7 @@ def keeps_apart(users: Sequence[tuple[Stage, Use]], loops: Set[str]) -> bool:
         return True
     forms = users[0][1].forms
     alike = all(u.forms == forms and not is_indirect(s, u) for s, u in users)
-    moved = {n for f in forms for n in f.names}
+    moved = names_in(forms)
     divided = [loops & {*s.loop_names} for s, _ in users]
     if any(own != divided[0] for own in divided):
         return False

@@ -10,17 +10,7 @@ from collections.abc import Iterable
 from tile_ir.frozen import replace
 from tile_ir.names import claim
 from tile_ir.stripe.affine import Affine
-from tile_ir.stripe.nodes import (
-    Bind,
-    Direction,
-    Index,
-    Load,
-    Order,
-    Refinement,
-    Store,
-    Sync,
-    TensorType,
-)
+from tile_ir.stripe.nodes import Bind, Direction, Index, Order, Refinement, Sync, TensorType
 
 from tile_opt.kernel.strides import flat_stride
 from tile_opt.kernel.unify import is_indirect
@@ -84,4 +74,4 @@ def _copy(
     """Neighbouring items copy neighbouring elements of memory."""
     source = Use("src", buffer, forms, Direction.IN)
     target = Use("dst", piece.into, (place,), Direction.OUT)
-    return Stage(f"stage_{buffer}", lanes, constraints, (source, target), (Load("$x", "src"), Store("dst", "$x")))
+    return Stage.copy(f"stage_{buffer}", lanes, source, target, constraints)

@@ -201,7 +201,7 @@ class GroupScan:
         rows = next((c.size for c in grid.covers if c.loop == self.row), 1)
         self.shares = Shares(rows, self.cells // length, length, bool(self.staged))
         self.shares.check()
-        self.taken = {r.into for r in (*view.refs, *view.allocs)}
+        self.taken = view.buffers
         counts = {i.name: -(-i.range // (rows if i.name == self.row else 1)) for i in view.loops}
         self.grid = tuple(Index(f"{n}_g", count, bind=Bind.GRID) for n, count in counts.items() if count > 1)
         self.steps = Index(f"{self.cell.name}_t", -(-self.cell.range // self.cells), order=Order.ORDERED)

@@ -59,8 +59,8 @@ def share_reduction(view: KernelView, main: Stage, loop: str, size: int) -> Shar
     shares = Index(fresh(f"{loop}_share", taken), -(-view.ranges[loop] // size))
     cells = view.type_of(out.buffer)
     type = TensorType.row_major(cells.dtype, (shares.range, *(i.range for i in view.loops)), align=64)
-    name = claim(f"{out.buffer}_partial", {r.into for r in (*view.refs, *view.allocs)})
-    buffer = Refinement(Direction.ALLOC, name, "", (Affine(),) * len(type.sizes), type)
+    name = claim(f"{out.buffer}_partial", view.buffers)
+    buffer = Refinement.allocation(name, type)
     partial, reduced = _partial(view, main, out, loop, size, shares, buffer)
     return SharedReduction(partial, reduced, shares.name, _combine(view, main, out, shares, buffer), buffer)
 

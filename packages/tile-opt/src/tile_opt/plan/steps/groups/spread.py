@@ -11,7 +11,7 @@ from math import prod
 
 from tile_ir.frozen import replace
 from tile_ir.names import claim
-from tile_ir.stripe.affine import Affine
+from tile_ir.stripe.affine import Affine, names_in
 from tile_ir.stripe.nodes import Bind, Block, Direction, Index, Order, Refinement, Scope, Sync
 
 from tile_opt.kernel.view import KernelView, Stage, Use
@@ -64,7 +64,7 @@ class Spread:
         self.homes: dict[str, Home] = {}
         while more := self._place():
             self.apart |= more
-        self.taken = {r.into for r in (*view.refs, *view.allocs)}
+        self.taken = view.buffers
 
     def _ordered(self, plan: Plan, *binds: Bind) -> tuple[Index, ...]:
         """The loops bound so, in the order in which the plan names them."""
@@ -137,7 +137,7 @@ class Spread:
     def _check_apart(self) -> None:
         spread = {n for n in self.own if self.spread(n)}
         for buffer in self.view.writes() - self.homes.keys():
-            if not keeps_apart([(s, u) for s in self.view.stages for u in s.uses if u.buffer == buffer], spread):
+            if not keeps_apart(self.view.users(buffer), spread):
                 raise ValueError(
                     f"items share {sorted(spread)[0]!r}: each would meet what another one stores to {buffer!r}"
                 )
@@ -171,7 +171,7 @@ class Spread:
 
     def _check_tails(self) -> None:
         """What is less than a vector at the end of a row has no cells of its own in what an item keeps of the row."""
-        moved = {n for s in self.view.stages for u in s.uses if self._is_kept(u) for f in u.forms for n in f.names}
+        moved = {n for u in self.view.uses if self._is_kept(u) for f in u.forms for n in f.names}
         for loop in self.own:
             if loop in moved and self.splits[loop].tail() is not None:
                 raise ValueError(f"items keep a row along {loop!r}: let whole vectors divide it")
@@ -202,7 +202,7 @@ class Spread:
         partial = self._partial(stage, whole, digits)
         into = replace(whole, buffer=partial.into, forms=tuple(Affine.var(d.index.name) for d in digits) or (Affine(),))
         start = identities(f"{stage.name}_start", partial, whole.agg, tuple(d.index for d in digits))
-        merging = [replace(p, uses=tuple(into if u.name == into.name else u for u in p.uses)) for p in pieces]
+        merging = [p.map_uses(lambda use: into if use.name == into.name else use) for p in pieces]
         dims = tuple(d.index.name for d in digits)
         home = self.homes[whole.buffer]
         cell = tuple(f.substitute(self._forms(stage)) for f in home.use(whole).forms)
@@ -227,7 +227,7 @@ class Spread:
 
     def _cells(self, stage: Stage, merged: Use) -> tuple[Digit, ...]:
         """What an item has a partial result for each of: its shared iterations, and those of own loops that are not summed."""
-        moved = {n for f in merged.forms for n in f.names}
+        moved = names_in(merged.forms)
         kept = [d for n in stage.loop_names if n in moved for d in self._inside(n)]
         digits = sorted((*kept, *self.inner), key=lambda d: d.index.bind is Bind.VECTOR)
         if prod(d.index.range for d in digits) > MOST_CELLS:
@@ -250,7 +250,7 @@ class Spread:
         """Items' indexes of the own loops that what `stage` merges into does not move with."""
         if merged is None:
             return ()
-        kept = {n for f in merged.forms for n in f.names}
+        kept = names_in(merged.forms)
         loops = {n for n in stage.loop_names if n not in kept and self.spread(n)}
         names = {d.index.name for n in loops for d in self.splits[n].digits}
         return tuple(i for i in self.items if i.name in names)

@@ -38,7 +38,7 @@ class Teams:
         """Cells of half of the teams; neighbouring items lie side by side, each with a vector of its own."""
         sizes = (self.half, *(i.range for i in self._order))
         type = TensorType.row_major(self.dtype, sizes, align=16)
-        return Refinement(Direction.ALLOC, self.name, "", (Affine(),) * len(sizes), type, loc=GROUP_MEMORY)
+        return Refinement.allocation(self.name, type, GROUP_MEMORY)
 
     @property
     def _order(self) -> tuple[Index, ...]:

@@ -15,7 +15,7 @@ from math import gcd, prod
 from tile_ir.frozen import frozen, replace
 from tile_ir.names import claim
 from tile_ir.stripe.affine import Affine
-from tile_ir.stripe.nodes import Bind, Block, Direction, Index, Layout, Load, Refinement, Store, Sync, TensorType
+from tile_ir.stripe.nodes import Bind, Block, Direction, Index, Layout, Refinement, Sync, TensorType
 
 from tile_opt.kernel.strides import flat_stride, limits_inside
 from tile_opt.kernel.view import KernelView, Stage, Use
@@ -110,7 +110,7 @@ class Turn:
 
     @cached_property
     def _uses(self) -> list[Use]:
-        return [u for s in self.view.stages for u in s.uses if u.buffer in self.staged]
+        return [u for u in self.view.uses if u.buffer in self.staged]
 
     @cached_property
     def _walks(self) -> dict[tuple[Affine, ...], Walk]:
@@ -175,7 +175,7 @@ class Turn:
         sizes = tuple(self.tile[n] for n in self.tile)
         type = TensorType(self.view.type_of(use.buffer).dtype, sizes, Layout(tuple(strides[n] for n in self.tile), 16))
         name = claim(f"{use.buffer}_tile", self.taken)
-        return Refinement(Direction.ALLOC, name, "", (Affine(),) * len(sizes), type, loc=GROUP_MEMORY)
+        return Refinement.allocation(name, type, GROUP_MEMORY)
 
     def _at(self, walk: Walk, name: str, fields: list[int]) -> tuple[dict[str, Affine], tuple[Affine, ...]]:
         """Iterations within the tile, and what keeps whole accesses inside the loops."""
@@ -195,8 +195,7 @@ class Turn:
         first = {"c_v": Affine()}
         limits = (*limits, *(f.substitute(place).substitute(first) for f in _inside(self.view, use)))
         target = Use("dst", tile.into, tuple(within[n] for n in self.tile), Direction.OUT)
-        body = (Load("$x", "src"), Store("dst", "$x"))
-        return Stage(f"copy_{use.buffer}", walk.loops("c"), limits, (source, target), body)
+        return Stage.copy(f"copy_{use.buffer}", walk.loops("c"), source, target, limits)
 
     def _turned(self, stage: Stage, tiles: dict[tuple[Affine, ...], Refinement], fields: list[int]) -> Stage:
         within, limits = self._at(self.walk, "s", fields)

@@ -81,7 +81,7 @@ def window(
         axes.append(_axes(f"{name}_{d}", mine))
     sizes = tuple(a.index.range for a in registers(axes)) or (1,)
     type = TensorType.row_major(dtype, sizes, align=16)
-    held = Refinement(Direction.ALLOC, name, "", (Affine(),) * len(sizes), type, loc=REGISTER)
+    held = Refinement.allocation(name, type, REGISTER)
     return Window(use, source, tuple(corner), tuple(axes), held)
 
 
