@@ -151,6 +151,16 @@ def test_rows_beside_a_power_of_two_crowd_few_sets() -> None:
     assert footprint_sets(176, 2052, 64, cache, 4096) > 1.5 > 1.0 > footprint_sets(176, 2892, 64, cache, 4096)
 
 
+def test_very_many_rows_fall_into_all_sets() -> None:
+    """More rows than are looked at one by one, beside each other in a large page: no set has more than its share.
+
+    Most rows touch a further line.
+    """
+    cache = machine("zen4").caches[-1]
+    rows, stride = 58_057, 300
+    assert footprint_sets(rows, stride, stride, cache) < 1.3 * rows * stride / cache.bytes
+
+
 def test_small_pages_are_spread_over_the_sets() -> None:
     cache = machine("xeon").caches[1]
     exact, spread = (footprint_sets(1024, 4096, 256, cache, page) for page in (0, 4096))

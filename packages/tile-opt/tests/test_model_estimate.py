@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import reduce
+from math import prod
 from operator import getitem
 from typing import Any
 
@@ -249,6 +250,15 @@ def test_rows_that_are_found_by_number_cost_their_addresses() -> None:
     seconds = sum(estimate(k, target).seconds for k in kernels(source, target, T=(64, 4), I=(2000,)))
     machine = target.machine
     assert seconds > 2000 * 8 / machine.ports.issue / (machine.clock_ghz * 1e9) / machine.cores
+
+
+def test_what_the_device_does_on_the_caller_is_estimated_on_one_core() -> None:
+    """Up to 20 µs, by a rough count, no groups are handed out, although two cores would take half as long."""
+    for elements, cores in ((20_000, 1), (60_000, 2)):
+        (made,) = kernels("function (A) -> (C) { C = exp(A); }", TARGETS["xeon"], A=(elements,))
+        assert prod(i.range for i in made.indexes) > 1
+        handed = any(cause.name == "hand-off" for cause in estimate(made, TARGETS["xeon"]).causes)
+        assert handed == (cores > 1)
 
 
 def test_accesses_that_touch_two_lines_cost_what_the_machine_says() -> None:

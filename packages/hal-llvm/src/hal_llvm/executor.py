@@ -16,7 +16,7 @@ from tile_hal.errors import Code, device_error
 from tile_hal.events import COMPLETED
 from tile_hal.host import ALIGNMENT, HostBuffer, HostExecutor, HostQueue
 from tile_hal.interfaces import Buffer, Direct, DirectArray, DirectStep, Event, Kernel, Library, LoopStep, Turning
-from tile_ir.kernels import SLOW_BYTES
+from tile_ir.kernels import INLINE_SECONDS, SLOW_BYTES
 from tile_ir.kernels import Kernel as KernelInfo
 from tile_ir.semtree.nodes import Access, Param
 
@@ -26,9 +26,6 @@ from hal_llvm.compiler import LlvmLibrary
 from hal_llvm.direct import Program, direct, scratch, stop_all
 from hal_llvm.pool_ir import JOB_PARAMS, JOB_STOP
 
-INLINE_SECONDS = 20e-6
-"""Kernels estimated below this run on the caller: handing over costs about as much. So do they keep the interpreter
-lock in a direct call, which is over before another thread would have got it."""
 HOLD_SECONDS = 2e-6
 """Kernels estimated below this keep the interpreter lock: giving it back and waiting for it would cost more."""
 CHUNK_SECONDS = 4e-6
@@ -301,6 +298,7 @@ class LlvmExecutor(HostExecutor):
         _enlist(program, steps)
         if LONG_SECONDS < program.unbroken < math.inf:
             return None  # it could not be interrupted
+        # What runs on the caller keeps the interpreter lock: it is over before another thread would have got it.
         return direct(program, arrays, hold=INLINE_SECONDS)
 
 

@@ -15,6 +15,8 @@ from tile_ir.target import Target
 
 SLOW_FLOPS, SLOW_BYTES = 20e9, 10e9
 """One thread's pessimistic speed, a second."""
+INLINE_SECONDS = 20e-6
+"""Kernels that take one thread less, at that speed, run on the thread that calls them: handing over costs about as much."""
 OUTPUT_ALIGN = 16
 """Bytes: kernels may assume that outputs start on a multiple of them, as NumPy's arrays do."""
 STREAM_ALIGN = 64
@@ -44,7 +46,7 @@ class Kernel:
     @property
     def estimated_seconds(self) -> float:
         """Rough time of one launch on one thread of a processor; 0 when the kernel does not say what it does."""
-        return max(self.flops / SLOW_FLOPS, self.bytes / SLOW_BYTES)
+        return rough_seconds(self.flops, self.bytes)
 
     def __repr__(self) -> str:
         """One line, for prompts and debuggers: the scheduled block and the function are long."""
@@ -54,6 +56,11 @@ class Kernel:
     def title(self) -> str:
         """The name in quotes, and what it is part of, for messages."""
         return f"kernel {self.name!r} ({listed(self.labels)})" if self.labels else f"kernel {self.name!r}"
+
+
+def rough_seconds(flops: float, nbytes: float) -> float:
+    """Time of so many operations and bytes at the pessimistic speed."""
+    return max(flops / SLOW_FLOPS, nbytes / SLOW_BYTES)
 
 
 def counted_steps(steps: Sequence[Step], times: int = 1) -> Iterator[tuple[Step, int]]:

@@ -23,13 +23,13 @@ def flops(kernel: stripe.Block) -> int:
         block, outside = stack.pop()
         nest = outside.inside(block)
         stack += [(s, nest) for s in block.body if isinstance(s, stripe.Block)]
-        counted = _counted(block)
-        if counted:
-            total += counted * nest.points()
+        each = counted(block)
+        if each:
+            total += each * nest.points()
     return total
 
 
-def _counted(block: stripe.Block) -> int:
+def counted(block: stripe.Block) -> int:
     """Operations and merges among the block's own statements."""
     merging = {r.into for r in block.refs if r.agg is not None and r.agg is not stripe.Aggregation.ASSIGN}
     count = 0

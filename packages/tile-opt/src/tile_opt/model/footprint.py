@@ -13,7 +13,7 @@ from tile_ir.machine import Cache
 
 from tile_opt.model.scheduled import Access
 
-MOST_ROWS = 4096
+MOST_ROWS = 1 << 15
 """Rows that are looked at one by one."""
 
 

@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 from math import ceil, inf, log, prod
 
 from tile_ir.frozen import replace
+from tile_ir.kernels import INLINE_SECONDS, rough_seconds
 from tile_ir.machine import Bandwidths, Cache, Machine
 from tile_ir.stripe.nodes import Bind
 
+from tile_opt.lowering.cost import counted
 from tile_opt.model.arithmetic import Work, straight_line
 from tile_opt.model.caches import Lines, traffic
 from tile_opt.model.causes import Cause, Estimate, overlapped
@@ -66,10 +68,16 @@ def on_processor(tree: Tree, machine: Machine) -> Estimate:
     parts = _parts(tree, machine, lines)
     alone = _spent(parts, machine, groups, 1)
     cores = min(groups, machine.cores)
-    if cores < 2:
+    if cores < 2 or _rough(tree) < INLINE_SECONDS:
         return alone
     shared = _spent(parts, machine, groups, cores, contended(tree, machine, cores))
     return min(alone, shared, key=lambda e: e.seconds)
+
+
+def _rough(tree: Tree) -> float:
+    """Seconds by which the device decides whether to hand the kernel's groups out (`Kernel.estimated_seconds`)."""
+    buffers = {r.source: r.type.nbytes for r in tree.block.refs if r.source}
+    return rough_seconds(sum(counted(t.block) * t.points for t in tree.walk()), sum(buffers.values()))
 
 
 @dataclass(slots=True)
