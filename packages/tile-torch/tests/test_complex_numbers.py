@@ -38,6 +38,13 @@ def neural_operator(x: Tensor, weights: Tensor) -> Tensor:
     return torch.fft.irfft(torch.einsum("bim,iom->bom", low, weights), n=x.shape[-1])
 
 
+def placed(z: Tensor) -> Tensor:
+    """Frequencies that a slice of zeros takes."""
+    out = torch.zeros(3, 8, 5, dtype=z.dtype)
+    out[:, :2, :4], out[:, -2:, :4] = z * 2, z * 1j
+    return out
+
+
 def spectrogram(x: Tensor) -> Tensor:
     return torch.stft(x, 16, 4, window=torch.hann_window(16), return_complex=True).abs()
 
@@ -58,6 +65,7 @@ CASES: dict[str, tuple[Function, Callable[[], tuple[Tensor, ...]]]] = {
     "products": (lambda z, w: (z @ w.t(), torch.einsum("ab,cb->ac", z, w.conj())), lambda: (drawn(3, 4), drawn(3, 4))),
     "rotary positions": (rotary, lambda: (real(2, 5, 8), real(5, 4))),
     "a neural operator": (neural_operator, lambda: (real(2, 4, 16), drawn(4, 4, 5))),
+    "slices that are written": (placed, lambda: (drawn(3, 2, 4),)),
     "a spectrogram": (spectrogram, lambda: (real(2, 64),)),
     "transforms": (
         lambda z: (torch.fft.fft(z), torch.fft.ifft(z, norm="ortho"), torch.fft.fft2(z), torch.fft.irfft(z, 9)),

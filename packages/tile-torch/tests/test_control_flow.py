@@ -92,6 +92,20 @@ def test_scores_are_changed_and_left_out_by_functions() -> None:
     assert torch.allclose(compiled(attention)(q, k, v), scores.softmax(-1) @ v, atol=1e-5)
 
 
+def test_attention_behind_a_checkpoint_is_kept() -> None:
+    given = [torch.randn(1, 2, 8, 4, requires_grad=True) for _ in range(3)]
+
+    def loss(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        def layer(*given: Tensor) -> Tensor:
+            return F.scaled_dot_product_attention(*given, is_causal=True).tanh()
+
+        return checkpoint(layer, q, k, v, use_reentrant=False).square().sum()
+
+    found, wanted = (torch.autograd.grad(f(*given), given) for f in (compiled(loss), loss))
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one, other)
+
+
 @pytest.mark.parametrize("again", [False, True])
 def test_masks_of_dropout_are_drawn_once_in_the_order_of_memory(again: bool) -> None:
     weight = torch.randn(8, 8, requires_grad=True)

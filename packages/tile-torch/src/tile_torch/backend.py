@@ -179,10 +179,16 @@ def dense(module: GraphModule) -> None:
 
 
 def keep_draws(graph: Graph) -> None:
-    """Random numbers are saved for the backward pass, even where what is computed with them is computed again."""
+    """Random numbers are saved for the backward pass, even where what is computed with them is computed again.
+
+    Of an operator that gives several values (attention, which could drop some of its weights) each value is saved.
+    """
     for node in graph.nodes:
         if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
-            node.meta["recompute"] = CheckpointPolicy.MUST_SAVE
+            several = isinstance(node.meta.get("val"), (tuple, list))
+            node.meta.pop("recompute", None)
+            for kept in node.users if several else (node,):
+                kept.meta["recompute"] = CheckpointPolicy.MUST_SAVE
 
 
 def check(graphs: Sequence[GraphModule]) -> None:

@@ -17,7 +17,8 @@ aten = torch.ops.aten
 _CREATING = (
     aten.full.default, aten.full_like.default, aten.zeros_like.default, aten.ones_like.default, aten.empty_like.default,
     aten.zeros.default, aten.ones.default, aten.empty.memory_format, aten.new_zeros.default, aten.new_ones.default,
-    aten.new_empty.default, aten.new_full.default, aten.scalar_tensor.default,
+    aten.new_empty.default, aten.new_full.default, aten.scalar_tensor.default, aten.empty_strided.default,
+    aten.new_empty_strided.default, aten.empty_permuted.default,
 )  # fmt: skip
 """Operators that make tensors of one number."""
 
