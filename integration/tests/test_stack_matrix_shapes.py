@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import islice
 
 import pytest
 import tile_runtime as tile
@@ -17,11 +18,14 @@ from tile_opt.kernel.view import KernelView
 from tile_opt.model.contraction import contraction
 from tile_opt.passes.kernels.tensor_tile import TensorTile
 from tile_opt.pipeline import schedule
+from tile_opt.plan.checks import loops_are_known, operands_are_known
 from tile_opt.translate import to_stripe
 
 LEAST = 32
 """Channels."""
 SEED = 2026
+PLANS = 40
+"""Of each kernel: they name what it has, so that they fit an equal one, too."""
 
 
 def target(*, teams: bool) -> Target:
@@ -62,5 +66,7 @@ def test_teams_can_multiply_what_is_drawn(name: str, kernels: int, monkeypatch: 
         found = list(sums(program))
         assert len(found) == kernels, case
         for view in found:
-            plan = next(TensorTile().candidates(view, able), None)
-            assert plan is not None and plan.instruction is not None, f"{case}: {view.name}"
+            plans = list(islice(TensorTile().candidates(view, able), PLANS))
+            assert plans and all(plan.instruction is not None for plan in plans), f"{case}: {view.name}"
+            wrong = [f for p in plans for check in (loops_are_known, operands_are_known) for f in check(view, p, able)]
+            assert not wrong, f"{case}: {view.name} {wrong}"
