@@ -322,10 +322,10 @@ def test_helper_functions(launch: Any) -> None:
     assert launch(body, np.zeros(5, np.float32), helpers=(helper,))[0].tolist() == [0, 0, 0, 7, 7]
 
 
-def streaming(align: int, mask: Expr | None = None) -> Kernel:
+def streaming(align: int, mask: Expr | None = None, hint: str = "streaming") -> Kernel:
     """Copies p1, 64 float32, to p0."""
     t = Type(DType.FLOAT32, 16)
-    store = Store(pointer(0), Var("i", I64), Load(pointer(1), Var("i", I64), t), mask, align, "streaming")
+    store = Store(pointer(0), Var("i", I64), Load(pointer(1), Var("i", I64), t), mask, align, hint)
     accesses = (Access.WRITE, Access.READ)
     params = tuple(Param(f"p{n}", Type(DType.FLOAT32, ptr=True), a, 1, 64) for n, a in enumerate(accesses))
     body = Block((For("i", number(0), number(64), 16, Block((store,))),))
@@ -353,6 +353,11 @@ def test_a_second_body_stores_past_the_caches_where_buffers_begin_at_lines(
     plain, *other = [t for t in text.split("define ") if t.startswith("internal void @body0")]
     assert ["!nontemporal" in t for t in (plain, *other)] == [False, True][: 1 + past]
     assert "align 64" not in plain and ("select i1 %lined" in text) == past
+
+
+def test_what_is_stored_next_is_fetched_where_a_store_says_so() -> None:
+    asked, other = (emit_module([streaming(4, hint=hint)], Machine()).text for hint in ("prefetch", ""))
+    assert "call void @llvm.prefetch.p0" in asked and "prefetch" not in other and "!nontemporal" not in asked
 
 
 def test_depth_meets_no_recursion_limit(launch: Any) -> None:

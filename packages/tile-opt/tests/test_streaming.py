@@ -35,3 +35,10 @@ def transpose(rows: int, columns: int) -> Program:
 def test_a_transpose_streams_whole_lines_only(rows: int, columns: int, streams: bool) -> None:
     made = optimize(to_stripe(transpose(rows, columns)), PROCESSOR)
     assert ('hint="streaming"' in print_program(made)) == streams
+
+
+@pytest.mark.parametrize(("columns", "fetched"), [(64, False), (27, False), (100, True)])
+def test_lines_of_rows_that_go_on_later_are_fetched_before(columns: int, fetched: bool) -> None:
+    """A vector in each of many rows at a time, none of which begins at a line; of short rows nothing is left to go on with."""
+    made = print_program(optimize(to_stripe(transpose(1000, columns)), PROCESSOR))
+    assert ('hint="prefetch"' in made) == fetched

@@ -7,7 +7,7 @@ import re
 from tile_ir.dtype import DType
 from tile_ir.kernels import STREAM_ALIGN
 from tile_ir.ops import Aggregation
-from tile_ir.semtree.nodes import Store, Type, Var
+from tile_ir.semtree.nodes import STORED_AHEAD, Store, Type, Var
 
 from hal_llvm.emit import arith
 from hal_llvm.emit.code import Code
@@ -64,7 +64,9 @@ def store(code: Code, pointer: str, value: str, type_: Type, node: Store, mask: 
     dtype, lanes = type_.dtype, type_.lanes
     past = bypasses(node)
     # What a streaming store states is true of buffers that begin at lines alone.
-    align = node.align if past or (node.align and not node.hint) else dtype.bytes
+    align = node.align if past or (node.align and node.hint != "streaming") else dtype.bytes
+    if node.hint == "prefetch" and lanes > 1 and mask is None:
+        _fetch(code, address(code, pointer, str(STORED_AHEAD // dtype.bytes), "i64", dtype, inside=False))
     value = _to_memory(code, value, dtype, lanes)
     if mask is not None:
         _masked_store(code, pointer, value, dtype, lanes, align, mask)
@@ -73,6 +75,11 @@ def store(code: Code, pointer: str, value: str, type_: Type, node: Store, mask: 
         value = _first(code, value, dtype, lanes)
     hint = ", !nontemporal !0" if past else ""
     code.emit(f"store {memory(dtype, lanes)} {value}, ptr {pointer}, align {align}{hint}")
+
+
+def _fetch(code: Code, pointer: str) -> None:
+    """Bring a line into the second cache, wherever it is: no address is a fault."""
+    code.call("llvm.prefetch.p0", "void", ("ptr", pointer), ("i32", "0"), ("i32", "2"), ("i32", "1"))
 
 
 def bypasses(node: Store) -> bool:

@@ -333,10 +333,11 @@ def test_vector_select(tile_device: Device) -> None:
     check(tile_device, item, [blank(F32), values(F32, N), values(F32, N, 1)])
 
 
-def test_streaming_store(tile_device: Device) -> None:
+@pytest.mark.parametrize("hint", ["streaming", "prefetch"])
+def test_hints_of_stores_change_no_value(tile_device: Device, hint: str) -> None:
     lanes = lanes_of(tile_device, F32)
     value = load("a", F32, I, lanes)
-    body = Store(pointer("out", F32), I, value, align=value.type.lanes * 4, hint="streaming")
+    body = Store(pointer("out", F32), I, value, align=value.type.lanes * 4, hint=hint)
     item = function([Param("out", pointer("out", F32).type, Access.WRITE, 64, N), param("a", F32, N)],
                     loop("i", N, body, step=lanes))  # fmt: skip
     check(tile_device, item, [blank(F32), values(F32, N)])

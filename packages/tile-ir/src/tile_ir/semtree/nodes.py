@@ -69,9 +69,15 @@ class Assign:
     value: Expr
 
 
+STORED_AHEAD = 128
+"""Bytes between what is stored and what is fetched to be stored next."""
+
+
 @frozen
 class Store:
-    """``ptr[index] = value`` (consecutive elements for a vector); `hint` is "" or "streaming" (non-temporal).
+    """``ptr[index] = value`` (consecutive elements for a vector).
+
+    `hint` is "", "streaming" (non-temporal) or "prefetch": a line `STORED_AHEAD` bytes further on is written soon, too.
 
     `align` is the known alignment of the address in bytes (0: that of the element); of a streaming store what it is where
     `ptr` is a multiple of `tile_ir.kernels.STREAM_ALIGN`.

@@ -244,7 +244,7 @@ class _Verifier:
     def store(self, node: Store) -> None:
         check_access(node.ptr, node.index, node.value.type, node.mask, node.align, node)
         self.written(node.ptr)
-        if node.hint not in ("", "streaming"):
+        if node.hint not in ("", "streaming", "prefetch"):
             fail(err.UnknownOperation, f"a store has no hint {node.hint!r}")
 
     def atomic(self, node: Atomic) -> None:

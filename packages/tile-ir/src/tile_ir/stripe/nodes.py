@@ -237,7 +237,8 @@ class Refinement:
     bank_dim: int | None = None
     const: bool = False
     hint: str = ""
-    """"streaming" for data that is written (or read) once and should pass the caches by."""
+    """"streaming" for data that is written (or read) once and should pass the caches by, "prefetch" for what is stored in
+    rows that go on later."""
     tags: frozenset[str] = frozenset()
 
     @staticmethod
