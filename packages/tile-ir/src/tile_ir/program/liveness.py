@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from tile_ir.program.nodes import (
@@ -14,6 +15,7 @@ from tile_ir.program.nodes import (
     Loop,
     Op,
     Prng,
+    Program,
     Reshape,
     Scatter,
     lookups,
@@ -39,6 +41,11 @@ def live_ops(ops: Sequence[Op], outputs: Iterable[str]) -> tuple[Op, ...]:
 def defined_by(op: Op) -> tuple[str, ...]:
     """Names that an operation defines."""
     return tuple([name for name, _ in results_of(op)])
+
+
+def reads(program: Program) -> Counter[str]:
+    """How many operands and outputs each value is."""
+    return Counter([*(name for op in program.ops for name in used_by(op)), *(value for _, value in program.outputs)])
 
 
 def used_by(op: Op) -> tuple[str, ...]:

@@ -9,13 +9,15 @@ from tile_ir.names import claim
 from tile_ir.program.nodes import Elementwise, Loop, Op, Program, Reshape, TensorType
 from tile_ir.program.rename import spliced
 
+from tile_opt.program.base import with_each
+
 
 def inlined(program: Program) -> Program:
     """The program with the bodies of loops of one round in their place, those in other loops' bodies too."""
     if not any(isinstance(op, Loop) for op in program.ops):
         return program
     taken = set(program.types())
-    return replace(program, ops=tuple(made for op in program.ops for made in _made(op, taken)))
+    return with_each(program, lambda op: _made(op, taken))
 
 
 def _made(op: Op, taken: set[str]) -> Iterator[Op]:

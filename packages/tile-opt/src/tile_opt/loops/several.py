@@ -11,6 +11,8 @@ from tile_ir.names import claim
 from tile_ir.program.nodes import Elementwise, Loop, Op, Program
 from tile_ir.program.rename import spliced
 
+from tile_opt.program.base import with_each
+
 MOST_ROUNDS = 8
 MOST_OPERATIONS = 64
 """Of a round that is made of several."""
@@ -19,7 +21,7 @@ MOST_OPERATIONS = 64
 def several(program: Program) -> Program:
     """The program with such rounds taken together, in other loops' bodies too; what is left over follows one by one."""
     taken = set(program.types())
-    return replace(program, ops=tuple(made for op in program.ops for made in _made(op, taken)))
+    return with_each(program, lambda op: _made(op, taken))
 
 
 def _made(op: Op, taken: set[str]) -> Iterator[Op]:

@@ -18,7 +18,7 @@ from tile_ir.names import claim
 from tile_ir.ops import Aggregation
 from tile_ir.program.nodes import Contraction, Op, Poly, Program, TensorLoad, TensorType
 
-from tile_opt.program.base import Rewrite
+from tile_opt.program.base import Rewrite, with_each
 from tile_opt.program.factorise import index_sizes
 from tile_opt.program.permutations import Order, PermutedCopies, permuted
 
@@ -38,9 +38,7 @@ class AlongLargest(Rewrite):
 
     def apply(self, program: Program) -> Program:
         types = program.types()
-        work = _Turned(self, types, PermutedCopies(types, "_along", set(types)))
-        ops = tuple(made for op in program.ops for made in work.op(op))
-        return replace(program, ops=ops) if len(ops) > len(program.ops) else program
+        return with_each(program, _Turned(self, types, PermutedCopies(types, "_along", set(types))).op)
 
 
 @dataclass(slots=True)

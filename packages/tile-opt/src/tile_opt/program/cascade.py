@@ -12,6 +12,7 @@ and so for z. What no longer depends on the row outside a chunk need never be st
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -36,22 +37,38 @@ MANY = 16
 """Rows that share what a chunk is multiplied with, for which it is worth a chunk of its own."""
 
 
-@dataclass(frozen=True)
-class Cascade(Rewrite):
-    """Cut rows of more than `kept` elements that a product computes and an exponential weighs; 0 cuts none."""
+MEMBERS = 3
+"""Contractions of the least program there is something to gain for: a product, its maximum and a weighted sum."""
+Made = Mapping[str, tuple[Op, ...]]
+"""By the name of an operation, what takes its place."""
 
-    name: ClassVar[str] = "cascade"
+
+@dataclass(frozen=True)
+class OverRows(Rewrite):
+    """A rewrite of sums over rows of more than `kept` elements, weighted below the largest of them; 0 leaves all as it is."""
+
+    rounded: ClassVar[bool] = True
+    """Weights may be rounded to a shorter float before they are used."""
     kept: int = 0
 
     def apply(self, program: Program) -> Program:
         if not self.kept or sum(isinstance(op, Contraction) for op in program.ops) < MEMBERS:
             return program
-        groups = Groups(program, self.kept).chunks()
-        return with_replaced(program, {name: ops for group in groups for name, ops in group.replaced().items()})
+        return with_replaced(program, self.made(Groups(program, self.kept, rounded=self.rounded)))
+
+    @abstractmethod
+    def made(self, groups: Groups) -> Made: ...
 
 
-MEMBERS = 3
-"""Contractions of the least program there is something to gain for: a product, its maximum and a weighted sum."""
+@dataclass(frozen=True)
+class Cascade(OverRows):
+    """Cut rows of more than `kept` elements that a product computes and an exponential weighs; 0 cuts none."""
+
+    name: ClassVar[str] = "cascade"
+    rounded: ClassVar[bool] = False
+
+    def made(self, groups: Groups) -> Made:
+        return {name: ops for group in groups.chunks() for name, ops in group.replaced().items()}
 
 
 @frozen
@@ -248,10 +265,7 @@ class _Chunks:
         term = product_of([call("exp", (apart,), acc), found, *outside])
         for divisor in member.divisors:
             term = call("div", (term, as_dtype(substituted(divisor, cells), acc)), acc)
-        body = Body()
-        result = body.add(term)
-        made = combine(op, sums.name, (self.count,))
-        return replace(made, loads=tuple(body.loads), body=tuple(body.statements), result=result)
+        return Body().of(combine(op, sums.name, (self.count,)), term)
 
 
 def largest(pivot: Tree) -> Leaf | None:
@@ -279,7 +293,7 @@ def instead(pivot: Tree) -> Literal | None:
             return None
 
 
-def with_replaced(program: Program, made: Mapping[str, tuple[Op, ...]]) -> Program:
+def with_replaced(program: Program, made: Made) -> Program:
     """The program with other operations in place of those with these names, each after those that it reads."""
     if not made:
         return program

@@ -156,10 +156,7 @@ class Chunks:
 
     def _merging(self, level: _Level, centre: Tree, chunks: tuple[Affine, ...]) -> Contraction:
         """The sum of the row, from those of its chunks."""
-        body = Body()
-        result = body.add(self._merged(level, centre, chunks))
-        made = combine(self.pair.op, level.sums.name, level.counts)
-        return replace(made, loads=tuple(body.loads), body=tuple(body.statements), result=result)
+        return Body().of(combine(self.pair.op, level.sums.name, level.counts), self._merged(level, centre, chunks))
 
     @property
     def _cells(self) -> dict[str, Affine]:

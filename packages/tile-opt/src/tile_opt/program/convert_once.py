@@ -18,7 +18,7 @@ from tile_ir.names import claim
 from tile_ir.ops import Aggregation
 from tile_ir.program.nodes import Contraction, Elementwise, Op, Program, ScalarStatement, TensorLoad, TensorType
 
-from tile_opt.program.base import Rewrite
+from tile_opt.program.base import Rewrite, with_each
 from tile_opt.program.dead import DropDead
 from tile_opt.program.factorise import index_sizes
 from tile_opt.program.fixed import fixed_values
@@ -40,8 +40,8 @@ class ConvertOnce(Rewrite):
     def apply(self, program: Program) -> Program:
         types = program.types()
         work = _Copies(self, types, fixed_values(program).keys(), set(types))
-        ops = tuple(made for op in program.ops for made in work.op(op))
-        return DropDead().apply(replace(program, ops=ops)) if ops != program.ops else program
+        made = with_each(program, work.op)
+        return program if made is program else DropDead().apply(made)
 
 
 @dataclass(slots=True)

@@ -14,27 +14,22 @@ from typing import ClassVar
 from tile_ir.frozen import frozen
 from tile_ir.names import claim
 from tile_ir.ops import Aggregation
-from tile_ir.program.nodes import Constraint, Contraction, Op, Poly, Program, TensorType
+from tile_ir.program.nodes import Constraint, Contraction, Op, Poly, TensorType
 from tile_ir.stripe.affine import Affine, names_in
 
 from tile_opt.analysis import FlatDomain, poly
-from tile_opt.program.base import Rewrite
-from tile_opt.program.cascade import MEMBERS, Groups, Weighted, product_of, rows_of, with_replaced
+from tile_opt.program.cascade import Groups, Made, OverRows, Weighted, product_of, rows_of
 from tile_opt.program.chunks import reduced
 from tile_opt.program.trees import Body, Call, Leaf, Tree, as_dtype, call, leaves, substituted, unwidened
 
 
 @dataclass(frozen=True)
-class ExchangeSums(Rewrite):
+class ExchangeSums(OverRows):
     """Sum products of rows of more than `kept` elements, weighted by exponentials, over the row first; 0 leaves all as it is."""
 
     name: ClassVar[str] = "exchange_sums"
-    kept: int = 0
 
-    def apply(self, program: Program) -> Program:
-        if not self.kept or sum(isinstance(op, Contraction) for op in program.ops) < MEMBERS:
-            return program
-        groups = Groups(program, self.kept, rounded=True)
+    def made(self, groups: Groups) -> Made:
         made: dict[str, tuple[Op, ...]] = {}
         for member in groups.members():
             product = _Product.of(member, groups)
@@ -44,7 +39,7 @@ class ExchangeSums(Rewrite):
                 first = member.pair.first
                 made[first.name] = (*made.get(first.name, (first,)), sums)
                 made[member.pair.op.name] = (total,)
-        return with_replaced(program, made)
+        return made
 
 
 @frozen

@@ -8,7 +8,7 @@ visit. Integers wrap, so that any order gives the same; floats round as a sum of
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
@@ -32,7 +32,7 @@ from tile_ir.program.nodes import (
 )
 from tile_ir.stripe.affine import names_in
 
-from tile_opt.program.base import Rewrite
+from tile_opt.program.base import Rewrite, with_each
 
 RUNS, LARGE = 64, 1 << 17
 """Rows of few columns at most that are left of a large factor where they are summed once more with another."""
@@ -56,12 +56,13 @@ class Factorise(Rewrite):
     def apply(self, program: Program) -> Program:
         types = program.types()
         taken = set(types)
-        ops: list[Op] = []
-        for op in program.ops:
+
+        def parts(op: Op) -> Sequence[Op]:
             sizes = index_sizes(op) if isinstance(op, Contraction) and self._may(op, types) else None
             found = self._parts(op, sizes, types, taken) if isinstance(op, Contraction) and sizes else None
-            ops += found or (op,)
-        return program if len(ops) == len(program.ops) else replace(program, ops=tuple(ops))
+            return found or (op,)
+
+        return with_each(program, parts)
 
     def _may(self, op: Contraction, types: Mapping[str, TensorType]) -> bool:
         """A product of three factors or more, or of two of which one may come later, that is summed."""
@@ -108,14 +109,20 @@ def _is_product(op: Contraction, types: Mapping[str, TensorType]) -> bool:
     )
 
 
-def index_sizes(op: Contraction) -> dict[str, int] | None:
-    """The range of each index, by its own constraint; None where one has none, or nothing is valid."""
+def own_ranges(op: Contraction) -> dict[str, int]:
+    """The indexes that have a range of their own, and its size."""
     sizes: dict[str, int] = {}
     for c in op.constraints:
-        if c.formula.index is not None:
-            sizes[c.formula.index] = min(c.size, sizes.get(c.formula.index, c.size))
-        elif not c.formula.names and not 0 <= c.formula.const < c.size:
-            return None
+        if (name := c.formula.index) is not None:
+            sizes[name] = min(c.size, sizes.get(name, c.size))
+    return sizes
+
+
+def index_sizes(op: Contraction) -> dict[str, int] | None:
+    """The range of each index, by its own constraint; None where one has none, or nothing is valid."""
+    if any(not c.formula.names and not 0 <= c.formula.const < c.size for c in op.constraints):
+        return None
+    sizes = own_ranges(op)
     return sizes if sizes.keys() == set(op.indexes) and all(sizes.values()) else None
 
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
+import numpy as np
 from tile_ir.diagnostics import Span
 from tile_ir.frozen import frozen
 from tile_ir.names import claim
@@ -29,7 +30,7 @@ from tile_ir.program.nodes import (
     TensorType,
 )
 
-from tile_opt.program.base import Rewrite
+from tile_opt.program.base import Rewrite, with_each
 from tile_opt.program.fixed import fixed_values
 
 
@@ -46,8 +47,7 @@ class FoldScales(Rewrite):
             return program
         gone = {op.name for fold in folds for op in (fold.product, *fold.steps)}
         made = {fold.steps[-1].name: work.made(fold) for fold in folds}
-        ops = [new for op in program.ops for new in _instead(op, gone, made)]
-        return replace(program, ops=tuple(ops))
+        return with_each(program, lambda op: _instead(op, gone, made))
 
 
 def _instead(op: Op, gone: set[str], made: dict[str, list[Op]]) -> Sequence[Op]:
@@ -207,7 +207,7 @@ class _Folding:
     def _emit(self, fn: str, a: Operand, b: Operand) -> str:
         """An operation on fixed values."""
         dtype = next(self.types[x].dtype if isinstance(x, str) else x.dtype for x in (a, b))
-        shape = _broadcast(self._shape(a), self._shape(b))
+        shape = np.broadcast_shapes(self._shape(a), self._shape(b))
         return self._add(Elementwise(self._name("scale"), TensorType(dtype, shape), fn, (a, b), origin=self.origin))
 
     def _name(self, wanted: str) -> str:
@@ -226,9 +226,3 @@ def _is_one(operand: Operand) -> bool:
 def _varying(shape: tuple[int, ...], rank: int) -> list[int]:
     """The dimensions of a result of some rank along which an operand of `shape` is not the same."""
     return [rank - len(shape) + d for d, n in enumerate(shape) if n != 1]
-
-
-def _broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
-    rank = max(len(a), len(b))
-    pairs = zip((1,) * (rank - len(a)) + a, (1,) * (rank - len(b)) + b, strict=True)
-    return tuple(y if x == 1 else x for x, y in pairs)

@@ -11,33 +11,24 @@ from typing import ClassVar
 
 from tile_ir.names import claim
 from tile_ir.ops import Aggregation
-from tile_ir.program.nodes import Contraction, Op, Program
+from tile_ir.program.nodes import Contraction, Op
 
-from tile_opt.program.base import Rewrite
-from tile_opt.program.cascade import MEMBERS, Groups, with_replaced
+from tile_opt.program.cascade import Groups, Made, OverRows
 from tile_opt.program.chunks import reduced
 from tile_opt.program.split_reduction import partial
 from tile_opt.program.trees import leaves
 
 
 @dataclass(frozen=True)
-class HeadsApart(Rewrite):
+class HeadsApart(OverRows):
     """Where rows of more than `kept` elements are weighted below their largest one; 0 leaves all as it is."""
 
     name: ClassVar[str] = "heads_apart"
-    kept: int = 0
 
-    def apply(self, program: Program) -> Program:
-        if not self.kept or sum(isinstance(op, Contraction) for op in program.ops) < MEMBERS:
-            return program
-        groups = Groups(program, self.kept, rounded=True)
+    def made(self, groups: Groups) -> Made:
         pivots = {members[0].pair.first.name for members in groups.found()}
-        made = {
-            op.name: parts
-            for op in program.ops
-            if isinstance(op, Contraction) and (parts := _apart(op, pivots, groups))
-        }
-        return with_replaced(program, made)
+        ops = (op for op in groups.program.ops if isinstance(op, Contraction))
+        return {op.name: parts for op in ops if (parts := _apart(op, pivots, groups))}
 
 
 def _apart(op: Contraction, pivots: set[str], groups: Groups) -> tuple[Op, ...]:

@@ -9,6 +9,7 @@ A device whose integers in memory can be changed by many items at once then need
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -17,7 +18,7 @@ from tile_ir.ops import Aggregation
 from tile_ir.program.macros import literal
 from tile_ir.program.nodes import Gather, Op, Program, Scatter, TensorType
 
-from tile_opt.program.base import Rewrite
+from tile_opt.program.base import Rewrite, with_each
 from tile_opt.program.float_bits import FORMATS, WORD, FixedPoint, Format, Ordered
 from tile_opt.program.scatter_rows import ScatterRows
 from tile_opt.program.steps import Cells, Steps
@@ -42,11 +43,12 @@ class IntegerScatters(Rewrite):
     def apply(self, program: Program) -> Program:
         types = program.types()
         taken = set(types)
-        ops: list[Op] = []
-        for op in program.ops:
+
+        def integers(op: Op) -> Sequence[Op]:
             made = self._made(op, Steps(op.name, types, taken, op.origin)) if isinstance(op, Scatter) else None
-            ops += (op,) if made is None else made
-        return program if len(ops) == len(program.ops) else replace(program, ops=tuple(ops))
+            return (op,) if made is None else made
+
+        return with_each(program, integers)
 
     def _made(self, op: Scatter, steps: Steps) -> list[Op] | None:
         """The operations in place of a scatter; None where it stays."""

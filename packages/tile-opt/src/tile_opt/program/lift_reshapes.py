@@ -6,16 +6,15 @@ beside the product nothing stands between that and its elementwise tail, so that
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from tile_ir.names import claim
-from tile_ir.program.liveness import used_by
+from tile_ir.program.liveness import reads
 from tile_ir.program.nodes import Contraction, Elementwise, Op, Operand, Program, Reshape, TensorType
 
-from tile_opt.program.base import Rewrite
+from tile_opt.program.base import Rewrite, with_each
 
 Shape = tuple[int, ...]
 
@@ -29,9 +28,7 @@ class LiftReshapes(Rewrite):
     def apply(self, program: Program) -> Program:
         if not any(isinstance(op, Reshape) for op in program.ops):
             return program
-        work = _Work(program)
-        ops = tuple(made for op in program.ops for made in work.op(op))
-        return replace(program, ops=ops) if work.lifted else program
+        return with_each(program, _Work(program).op)
 
 
 class _Work:
@@ -40,8 +37,7 @@ class _Work:
     def __init__(self, program: Program) -> None:
         self.types: Mapping[str, TensorType] = program.types()
         self.makers = {op.name: op for op in program.ops if isinstance(op, Contraction | Elementwise)}
-        self.readers = Counter(name for op in program.ops for name in used_by(op))
-        self.readers.update(source for _, source in program.outputs)
+        self.readers = reads(program)
         self.taken = set(self.types)
         self.lifted: dict[str, Iterator[Op]] = {}
         """By the reshape: what stands in its place."""

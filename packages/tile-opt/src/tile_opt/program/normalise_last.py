@@ -14,31 +14,26 @@ from typing import ClassVar
 from tile_ir.diagnostics import Span
 from tile_ir.names import claim
 from tile_ir.ops import Aggregation
-from tile_ir.program.nodes import Constraint, Contraction, Op, Poly, Program, TensorType
+from tile_ir.program.nodes import Constraint, Contraction, Op, Poly, TensorType
 from tile_ir.stripe.affine import Affine, names_in
 
 from tile_opt.analysis import FlatDomain, poly
-from tile_opt.program.base import Rewrite
-from tile_opt.program.cascade import MEMBERS, Groups, Weighted, product_of, rows_of, shares_rows, with_replaced
+from tile_opt.program.cascade import Groups, Made, OverRows, Weighted, product_of, rows_of, shares_rows
 from tile_opt.program.fixed import fixed_values
 from tile_opt.program.pairs import Pairs
 from tile_opt.program.trees import Body, Leaf, Tree, as_dtype, call, leaves
 
 
 @dataclass(frozen=True)
-class NormaliseLast(Rewrite):
+class NormaliseLast(OverRows):
     """Divide after the sum, where rows have more than `kept` elements, which a product computes; 0 leaves all as it is."""
 
     name: ClassVar[str] = "normalise_last"
-    kept: int = 0
 
-    def apply(self, program: Program) -> Program:
-        if not self.kept or sum(isinstance(op, Contraction) for op in program.ops) < MEMBERS:
-            return program
-        groups, still = Groups(program, self.kept, rounded=True), frozenset(fixed_values(program))
+    def made(self, groups: Groups) -> Made:
+        still = frozenset(fixed_values(groups.program))
         found = (tuple(m for m in members if not m.inside or shares_rows(m)) for members in groups.found())
-        made = {n: ops for members in found for n, ops in _replaced(members, groups.pairs, still).items()}
-        return with_replaced(program, made)
+        return {n: ops for members in found for n, ops in _replaced(members, groups.pairs, still).items()}
 
 
 def _replaced(members: tuple[Weighted, ...], pairs: Pairs, still: Set[str]) -> dict[str, tuple[Op, ...]]:

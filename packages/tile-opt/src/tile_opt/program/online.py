@@ -135,6 +135,4 @@ class _Work(Pairs):
 def _read(op: Contraction, domain: FlatDomain, tree: Tree) -> tuple[Contraction, FlatDomain]:
     """The contraction as if it aggregated `tree`."""
     body = Body()
-    result = body.add(tree)
-    made = replace(op, loads=tuple(body.loads), body=tuple(body.statements), result=result)
-    return made, replace(domain, accesses=tuple(body.forms))
+    return body.of(op, tree), replace(domain, accesses=tuple(body.forms))

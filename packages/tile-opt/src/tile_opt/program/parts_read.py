@@ -30,6 +30,7 @@ from tile_ir.program.nodes import (
 
 from tile_opt.analysis import FlatDomain, Sets, analyze
 from tile_opt.program.base import Rewrite
+from tile_opt.program.factorise import own_ranges
 from tile_opt.program.fixed import fixed_values
 from tile_opt.regions import Box, Rule, rule_of
 from tile_opt.regions.pointwise import GatherRule
@@ -119,10 +120,7 @@ class _Parts:
                     yield name, None
 
     def _loads(self, op: Contraction) -> Reads:
-        counts: dict[str, int] = {}
-        for c in op.constraints:
-            if (name := c.formula.index) is not None:
-                counts[name] = min(c.size, counts.get(name, c.size))
+        counts = own_ranges(op)
         for load in op.loads:
             if isinstance(load.tensor, str):
                 inner = load.tensor in self._made

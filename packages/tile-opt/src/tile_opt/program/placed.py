@@ -7,7 +7,6 @@ in rows, though, parts are faster as a sum: one walk over all rows, which constr
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -15,12 +14,12 @@ from typing import ClassVar
 
 from tile_ir.names import claim
 from tile_ir.ops import Aggregation
-from tile_ir.program.liveness import used_by
+from tile_ir.program.liveness import reads
 from tile_ir.program.nodes import Contraction, Elementwise, Literal, Op, Program, ScalarStatement
 from tile_ir.stripe.affine import intervals
 
 from tile_opt.analysis import Sets, analyze
-from tile_opt.program.base import Rewrite
+from tile_opt.program.base import Rewrite, with_each
 
 PLACED = "$placed"
 """A value and a zero, added."""
@@ -38,8 +37,7 @@ class PlacedParts(Rewrite):
     def apply(self, program: Program) -> Program:
         sums, sets, taken = _sums(program), Sets(), set(program.types())
         made = {name: _placed(name, parts, taken) for name, parts in sums.items() if _are_apart(parts, sets)}
-        ops = [new for op in program.ops for new in _instead(op, made)]
-        return replace(program, ops=tuple(ops)) if made else program
+        return with_each(program, lambda op: _instead(op, made))
 
 
 def _instead(op: Op, made: Mapping[str, Parts]) -> Iterable[Op]:
@@ -48,7 +46,7 @@ def _instead(op: Op, made: Mapping[str, Parts]) -> Iterable[Op]:
 
 def _sums(program: Program) -> dict[str, Parts]:
     """What the last of several additions adds up, where that is nothing but assignments that have no other use."""
-    uses = Counter([*(v for _, v in program.outputs), *(name for op in program.ops for name in used_by(op))])
+    uses = reads(program)
     terms: dict[str, Parts] = {}
     sums: dict[str, Parts] = {}
     for op in program.ops:

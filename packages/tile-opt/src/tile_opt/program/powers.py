@@ -15,7 +15,7 @@ from tile_ir.dtype import DType
 from tile_ir.names import claim
 from tile_ir.program.nodes import Elementwise, Literal, Op, Operand, Program, TensorType
 
-from tile_opt.program.base import Rewrite
+from tile_opt.program.base import Rewrite, with_each
 
 EXACT = (2.0, -1.0)
 """Exponents for which one operation is all: floats of any width lose nothing between two."""
@@ -32,8 +32,7 @@ class Powers(Rewrite):
         if not any(isinstance(op, Elementwise) and op.fn == "pow" for op in program.ops):
             return program
         taken = set(program.types())
-        ops = tuple(made for op in program.ops for made in self._written(op, taken))
-        return replace(program, ops=ops) if len(ops) != len(program.ops) or ops != program.ops else program
+        return with_each(program, lambda op: self._written(op, taken))
 
     def _written(self, op: Op, taken: set[str]) -> Iterator[Op]:
         """The operations in the place of one, of which the last has its name."""

@@ -14,7 +14,7 @@ from tile_ir.ops import Aggregation
 from tile_ir.program.nodes import Contraction, Op, Poly, Program, TensorLoad, TensorType
 from tile_ir.stripe.affine import names_in
 
-from tile_opt.program.base import Rewrite
+from tile_opt.program.base import Rewrite, with_each
 from tile_opt.program.fixed import fixed_values
 from tile_opt.program.permutations import Order, PermutedCopies
 
@@ -30,9 +30,7 @@ class Prepack(Rewrite):
         fixed = fixed_values(program)
         if not fixed:
             return program
-        work = _Copies(self.least, fixed, set(program.types()))
-        ops = [made for op in program.ops for made in work.op(op)]
-        return replace(program, ops=tuple(ops)) if len(ops) > len(program.ops) else program
+        return with_each(program, _Copies(self.least, fixed, set(program.types())).op)
 
 
 class _Copies:

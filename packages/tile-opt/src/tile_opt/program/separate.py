@@ -17,7 +17,7 @@ from tile_ir.names import claim
 from tile_ir.ops import Aggregation
 from tile_ir.program.nodes import Constraint, Contraction, Op, Poly, Program, TensorType
 
-from tile_opt.program.base import Rewrite
+from tile_opt.program.base import Rewrite, with_each
 from tile_opt.program.factorise import index_sizes
 
 MERGING = (Aggregation.SUM, Aggregation.PROD, Aggregation.MAX, Aggregation.MIN)
@@ -34,8 +34,7 @@ class SeparateWindows(Rewrite):
     def apply(self, program: Program) -> Program:
         types = program.types()
         taken = set(types)
-        ops = [made for op in program.ops for made in self._op(op, types, taken)]
-        return replace(program, ops=tuple(ops)) if len(ops) > len(program.ops) else program
+        return with_each(program, lambda op: self._op(op, types, taken))
 
     def _op(self, op: Op, types: Mapping[str, TensorType], taken: set[str]) -> Iterator[Op]:
         """The contraction, and before it those of dimensions that were taken by themselves."""

@@ -9,7 +9,7 @@ from typing import ClassVar
 from tile_ir.ops import Aggregation
 from tile_ir.program.nodes import Contraction, Op, Program
 
-from tile_opt.program.base import Rewrite
+from tile_opt.program.base import Rewrite, with_each
 from tile_opt.program.factorise import index_sizes
 
 
@@ -20,8 +20,7 @@ class SingleTerms(Rewrite):
     name: ClassVar[str] = "single_terms"
 
     def apply(self, program: Program) -> Program:
-        ops = tuple(map(_assigned, program.ops))
-        return program if ops == program.ops else replace(program, ops=ops)
+        return with_each(program, lambda op: (_assigned(op),))
 
 
 def _assigned(op: Op) -> Op:

@@ -8,18 +8,17 @@ others look for in a row: products, softmax, products.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from tile_ir.frozen import frozen
 from tile_ir.names import claim
-from tile_ir.program.liveness import used_by
+from tile_ir.program.liveness import reads
 from tile_ir.program.nodes import Constraint, Contraction, Op, Poly, Program, Reshape, TensorLoad, TensorType
 from tile_ir.stripe.nodes import row_major_strides
 
-from tile_opt.program.base import Rewrite
+from tile_opt.program.base import Rewrite, with_each
 
 Shape = tuple[int, ...]
 
@@ -33,9 +32,7 @@ class SplitBatches(Rewrite):
     def apply(self, program: Program) -> Program:
         if not any(isinstance(op, Reshape) for op in program.ops):
             return program
-        work = _Work(program)
-        ops = tuple(made for op in program.ops for made in work.op(op))
-        return replace(program, ops=ops) if work.gone else program
+        return with_each(program, _Work(program).op)
 
 
 @frozen
@@ -71,8 +68,7 @@ class _Work:
 
     def __init__(self, program: Program) -> None:
         self.types: Mapping[str, TensorType] = program.types()
-        self.readers = Counter(name for op in program.ops for name in used_by(op))
-        self.readers.update(source for _, source in program.outputs)
+        self.readers = reads(program)
         self.reshapes = {op.name: op for op in program.ops if isinstance(op, Reshape) and self._is_plain(op)}
         self.behind = {op.arg: op for op in self.reshapes.values()}
         self.gone: set[str] = set()

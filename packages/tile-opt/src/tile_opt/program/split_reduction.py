@@ -7,7 +7,7 @@ result has the same bits on any number of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import ClassVar
@@ -19,7 +19,7 @@ from tile_ir.program.nodes import Constraint, Contraction, Op, Poly, Program, Te
 from tile_ir.stripe.affine import Affine, intervals, names_in
 
 from tile_opt.analysis import FlatDomain, Sets, analyze, uncovered
-from tile_opt.program.base import Rewrite
+from tile_opt.program.base import Rewrite, with_each
 
 GROUPS_EACH = 4
 """Groups per compute unit."""
@@ -57,11 +57,11 @@ def in_two(program: Program, split: Split) -> Program:
     """The program with what `split` makes in the place of contractions: partial results, and what aggregates them."""
     sets, types = Sets(), program.types()
     taken = set(types)
-    ops: list[Op] = []
-    for op in program.ops:
-        pair = split(op, types, sets, taken) if isinstance(op, Contraction) else None
-        ops += (op,) if pair is None else pair
-    return program if len(ops) == len(program.ops) else replace(program, ops=tuple(ops))
+
+    def halves(op: Op) -> Sequence[Op]:
+        return (isinstance(op, Contraction) and split(op, types, sets, taken)) or (op,)
+
+    return with_each(program, halves)
 
 
 @dataclass(frozen=True)

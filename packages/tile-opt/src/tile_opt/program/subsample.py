@@ -17,7 +17,8 @@ from tile_ir.ops import Aggregation
 from tile_ir.program.nodes import Constraint, Contraction, Op, Poly, Program, TensorLoad, TensorType
 from tile_ir.stripe.affine import names_in
 
-from tile_opt.program.base import Rewrite
+from tile_opt.program.base import Rewrite, with_each
+from tile_opt.program.factorise import own_ranges
 from tile_opt.program.fixed import fixed_values
 
 Steps = tuple[tuple[int, int, int], ...]
@@ -39,9 +40,7 @@ class Subsample(Rewrite):
 
     def apply(self, program: Program) -> Program:
         types = program.types()
-        work = _Copies(self, types, fixed_values(program).keys(), set(types))
-        ops = [made for op in program.ops for made in work.op(op)]
-        return replace(program, ops=tuple(ops)) if len(ops) > len(program.ops) else program
+        return with_each(program, _Copies(self, types, fixed_values(program).keys(), set(types)).op)
 
 
 class _Copies:
@@ -64,7 +63,7 @@ class _Copies:
     def _load(self, op: Contraction, load: TensorLoad, copies: list[Op]) -> TensorLoad:
         if not isinstance(load.tensor, str) or load.tensor in self.fixed:
             return load
-        source, counts = self.types[load.tensor], _ranges(op) | _counts(op)
+        source, counts = self.types[load.tensor], own_ranges(op) | _counts(op)
         plain = [_walk(op, f, counts) for f in load.formulas]
         steps = tuple(
             (0, 1, size) if walk is None else (*walk[1:], counts[walk[0]])
@@ -95,15 +94,6 @@ def _counts(op: Contraction) -> dict[str, int]:
     """The indexes that are subscripts of the result, and its sizes there."""
     pairs = zip(op.output, op.type.shape, strict=True)
     return {f.index: size for f, size in pairs if f.index is not None}
-
-
-def _ranges(op: Contraction) -> dict[str, int]:
-    """The indexes that have a range of their own, and its size."""
-    sizes: dict[str, int] = {}
-    for c in op.constraints:
-        if (name := c.formula.index) is not None:
-            sizes[name] = min(c.size, sizes.get(name, c.size))
-    return sizes
 
 
 def _walk(op: Contraction, formula: Poly, counts: dict[str, int]) -> tuple[str, int, int] | None:

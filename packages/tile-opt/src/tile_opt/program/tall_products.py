@@ -15,7 +15,7 @@ from tile_ir.ops import Aggregation
 from tile_ir.program.nodes import Contraction, Op, Program, TensorLoad, TensorType
 from tile_ir.stripe.affine import names_in
 
-from tile_opt.program.base import Rewrite
+from tile_opt.program.base import Rewrite, with_each
 from tile_opt.program.factorise import index_sizes
 from tile_opt.program.permutations import Order, order_of
 
@@ -34,8 +34,7 @@ class TallProducts(Rewrite):
         types = program.types()
         orders = ((op, order_of(op, types)) for op in program.ops if isinstance(op, Contraction))
         copies = {op.name: (str(op.loads[0].tensor), order) for op, order in orders if order is not None}
-        ops = tuple(self._op(op, copies, types) for op in program.ops) if copies else program.ops
-        return replace(program, ops=ops) if any(a is not b for a, b in zip(ops, program.ops, strict=True)) else program
+        return with_each(program, lambda op: (self._op(op, copies, types),)) if copies else program
 
     def _op(self, op: Op, copies: Copies, types: Mapping[str, TensorType]) -> Op:
         if not isinstance(op, Contraction) or op.agg is Aggregation.ASSIGN or len(op.loads) < 2:

@@ -7,7 +7,7 @@ from dataclasses import field
 from math import inf
 
 from tile_ir.dtype import DType
-from tile_ir.frozen import frozen
+from tile_ir.frozen import frozen, replace
 from tile_ir.ops import OPS, Aggregation
 from tile_ir.program.nodes import (
     Constraint,
@@ -239,6 +239,11 @@ class Body:
         if tree not in self.known:
             self.known[tree] = self._load(tree) if isinstance(tree, Leaf) else self._statement(tree)
         return self.known[tree]
+
+    def of(self, op: Contraction, tree: Tree) -> Contraction:
+        """The contraction as if it aggregated `tree`."""
+        result = self.add(tree)
+        return replace(op, loads=tuple(self.loads), body=tuple(self.statements), result=result)
 
     def _load(self, leaf: Leaf) -> str:
         name = f"$x{len(self.loads)}"

@@ -6,14 +6,14 @@ become sums of dot products of words; so do sums of products of bfloat16, where 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from tile_ir.dots import DOTS
 from tile_ir.program.nodes import ConstantTensor, Contraction, Loop, Op, Program
 from tile_ir.target import Target
 
-from tile_opt.program.base import Rewrite
+from tile_opt.program.base import Rewrite, with_each
 from tile_opt.program.dots.build import Builder
 from tile_opt.program.dots.choose import Chooser
 from tile_opt.program.dots.known import Known
@@ -45,9 +45,10 @@ class DotProducts(Rewrite):
         given = {p.name for p in program.inputs} | {op.name for op in program.ops if isinstance(op, ConstantTensor)}
         chooser = Chooser(self.target, types, fixed, self.gain, given)
         packing = Packing(types, set(types), given)
-        ops: list[Op] = []
-        for op in program.ops:
+
+        def dots(op: Op) -> list[Op]:
             match = matcher.match(op) if isinstance(op, Contraction) and op.name not in fixed else None
             choice = chooser.choice(match) if match is not None else None
-            ops += [op] if match is None or choice is None else Builder(match, choice, packing).build()
-        return replace(program, ops=tuple(ops)) if len(ops) > len(program.ops) else program
+            return [op] if match is None or choice is None else Builder(match, choice, packing).build()
+
+        return with_each(program, dots)

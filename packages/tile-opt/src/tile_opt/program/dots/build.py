@@ -198,7 +198,7 @@ class Builder:
 
     def _elementwise(self, fn: str, a: Operand, b: Operand, name: str) -> str:
         types = [self._type(x) for x in (a, b)]
-        shape = _broadcast(types[0].shape, types[1].shape)
+        shape = np.broadcast_shapes(types[0].shape, types[1].shape)
         type = TensorType(types[0].dtype, shape)
         return self._add(Elementwise(name or self._name("part"), type, fn, (a, b), origin=self.match.op.origin))
 
@@ -247,9 +247,3 @@ class Builder:
 
 def _is_zero(operand: Operand) -> bool:
     return isinstance(operand, Literal) and operand.value == 0
-
-
-def _broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
-    rank = max(len(a), len(b))
-    pairs = zip((1,) * (rank - len(a)) + a, (1,) * (rank - len(b)) + b, strict=True)
-    return tuple(y if x == 1 else x for x, y in pairs)
