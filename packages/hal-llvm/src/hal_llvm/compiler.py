@@ -39,8 +39,10 @@ def machine_for(processor: binding.Processor) -> Machine:
 
     settings = family_target(family(processor.triple, processor.features)).settings
     arm = processor.triple.startswith(("aarch64", "arm64"))
-    known = forms(present(processor.features))
-    return Machine(settings.vector_bytes, settings.fma, native_minmax=arm, native_saturation=arm, dots=known)
+    features = present(processor.features)
+    short = {"avx512bf16", "avx512dq"} <= features
+    numbers = {"native_minmax": arm, "native_saturation": arm, "rounds_bfloat16": short}
+    return Machine(settings.vector_bytes, settings.fma, dots=forms(features), **numbers)
 
 
 class LlvmLibrary(Library):

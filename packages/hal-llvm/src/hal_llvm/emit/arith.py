@@ -1,4 +1,4 @@
-"""Scalar and vector arithmetic of every dtype, as `tile_ir.numerics` defines it, without branches.
+"""Scalar and vector arithmetic of every dtype, as `tile_ir.numerics` defines it, without branches (but for one that is seldom taken).
 
 float16 and bfloat16 compute in float32 and round once per operation.
 """
@@ -13,6 +13,10 @@ from tile_ir.dtype import DType
 from hal_llvm.emit.code import Code
 from hal_llvm.emit.types import held, literal, register, spread, suffix
 
+ROUNDED = 16
+"""Lanes that AVX512-BF16 rounds at once. It takes subnormal numbers for zeros, so vectors with one go another way."""
+_SUBNORMAL = 1 << 5
+"""The class of subnormal numbers, of vfpclassps."""
 HALVES = (DType.FLOAT16, DType.BFLOAT16)
 
 
@@ -38,7 +42,30 @@ def narrow(code: Code, value: str, dtype: DType, lanes: int) -> str:
 
 
 def _round_bfloat16(code: Code, value: str, lanes: int) -> str:
-    # By integers: the AVX512-BF16 instruction would flush denormals.
+    by_one = code.module.machine.rounds_bfloat16 and lanes == ROUNDED
+    return (_round_by_instruction if by_one else _round_by_integers)(code, value, lanes)
+
+
+def _round_by_instruction(code: Code, value: str, lanes: int) -> str:
+    """A vector without subnormal numbers at once."""
+    wide, small = register(DType.FLOAT32, lanes), spread("i16", lanes)
+    found = code.call("llvm.x86.avx512.fpclass.ps.512", spread("i1", lanes), (wide, value), ("i32", str(_SUBNORMAL)))
+    mask = code.let(f"bitcast {spread('i1', lanes)} {found} to i{lanes}")
+    plain, rare, after = (code.fresh(name) for name in ("rounded", "subnormal", "narrowed"))
+    code.branch(code.let(f"icmp eq i{lanes} {mask}, 0"), plain, rare, seldom=True)
+    code.block(plain)
+    short = code.call("llvm.x86.avx512bf16.cvtneps2bf16.512", spread("bfloat", lanes), (wide, value))
+    quick = code.let(f"bitcast {spread('bfloat', lanes)} {short} to {small}")
+    code.jump(after)
+    code.block(rare)
+    exact = _round_by_integers(code, value, lanes)
+    code.jump(after)
+    code.block(after)
+    return code.let(f"phi {small} [ {quick}, %{plain} ], [ {exact}, %{rare} ]")
+
+
+def _round_by_integers(code: Code, value: str, lanes: int) -> str:
+    """To nearest, ties to even; NaNs become quiet."""
     bits, wide, small = spread("i32", lanes), register(DType.FLOAT32, lanes), spread("i16", lanes)
 
     def const(number: int) -> str:

@@ -28,6 +28,8 @@ class Machine:
     """llvm.maximum is one instruction (AArch64)."""
     native_saturation: bool = False
     """Conversions of float vectors to integers saturate (AArch64)."""
+    rounds_bfloat16: bool = False
+    """One instruction rounds a vector of float32 to bfloat16 (AVX512-BF16), but for subnormal numbers."""
     dots: Mapping[str, tuple[Form, ...]] = field(default_factory=dict[str, "tuple[Form, ...]"])
     """By operation, the instructions for dot products of words, narrow ones first."""
 
@@ -105,8 +107,10 @@ class Code:
     def jump(self, label: str) -> None:
         self.emit(f"br label %{label}")
 
-    def branch(self, cond: str, then: str, other: str) -> None:
-        self.emit(f"br i1 {cond}, label %{then}, label %{other}")
+    def branch(self, cond: str, then: str, other: str, seldom: bool = False) -> None:
+        """Go to `then` or to `other`, which is `seldom` the case."""
+        weights = ', !prof !{!"branch_weights", i32 2000, i32 1}' if seldom else ""
+        self.emit(f"br i1 {cond}, label %{then}, label %{other}{weights}")
 
     def alloca(self, llvm_type: str, align: int = 0, count: int = 0) -> str:
         """A stack slot in the entry block."""
