@@ -13,6 +13,7 @@ import argparse
 import statistics
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -287,6 +288,8 @@ def _loop_on(client: Any, workers: list[str], args: argparse.Namespace) -> tuple
     def own() -> str:
         return f"{kind}:{distributed.get_worker().name}"  # type: ignore[no-untyped-call]
 
+    while any(client.has_what().values()):  # what a run before leaves would go while this one is timed
+        time.sleep(0.01)
     client.run(_collect)
     x = _placed(client, workers, args)
     start = time.perf_counter()
@@ -314,6 +317,7 @@ def _placed(client: Any, workers: list[str], args: argparse.Namespace) -> Any:
             _filled,
             chunks=da.core.normalize_chunks((args.chunk, args.columns or -1), (args.size,) * 2),
             dtype=np.float32,
+            name=f"filled-{uuid.uuid4().hex}",  # no chunks of a run before, on other workers
         )
     x = client.persist(x, optimize_graph=False)
     distributed.wait(x)  # type: ignore[no-untyped-call]

@@ -17,12 +17,12 @@ from tile_ir.diagnostics import TileDeviceError
 @pytest.fixture
 def staging(device: Device) -> Staging:
     assert isinstance(device, OpenCLDevice)
-    return Staging(device._context, piece=1000, threads=2)  # pyright: ignore[reportPrivateUsage]
+    return Staging(device._context, small=1000, large=3000, threads=2)  # pyright: ignore[reportPrivateUsage]
 
 
-@pytest.mark.parametrize("size", [1, 999, 1000, 1001, 12_345])
+@pytest.mark.parametrize("size", [1, 999, 1000, 1001, 5_999, 12_345])
 def test_what_goes_there_comes_back(device: Device, staging: Staging, size: int) -> None:
-    """Pieces that are full, and a last one that is not; nothing beyond them is touched."""
+    """Pieces that are full, and a last one that is not, small ones and large ones; nothing beyond them is touched."""
     buffer: Any = device.memory.allocate(size + 8)
     buffer.map_discard()[:] = bytes(size + 8)
     buffer.unmap().wait()

@@ -14,6 +14,7 @@ import tile_runtime as tile
 from functions import BLUR, MATMUL, numbers
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tile_dask import graph
 from tile_dask.boxes import Piece, Read, assembled
 from tile_dask.work import edge
 from tile_hal.host import HostMemory
@@ -250,10 +251,10 @@ def test_only_chunks_of_the_arrays_are_tasks_without_inputs() -> None:
     """dask holds back what many tasks without inputs give; were it kernels, all chunks would come to lie in memory."""
     x = da.zeros((12, 12), chunks=4, dtype="float32")
     y = tile_dask.apply(BLUR, x)
-    graph = tile_dask.apply(tile.vjp(BLUR, wrt=("X",)), x, y).__dask_graph__()
-    first = {key[0] if isinstance(key, tuple) else key for key, task in graph.items() if not task.dependencies}
+    tasks = tile_dask.apply(tile.vjp(BLUR, wrt=("X",)), x, y).__dask_graph__()
+    first = {key[0] if isinstance(key, tuple) else key for key, task in tasks.items() if not task.dependencies}
     assert sorted(name.rsplit("-", 1)[0] for name in first) == ["blur-kernels", "vjp_blur-kernels", "zeros_like"]
-    assert sum(not task.dependencies for task in graph.values()) == x.npartitions + 2
+    assert sum(not task.dependencies for task in tasks.values()) == x.npartitions + 2
 
 
 def test_the_partition_is_printed() -> None:
@@ -297,3 +298,15 @@ def test_attention_over_chunks_of_keys_needs_no_rechunk() -> None:
     assert not any("rechunk" in name for name in layers)
     scores = [key for key in found.__dask_graph__() if "partial" in str(key)]
     assert len(scores) == 8  # one task for each chunk of keys: nothing else reads them
+
+
+def test_the_first_tasks_carry_their_kernels_and_the_others_share_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So the first chunks need not wait until the scheduler has had a worker make the piece of data with all kernels."""
+    a = numbers(40, 10)
+    x = da.from_array(a, (10, 10))
+    for room, waiting in ((graph.CARRIED, 0), (0, x.npartitions)):
+        monkeypatch.setattr(graph, "CARRIED", room)
+        y = tile_dask.apply(BLUR, x)
+        needs = [str(key) for task in y.__dask_graph__().values() for key in getattr(task, "dependencies", ())]
+        assert sum("kernels" in key for key in needs) == waiting
+        np.testing.assert_array_equal(y.compute(), BLUR(a))

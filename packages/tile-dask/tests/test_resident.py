@@ -141,3 +141,20 @@ def test_work_that_fails_later_names_its_chunk(resident: Resident, monkeypatch: 
     with pytest.raises(TileDeviceError) as caught:
         np.asarray(resident)
     assert caught.value.__notes__ == ["in chunk (0, 0) of blur, Y"]
+
+
+def test_edges_are_brought_before_chunks(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind one they would wait for the chunks of other tasks, too."""
+    sizes: list[int] = []
+    write = device.memory.write
+
+    def counted(buffer: Any, data: memoryview) -> Any:
+        sizes.append(data.nbytes)
+        return write(buffer, data)
+
+    monkeypatch.setattr(device.memory, "write", counted)
+    parts = [np.full(n, n, np.float32) for n in (2, 40, 3)]
+    pieces = tuple(Piece((slice(a, b),), None) for a, b in ((0, 2), (2, 42), (42, 45)))
+    (box,) = boxes([Read((45,), np.dtype(np.float32), pieces)], parts, device)
+    np.testing.assert_array_equal(box.numpy(), np.concatenate(parts))
+    assert sizes == [8, 12, 160]

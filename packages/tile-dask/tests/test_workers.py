@@ -78,21 +78,26 @@ def test_chunks_that_memory_cannot_hold_go_to_disk_and_back(tmp_path: Path) -> N
         np.testing.assert_array_equal(tile_dask.apply(BLUR, kept).compute(), BLUR(BLUR(x)))
 
 
-def test_who_waits_for_a_device_leaves_the_thread_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker of one thread computes something else while an edge is yet to be made, and then goes on as before."""
+@pytest.mark.parametrize("what", ["edge", "result"])
+def test_who_waits_for_a_device_leaves_the_thread_to_others(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker of one thread computes something else while an edge or a result is yet to be made, and then goes on as before."""
     over = threading.Event()
     monkeypatch.setattr(Resident, "part", lambda self, part: self)  # pyright: ignore[reportUnknownLambdaType]
     monkeypatch.setattr(Resident, "ready", property(lambda _: over.is_set()))  # pyright: ignore[reportUnknownLambdaType]
     monkeypatch.setattr(Resident, "copied", lambda _: over.wait(60))  # pyright: ignore[reportUnknownLambdaType]
-    monkeypatch.setattr(work, "held", Resident(tile.asarray([1.0]), "in chunk"), raising=False)
+    monkeypatch.setattr(Resident, "__array__", lambda *_: np.array(over.wait(60)))  # pyright: ignore[reportUnknownLambdaType]
+    tasks: dict[str, Any] = {
+        "edge": lambda: work.edge(work.held, (slice(0, 1),)),  # type: ignore[attr-defined]
+        "result": lambda: work.result(work.held),  # type: ignore[attr-defined]
+    }
     with (
         distributed.LocalCluster(1, threads_per_worker=1, processes=False, dashboard_address=None) as cluster,  # type: ignore[no-untyped-call]
         distributed.Client(cluster) as client,  # type: ignore[no-untyped-call]
     ):
-        waiting: Any = client.submit(lambda: work.edge(work.held, (slice(0, 1),)))  # type: ignore[attr-defined]
+        waiting: Any = client.submit(tasks[what])
         assert client.submit(lambda: "other", pure=False).result(60) == "other" and not waiting.done()
         over.set()
-        assert waiting.result(60) is True and client.submit(lambda: "then", pure=False).result(60) == "then"
+        assert waiting.result(60) and client.submit(lambda: "then", pure=False).result(60) == "then"
 
 
 def _retire(dask_scheduler: Any) -> None:

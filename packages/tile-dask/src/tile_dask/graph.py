@@ -23,6 +23,8 @@ from tile_dask.work import compute, edge, result
 Key = Any
 THIN = 1 << 18
 """Bytes that an edge must save, against the whole chunk, to be a task of its own."""
+CARRIED = 1 << 20
+"""Bytes of kernels that tasks of a graph carry themselves."""
 
 
 class _Layout(NamedTuple):
@@ -60,6 +62,8 @@ class Graph:
         self.needs: dict[str, set[str]] = {}
         """The layers that a layer's tasks need."""
         self._kernels: list[Kernel] = []
+        self._carried = CARRIED
+        """Bytes of kernels that further tasks may carry."""
         self._numbers: dict[int, int] = {}
         """The number of a kernel, by the identity of its program, which the partition and `_combining` keep."""
         self._layouts: dict[object, _Layout] = {}
@@ -111,16 +115,20 @@ class Graph:
         layers = self.needs[self.names[stage.name]]
         reads = tuple([self._read(stage.reads[n], box, given, layers) for n, box in task.needs.reads])
         number = self._kernel(program, stage.name)
-        return Task(key, compute, self._all, number, task.place, reads, task.needs.numbers, *given)
+        return Task(key, compute, *self._chosen(number), task.place, reads, task.needs.numbers, *given)
 
-    @property
-    def _all(self) -> TaskRef:
-        """All kernels: one piece of data, which each worker gets once.
+    def _chosen(self, number: int) -> tuple[Any, int]:
+        """Kernels as a task is given them, and which one of them it runs.
 
-        One for each kernel would be many tasks without inputs, which dask holds back behind the chunks of the arrays:
-        tasks would wait for their kernels until all chunks are there.
+        All kernels are one piece of data, which each worker gets once. One for each kernel would be many tasks without inputs, which
+        dask holds back behind the chunks of the arrays: tasks would wait for their kernels until all chunks are there. The first
+        tasks carry theirs: they need not wait until the scheduler has had a worker make that piece of data, and the others get it.
         """
-        return TaskRef(self._kernel_layer)
+        kernel = self._kernels[number]
+        if kernel.packed > self._carried:
+            return TaskRef(self._kernel_layer), number
+        self._carried -= kernel.packed
+        return (kernel,), 0
 
     def _kernel(self, program: Program, of: str) -> int:
         """The number of a kernel."""
@@ -182,7 +190,7 @@ class Graph:
         key = (name, *task.place) if last else (f"{name}-combined", *task.place, *node)
         kernel = self._kernel(self._combiner(stage, len(group), tuple(shape), last), stage.name)
         read = Read(tuple(shape), stage.acc.numpy, (Piece(_all(shape), None),))
-        self.layers[name][key] = Task(key, compute, self._all, kernel, task.place, (read,) * len(group), (), *group)
+        self.layers[name][key] = Task(key, compute, *self._chosen(kernel), task.place, (read,) * len(group), (), *group)
         return TaskRef(key)
 
     def _combiner(self, stage: Stage, count: int, shape: tuple[int, ...], last: bool) -> Program:

@@ -83,6 +83,11 @@ class Kernel(BaseFunction):
         return self.program
 
     @property
+    def packed(self) -> int:
+        """Bytes of its program on its way."""
+        return len(self._code.packed)
+
+    @property
     def device(self) -> RuntimeDevice:
         """Of the worker that asks; TileDeviceError where it has none of that name."""
         return find_device(self._device() if callable(self._device) else self._device)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
+from math import prod
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
@@ -45,7 +46,7 @@ class Resident:
 
     @property
     def nbytes(self) -> int:
-        return self.dtype.itemsize * int(np.prod(self.shape, dtype=np.int64))
+        return self.dtype.itemsize * prod(self.shape)
 
     def __sizeof__(self) -> int:
         """What dask reckons with when it places tasks, and when it writes chunks to disk."""
@@ -144,7 +145,10 @@ def boxes(reads: Sequence[Read], given: Sequence[Any], device: Device) -> list[T
 
 
 def _box(read: Read, chunks: Sequence[Any], device: Device) -> Tensor:
-    found = [_there(chunk, piece.part, device) for piece, chunk in zip(read.pieces, chunks, strict=True)]
+    # Edges first: they would wait behind the chunks that other tasks bring.
+    order = sorted(range(len(chunks)), key=lambda n: _cells(read.pieces[n].into))
+    there = {n: _there(chunks[n], read.pieces[n].part, device) for n in order}
+    found = [there[n] for n in range(len(chunks))]
     if len(found) == 1 and found[0][0].shape == read.shape:
         return found[0][0]
     into = (tuple((s.start, s.stop) for s in piece.into) for piece in read.pieces)
@@ -159,6 +163,10 @@ def _there(chunk: Any, part: Slices | None, device: Device) -> tuple[Tensor, Sta
         return tensor, (0,) * tensor.ndim if part is None else _start(part)
     host = np.asarray(chunk)
     return asarray(host if part is None else host[part], device), (0,) * host.ndim
+
+
+def _cells(part: Slices) -> int:
+    return prod(s.stop - s.start for s in part)
 
 
 def _start(part: Slices) -> Start:

@@ -65,5 +65,7 @@ def _step_aside() -> None:
 
 
 def result(chunk: Array | Resident) -> Array:
-    """A chunk as users of dask arrays expect it."""
+    """A chunk as users of dask arrays expect it. While it is being made, others may run."""
+    if isinstance(chunk, Resident) and not chunk.ready:
+        _step_aside()
     return np.asarray(chunk)

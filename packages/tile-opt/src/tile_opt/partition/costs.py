@@ -22,12 +22,13 @@ MOST_ROUNDS = 32
 """Rounds that a task may compute between two exchanges."""
 
 
-def kept(stages: Stages, rounds: Sequence[tuple[str, ...]], exchange: int | None) -> frozenset[str]:
+def kept(stages: Stages, exchange: int | None) -> frozenset[str]:
     """The values that are arrays: outputs, constants, split reductions, rounds that are exchanged, and what is dear."""
     program = stages.program
     inputs = {p.name for p in program.inputs}
     arrays = {value for _, value in program.outputs} | set(stages.constants) | set(stages.splits) | inputs
     arrays.update(row for rows in stages.stacks.values() for row in rows)
+    rounds = [values for loop in stages.loops for values in loop[1:]]
     if rounds:
         every = exchange or (1 if stages.stacks else _exchange(stages, rounds, frozenset(arrays)))
         arrays.update(name for n, values in enumerate(rounds, 1) if n % every == 0 for name in values)

@@ -63,8 +63,8 @@ def partition(
     program = _shared(program)
     inner = repeated(program, steps) if steps > 1 else unrolled(program)
     inner, chosen = _chosen(inner, wanted, out or {})
-    stages = with_cascades(Stages(inner.program, given, chosen, inner.stacks), inner.program)
-    arrays = kept(stages, inner.rounds, exchange)
+    stages = with_cascades(Stages(inner.program, given, chosen, inner.stacks, inner.loops), inner.program)
+    arrays = kept(stages, exchange)
     return _assembled(inner, stages, given, arrays)
 
 

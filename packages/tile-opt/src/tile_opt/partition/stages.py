@@ -38,10 +38,13 @@ from tile_ir.program.rename import renamed
 from tile_opt.analysis import FlatDomain, Sets, analyze, uncovered
 from tile_opt.partition import grids as follow
 from tile_opt.partition.merges import Cascade, Merge
+from tile_opt.partition.rounds import looped
 from tile_opt.partition.splits import Reduction
+from tile_opt.partition.unroll import Carried
 from tile_opt.regions.boxes import Box, Grid, stacked
 from tile_opt.regions.operations import rule_of
-from tile_opt.regions.region import Walker
+from tile_opt.regions.region import Walker, Walks
+from tile_opt.regions.rounds import Rounds
 from tile_opt.regions.rules import refused
 from tile_opt.regions.scatter import scatter_cuts, scatter_grid
 
@@ -60,7 +63,7 @@ class Stage:
     """The arrays that tasks read, as the walker numbers them."""
     values: tuple[str, ...]
     """What the walker's operations compute."""
-    walker: Walker
+    walker: Walks
     """Shared by stages that compute alike."""
     merge: Merge | None
     """How partial results are combined."""
@@ -91,15 +94,17 @@ class Stages:
         given: Mapping[str, Grid],
         wanted: Mapping[str, Grid],
         stacks: Mapping[str, tuple[str, ...]],
+        loops: tuple[Carried, ...] = (),
         cascades: Mapping[str, Cascade] = MappingProxyType({}),
     ) -> None:
-        """`given` are the grids of inputs; `wanted` those of some values, by name; `stacks` have rows that are values.
+        """`given` are the grids of inputs; `wanted` those of some values, by name; `stacks` have rows that are values, rounds of `loops` too.
 
         `cascades` are those that the program was rewritten for, by the array that each has.
         """
         self.sets = Sets()
         self.grids: dict[str, Grid] = dict(given)
-        self._given = given, wanted, stacks
+        self._given = given, wanted, stacks, loops
+        self.loops = loops
         self._wanted = {**wanted, **{name: cascade.grid for name, cascade in cascades.items()}}
         self._cascades = cascades
         self.inner = frozenset(value for cascade in cascades.values() for value in cascade.inner)
@@ -114,6 +119,7 @@ class Stages:
         self.makers = {name: op for op in self.program.ops for name in defined_by(op)}
         """The operation that computes each value."""
         self._walkers: dict[object, Walker] = {}
+        self._rounds: dict[object, Rounds] = {}
 
     def again(self, program: Program, cascades: Mapping[str, Cascade]) -> Stages:
         """Those of another program that has the same inputs and outputs."""
@@ -225,8 +231,11 @@ class Stages:
         """The stage that makes `name` of the arrays in `arrays`."""
         op = self.makers.get(name)
         cuts = self.splits.get(name, {})
-        program = self._program(name, arrays - {name})
         type = self.types[name]
+        if found := looped(name, arrays - {name}, self):
+            walker = self._rounds.setdefault(found.key, found.rounds)
+            return Stage(name, type, self.grids[name], Grid(()), found.reads, found.values, walker, None, type.dtype)
+        program = self.between(name, arrays - {name})
         cascade = self._cascades.get(name)
         merge, acc = (op.agg, op.acc) if cuts and isinstance(op, Contraction | Scatter) else (None, type.dtype)
         split = cascade.reduced if cascade else {name: tuple(cuts)}
@@ -251,7 +260,7 @@ class Stages:
             self._walkers[key] = Walker(named, tuple(rules), reduced, axes)
         return self._walkers[key]
 
-    def _program(self, name: str, arrays: frozenset[str]) -> Program:
+    def between(self, name: str, arrays: frozenset[str]) -> Program:
         """What computes a value from arrays."""
         ops: list[Op] = []
         inputs: dict[str, None] = {}

@@ -14,7 +14,7 @@ from math import prod
 from typing import NamedTuple
 
 from tile_opt.regions.boxes import Box, Grid, Place
-from tile_opt.regions.region import Region, Walker
+from tile_opt.regions.region import Region, Walks
 
 Ranges = tuple[range, ...]
 """A block: the numbers of its chunks along each axis."""
@@ -33,7 +33,7 @@ class Found(NamedTuple):
 class Sweep:
     """The regions of a walker for every box of a grid."""
 
-    def __init__(self, walker: Walker, grid: Grid) -> None:
+    def __init__(self, walker: Walks, grid: Grid) -> None:
         self._walker, self._grid = walker, grid
         self._numbers: dict[Hashable, int] = {}
         self.forms: list[Region] = []

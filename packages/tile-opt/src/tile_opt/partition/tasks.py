@@ -13,7 +13,7 @@ from tile_ir.program.nodes import Program, TensorType
 from tile_opt.partition.stages import Stage
 from tile_opt.partition.sweep import Found, Sweep
 from tile_opt.regions.boxes import Grid, Place, stacked
-from tile_opt.regions.region import Walker
+from tile_opt.regions.region import Walks
 
 
 class Task(NamedTuple):
@@ -50,8 +50,8 @@ class Tasks:
         default_factory=dict[tuple[Sweep, int], Program], repr=False, compare=False
     )
     _alike: dict[Program, Program] = field(default_factory=dict[Program, Program], repr=False, compare=False)
-    _sweeps: dict[tuple[Walker, Grid], Sweep] = field(
-        default_factory=dict[tuple[Walker, Grid], Sweep], repr=False, compare=False
+    _sweeps: dict[tuple[Walks, Grid], Sweep] = field(
+        default_factory=dict[tuple[Walks, Grid], Sweep], repr=False, compare=False
     )
 
     def grid(self, array: str) -> Grid:

@@ -18,14 +18,18 @@ ROUNDS = 4096
 """More are refused: a stage per round would be planned."""
 
 
+Carried = tuple[tuple[str, ...], ...]
+"""The values before the first round of a loop, and after each."""
+
+
 @frozen
 class Unrolled:
     """A program without loops."""
 
     program: Program
     """Its last inputs are the stacks."""
-    rounds: tuple[tuple[str, ...], ...]
-    """The values that each round of a loop, or each step, carries on, in order."""
+    loops: tuple[Carried, ...]
+    """The values that each loop, or the steps, begin with, and those that each round carries on, in order."""
     stacks: Mapping[str, tuple[str, ...]]
     """Of each array that holds a row of every round, these rows: values with a first axis of one cell."""
 
@@ -38,7 +42,7 @@ def unrolled(program: Program) -> Unrolled:
         op = renamed(op, names)
         if isinstance(op, Loop):
             rounds = text.loop(op)
-            text.rounds += rounds
+            text.loops.append((op.carries, *rounds))
             names |= zip(op.results, rounds[-1] if rounds else op.carries, strict=False)
         else:
             text.ops.append(op)
@@ -54,10 +58,12 @@ def repeated(program: Program, steps: int) -> Unrolled:
     _check_repeats(program)
     text = _Text(set(program.types()))
     carried = [p.name for p in program.inputs[: len(program.outputs)]]
+    rounds = [tuple(carried)]
     for _ in range(steps):
         given = zip((p.name for p in program.inputs), carried, strict=False)
         carried = text.inlined(program, dict(given))
-        text.rounds.append(tuple(carried))
+        rounds.append(tuple(carried))
+    text.loops.append(tuple(rounds))
     outputs = tuple((public, value) for (public, _), value in zip(program.outputs, carried, strict=True))
     return text.written(replace(program, outputs=outputs))
 
@@ -82,7 +88,7 @@ class _Text:
 
     taken: set[str]
     ops: list[Op] = field(default_factory=list[Op])
-    rounds: list[tuple[str, ...]] = field(default_factory=list[tuple[str, ...]])
+    loops: list[Carried] = field(default_factory=list[Carried])
     stacks: dict[str, tuple[TensorType, tuple[str, ...]]] = field(
         default_factory=dict[str, tuple[TensorType, tuple[str, ...]]]
     )
@@ -93,7 +99,7 @@ class _Text:
         stacks = {name: stack for name, stack in self.stacks.items() if name in read}
         inputs = (*program.inputs, *(Param(name, type) for name, (type, _) in stacks.items()))
         found = replace(program, inputs=inputs, ops=tuple(self.ops), gradients=())
-        return Unrolled(found, tuple(self.rounds), {name: rows for name, (_, rows) in stacks.items()})
+        return Unrolled(found, tuple(self.loops), {name: rows for name, (_, rows) in stacks.items()})
 
     def inlined(self, body: Program, given: Mapping[str, str]) -> list[str]:
         """Add the operations of a body under fresh names, its inputs called as given; the names of its outputs."""

@@ -145,7 +145,7 @@ class _Pieces:
     def _piece(self, walker: Walker, part: Program, box: Box) -> tuple[list[Op], str]:
         """The operations that compute a box of a value, and the name of it."""
         type = TensorType(self.found.types[part.name].dtype, box.shape)
-        made = walker.program(walker.region(box, whole=True), type)
+        made = walker.program(walker.region(box, walker.whole), type)
         names = {mine.name: theirs.name for mine, theirs in zip(made.inputs, part.inputs, strict=True)}
         ops = list(spliced(made.ops, names, self.taken))
         return ops, names[made.outputs[0][1]]

@@ -12,6 +12,8 @@ from tile_opt.regions.boxes import Grid as Grid
 from tile_opt.regions.contraction import ContractionRule as ContractionRule
 from tile_opt.regions.operations import rule_of as rule_of
 from tile_opt.regions.region import Walker as Walker
+from tile_opt.regions.region import Walks as Walks
+from tile_opt.regions.rounds import Rounds as Rounds
 from tile_opt.regions.rules import Rule as Rule
 
-__all__ = ["Box", "ContractionRule", "Grid", "Rule", "Walker", "rule_of"]
+__all__ = ["Box", "ContractionRule", "Grid", "Rounds", "Rule", "Walker", "Walks", "rule_of"]

@@ -221,32 +221,37 @@ class ContractionRule:
 
     def _contraction(self, out: Emission, form: _Form, default: str | None) -> Contraction:
         constraints = self._constraints(form)
+        loads, inside = self._loads(form, out)
         return replace(
             self._op,
             name=out.name,
             type=out.type,
             indexes=self._domain.names,
             output=tuple(poly(f) for f, _ in constraints[len(self._reduced) : len(self._forms)]),
-            constraints=tuple(Constraint(poly(f), size, self._op.origin) for f, size in constraints),
-            loads=self._loads(form, out),
+            constraints=(*(Constraint(poly(f), size, self._op.origin) for f, size in constraints), *inside),
+            loads=loads,
             default=default,
             no_defract=True,
         )
 
-    def _loads(self, form: _Form, out: Emission) -> tuple[TensorLoad, ...]:
+    def _loads(self, form: _Form, out: Emission) -> tuple[tuple[TensorLoad, ...], tuple[Constraint, ...]]:
+        """The loads, and what keeps them in operands that cells are read beyond."""
         boxes = self._relative[form]
         assert boxes is not None
         given = enumerate(boxes)
         loads: list[TensorLoad] = []
+        inside: list[Constraint] = []
         for load, access in zip(self._op.loads, self._domain.accesses, strict=True):
             if isinstance(load.tensor, str):
                 number, box = next(given)
-                source = out.source(number)
+                source = out.given(number)
                 starts = [low - at for low, at in zip(box.low, source.at, strict=True)]
                 formulas = tuple(poly(f + -start) for f, start in zip(access, starts, strict=True))
                 load = TensorLoad(load.dst, source.name, formulas)
+                ends = enumerate(zip(formulas, source.type.shape, strict=True))
+                inside += [Constraint(f, size, self._op.origin) for k, (f, size) in ends if source.beyond(k)]
             loads.append(load)
-        return tuple(loads)
+        return tuple(loads), tuple(inside)
 
 
 def _steps(access: tuple[Affine, ...], shifts: dict[str, int]) -> list[int]:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Protocol
 
 from tile_ir.dtype import DType
 from tile_ir.frozen import frozen
@@ -33,6 +35,8 @@ class _Instance:
     value: str
     box: Box
     readers: list[tuple[Site, Box]] = field(default_factory=list[tuple[Site, Box]])
+    given: bool = False
+    """It is no larger for what is read beyond it."""
 
 
 @frozen
@@ -60,6 +64,16 @@ class Region:
     instances: tuple[_Instance, ...]
 
 
+class Walks(Protocol):
+    """Finds what computes a box of a result."""
+
+    def region(self, box: Box) -> Region: ...
+
+    def cells(self, region: Region) -> dict[int, int]: ...
+
+    def program(self, region: Region, type: TensorType) -> Program: ...
+
+
 class Walker:
     """Regions and programs of one stage."""
 
@@ -71,18 +85,28 @@ class Walker:
         Boxes begin with an axis for each of `reduced` indexes: the part of them that the values in `split` are reduced over.
         """
         self._program, self._rules, self._split, self._reduced = program, rules, frozenset(split), reduced
+        self.inputs = tuple(p.name for p in program.inputs)
+        """The arrays, as regions number them."""
+        self.operations = len(rules)
         self._types = program.types()
         ((_, self._result),) = program.outputs
         self._results = [defined_by(op)[0] for op in program.ops]
         pairs = zip(self._results, rules, strict=True)
         self._copies = {name: rule for name, rule in pairs if isinstance(rule, ContractionRule)}
 
-    def region(self, box: Box, *, whole: bool = False) -> Region:
-        """What computes `box`, behind the part of the reduced indexes, of the result; of `whole` arrays."""
+    @property
+    def whole(self) -> dict[str, Box]:
+        """All cells of every array."""
+        return {p.name: Box.whole(p.type.shape) for p in self._program.inputs}
+
+    def region(self, box: Box, frames: Mapping[str, Box] = MappingProxyType({})) -> Region:
+        """What computes `box`, behind the part of the reduced indexes, of the result.
+
+        Of arrays in `frames` this much is there: cells that read beyond it get any number.
+        """
         part, own = box.parted(self._reduced)
         asked: dict[str, list[_Instance]] = {self._result: [_Instance(self._result, own)]}
-        for array in self._program.inputs if whole else ():
-            asked[array.name] = [_Instance(array.name, Box.whole(array.type.shape))]
+        asked |= {name: [_Instance(name, frame, given=True)] for name, frame in frames.items()}
         steps: list[_Step] = []
         for number in range(len(self._rules) - 1, -1, -1):
             for instance in asked.get(self._results[number], ()):
@@ -184,8 +208,8 @@ def _join(group: list[_Instance], value: str, box: Box, site: Site) -> None:
     """Read `box` from an instance that it lies beside or in, or from one of its own."""
     for instance in group:
         hull = instance.box.hull(box)
-        if hull.size <= instance.box.size + box.size:
-            instance.box = hull
+        if instance.given or hull.size <= instance.box.size + box.size:
+            instance.box = instance.box if instance.given else hull
             instance.readers.append((site, box))
             return
     group.append(_Instance(value, box, [(site, box)]))

@@ -8,7 +8,19 @@ from typing import Any, NamedTuple, Protocol
 
 from tile_ir.diagnostics import Diagnostic, Span, TileTypeError
 from tile_ir.ops import Aggregation
-from tile_ir.program.nodes import Elementwise, Gather, Literal, Op, Operand, Poly, TensorType
+from tile_ir.program.nodes import (
+    Constraint,
+    Contraction,
+    Elementwise,
+    Gather,
+    Literal,
+    Op,
+    Operand,
+    Poly,
+    TensorLoad,
+    TensorType,
+    coordinates,
+)
 
 from tile_opt.regions.boxes import Box
 
@@ -34,6 +46,15 @@ class Source(NamedTuple):
     shape: tuple[int, ...]
     """How many are read along each axis."""
 
+    @property
+    def whole(self) -> bool:
+        """All of it is read, and nothing beyond."""
+        return self.shape == self.type.shape and not any(self.at)
+
+    def beyond(self, axis: int) -> bool:
+        """Some cells that are read are none of its cells."""
+        return self.at[axis] < 0 or self.at[axis] + self.shape[axis] > self.type.shape[axis]
+
 
 Fresh = Callable[[str], str]
 """Gives a name that nothing else has."""
@@ -55,15 +76,34 @@ class Emission:
     origin: Span | None
     ops: list[Op] = field(default_factory=list[Op])
 
-    def source(self, number: int) -> Source:
-        """An operand of which something is read."""
+    def given(self, number: int) -> Source:
+        """An operand of which something is read, maybe beyond its cells."""
         found = self.sources[number]
         assert found is not None
         return found
 
+    def source(self, number: int) -> Source:
+        """An operand of which something is read; where that is beyond its cells, a copy in a frame of zeros."""
+        found = self.given(number)
+        if not any(found.beyond(axis) for axis in range(len(found.at))):
+            return found
+        framed = self.new(f"{found.name}_framed")
+        type = TensorType(found.type.dtype, found.shape)
+        cells = coordinates(len(found.at))
+        places = tuple(cell + Poly.of({}, low) for cell, low in zip(cells, found.at, strict=True))
+        limits = (*zip(cells, found.shape, strict=True), *zip(places, found.type.shape, strict=True))
+        self.ops.append(
+            Contraction(
+                framed, type, Aggregation.ASSIGN, tuple(sorted(n for c in cells for n in c.names)), cells,
+                tuple(Constraint(place, size, self.origin) for place, size in limits),
+                (TensorLoad("$0", found.name, places),), (), "$0", type.dtype, no_defract=True, origin=self.origin,
+            )
+        )  # fmt: skip
+        return Source(framed, type, (0,) * len(found.at), found.shape)
+
     def exactly(self, source: Source, name: str | None = None) -> str:
         """The name of a value that holds the cells read and no others; with a name it is made, and called so."""
-        if source.shape == source.type.shape and name is None:
+        if source.whole and name is None:
             return source.name
         made = name or self.new(f"{source.name}_part")
         subscripts = tuple(Poly.of({f"i{k}": 1}, low) for k, low in enumerate(source.at))
