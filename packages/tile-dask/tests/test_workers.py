@@ -86,6 +86,7 @@ def test_who_waits_for_a_device_leaves_the_thread_to_others(what: str, monkeypat
     monkeypatch.setattr(Resident, "ready", property(lambda _: over.is_set()))  # pyright: ignore[reportUnknownLambdaType]
     monkeypatch.setattr(Resident, "copied", lambda _: over.wait(60))  # pyright: ignore[reportUnknownLambdaType]
     monkeypatch.setattr(Resident, "__array__", lambda *_: np.array(over.wait(60)))  # pyright: ignore[reportUnknownLambdaType]
+    monkeypatch.setattr(work, "held", Resident(tile.asarray([1.0]), "in chunk"), raising=False)
     tasks: dict[str, Any] = {
         "edge": lambda: work.edge(work.held, (slice(0, 1),)),  # type: ignore[attr-defined]
         "result": lambda: work.result(work.held),  # type: ignore[attr-defined]
