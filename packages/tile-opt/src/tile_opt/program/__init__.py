@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from tile_ir.deadline import check
+from tile_ir.matrix import MATRIX_INSTRUCTIONS
 from tile_ir.program.nodes import Program
 from tile_ir.target import Target
 
@@ -38,6 +39,7 @@ from tile_opt.program.split_batches import SplitBatches as SplitBatches
 from tile_opt.program.split_reduction import SplitReduction as SplitReduction
 from tile_opt.program.subsample import Subsample as Subsample
 from tile_opt.program.tall_products import TallProducts as TallProducts
+from tile_opt.program.unfold import Unfold as Unfold
 
 ROWS = 8
 """Rows of a tile that a register tile has: with fewer, each vector that it loads is multiplied too seldom."""
@@ -107,11 +109,19 @@ def rewrites_for(target: Target) -> tuple[Rewrite, ...]:
         *CLEAN,
         BorderPieces(least=FRAMED, step=NEVER, zeros=False),
         Factorise(),
+        *_unfolded(target),
         apart,
         Prepack(),
         ConvertOnce(uses=NEVER, alike=True),
         *rows,
     )
+
+
+def _unfolded(target: Target) -> tuple[Rewrite, ...]:
+    """Rows of windows for matrix instructions that teams of sub-groups share, where their rounding is allowed."""
+    found = (MATRIX_INSTRUCTIONS[name] for name in target.matrix)
+    dtypes = frozenset(i.a.dtype for i in found if i.team > 1 and target.options.rounds(i.a.dtype))
+    return (Unfold(dtypes=dtypes),) if dtypes else ()
 
 
 def _row_kept(target: Target) -> int:

@@ -1,0 +1,227 @@
+"""Windows of few channels, unfolded into rows that matrix instructions multiply.
+
+``Y[n, o, y, x] = +(X[n, c, 2*y + i - 3, 2*x + j - 3] * W[o, c, i, j])`` with three channels has no long loop to sum over: an
+instruction's depth is filled by the elements of a window together. So they are copied side by side, windows that overlap
+several times, with zeros up to powers of two:
+
+    U[n, h, x, j, c : N, H, 112, 8, 4] = =(X[n, c, h, 2*x + j - 3]), j < 7
+    V[o, i, j, c : O, 7, 8, 4]         = =(W[o, c, i, j])
+    Y[n, o, y, x]                      = +(U[n, 2*y + i - 3, x, j, c] * V[o, i, j, c])
+
+Small windows go into the rows whole, ``i`` too. Zeros meet zeros, so that sums have what they had.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import permutations
+from math import prod
+from typing import ClassVar
+
+from tile_ir.dtype import DType
+from tile_ir.matrix import PANEL_BYTES
+from tile_ir.names import claim
+from tile_ir.ops import Aggregation
+from tile_ir.powers import power_of_two
+from tile_ir.program.nodes import Constraint, Contraction, Op, Poly, Program, TensorLoad, TensorType
+
+from tile_opt.program.base import Rewrite
+
+PRODUCT = frozenset({"cast", "ident", "mul"})
+
+
+@dataclass(frozen=True)
+class Unfold(Rewrite):
+    """Copy the windows of convolutions of fewer than `depth` channels, with `columns` results a pixel and `least` products."""
+
+    name: ClassVar[str] = "unfold"
+    dtypes: frozenset[DType] = frozenset()
+    """Of the factors of matrix instructions."""
+    depth: int = 16
+    columns: int = 32
+    least: int = 1 << 28
+
+    def apply(self, program: Program) -> Program:
+        types, found = program.types(), list[Op]()
+        taken = set(types)
+        for op in program.ops:
+            windows = _windows(op, types)
+            found += windows.unfolded(taken) if windows is not None and self._pays(windows) else (op,)
+        return replace(program, ops=tuple(found)) if len(found) > len(program.ops) else program
+
+    def _pays(self, windows: _Windows) -> bool:
+        products = prod(windows.op.type.shape) * prod(windows.sizes.values())
+        short = all(windows.sizes[n] < self.depth for n in windows.near)
+        dtypes = {side.type.dtype for side in (windows.data, windows.weight)}
+        large = windows.columns >= self.columns and products >= self.least
+        return dtypes <= self.dtypes and len(dtypes) == 1 and short and large and windows.row <= windows.line
+
+
+@dataclass(frozen=True)
+class _Factor:
+    """What a convolution reads of one of its tensors."""
+
+    load: TensorLoad
+    type: TensorType
+
+    @property
+    def dims(self) -> Iterator[tuple[Poly, int]]:
+        """Each dimension's subscript, and its size."""
+        return zip(self.load.formulas, self.type.shape, strict=True)
+
+
+@dataclass(frozen=True)
+class _Windows:
+    """A convolution: what its subscripts are."""
+
+    op: Contraction
+    data: _Factor
+    weight: _Factor
+    near: tuple[str, ...]
+    """What a row has at least: the index inside windows along the last dimension, and that of channels, if one is."""
+    others: tuple[str, ...]
+    """The indexes inside windows along other dimensions."""
+    sizes: Mapping[str, int]
+    """Iterations of the indexes that are summed over."""
+
+    @property
+    def line(self) -> int:
+        """Elements of a row that matrix instructions read."""
+        return PANEL_BYTES // self.data.type.dtype.bytes
+
+    @property
+    def columns(self) -> int:
+        """Results that use each element of a window."""
+        moved = {n for f in self.data.load.formulas for n in f.names}
+        return prod(size for n, size in _results(self.op).items() if n not in moved)
+
+    @property
+    def row(self) -> int:
+        return self._padded(self.near)
+
+    def _padded(self, indexes: Iterable[str]) -> int:
+        return prod(power_of_two(self.sizes[n]) for n in indexes)
+
+    @property
+    def rows(self) -> tuple[str, ...]:
+        """The indexes of a row, outermost first: all of the window where a line holds it."""
+        whole = (*self.others, *self.near)
+        return whole if self._padded(whole) <= self.line else self.near
+
+    def unfolded(self, taken: set[str]) -> Iterator[Op]:
+        """Copies of both factors, and the product of their rows."""
+        names, loads = {*self.op.indexes}, dict[str, TensorLoad]()
+        # By their names they stay in the order of a row, and become one loop.
+        row = tuple(claim(f"row{n}", names) for n in range(len(self.rows)))
+        bounds: list[Constraint] = []
+        for factor in (self.data, self.weight):
+            copy, forms = self._copy(claim(f"{factor.load.tensor}_rows", taken), factor)
+            forms = (*forms, *(Poly.of({n: 1}) for n in row))
+            loads[factor.load.dst] = TensorLoad(factor.load.dst, copy.name, forms)
+            bounds += _bounds(zip(forms, copy.type.shape, strict=True), self.op)
+            yield copy
+        kept = tuple(c for c in self.op.constraints if c.formula in self.op.output)
+        indexes = (*(n for n in self.op.indexes if n not in self.rows), *row)
+        moved = tuple(loads[load.dst] for load in self.op.loads)
+        yield replace(self.op, indexes=indexes, constraints=(*kept, *bounds), loads=moved)
+
+    def _copy(self, name: str, factor: _Factor) -> tuple[Contraction, tuple[Poly, ...]]:
+        """The factor's rows, and the convolution's subscripts of them."""
+        sizes: dict[str, int] = {}
+        reads: list[Poly] = []
+        forms: list[Poly] = []
+        for d, (form, size) in enumerate(factor.dims):
+            inside, outside = _sorted(form, self.rows)
+            at = claim(f"d{d}", {*self.op.indexes})
+            if not inside:
+                sizes[at], read, seen = size, Poly.of({at: 1}), form
+            elif outside:
+                (result,) = outside
+                sizes[at], seen = _results(self.op)[result], Poly.of({result: 1})
+                read = Poly.of({at if n == result else n: c for n, c in form.terms}, form.const)
+            else:
+                read, seen = form, None
+            reads.append(read)
+            forms += [seen] if seen is not None else []
+        return self._rows(name, factor, sizes, tuple(reads)), tuple(forms)
+
+    def _rows(self, name: str, factor: _Factor, sizes: Mapping[str, int], reads: tuple[Poly, ...]) -> Contraction:
+        """``name[sizes, rows] = =(factor[reads])``, 0 behind the ends of windows and channels."""
+        indexes = (*sizes, *self.rows)
+        output = tuple(Poly.of({n: 1}) for n in indexes)
+        shape = (*sizes.values(), *(power_of_two(self.sizes[n]) for n in self.rows))
+        ends = ((Poly.of({n: 1}), self.sizes[n]) for n in self.rows)
+        read = zip(reads, factor.type.shape, strict=True)
+        return Contraction(
+            name,
+            TensorType(factor.type.dtype, shape),
+            Aggregation.ASSIGN,
+            indexes,
+            output,
+            _bounds((*zip(output, shape, strict=True), *ends, *read), self.op),
+            (TensorLoad("$unfolded", factor.load.tensor, reads),),
+            (),
+            "$unfolded",
+            factor.type.dtype,
+            text=f"{name}: rows of {factor.load.tensor}, with {', '.join(self.rows)} side by side",
+            origin=self.op.origin,
+        )
+
+
+def _bounds(sizes: Iterable[tuple[Poly, int]], op: Contraction) -> tuple[Constraint, ...]:
+    return tuple(dict.fromkeys(Constraint(form, size, op.origin) for form, size in sizes))
+
+
+def _sorted(form: Poly, names: Collection[str]) -> tuple[list[str], list[str]]:
+    """The names of a form: those among `names`, and the others."""
+    return [n for n in form.names if n in names], [n for n in form.names if n not in names]
+
+
+def _results(op: Contraction) -> dict[str, int]:
+    """The indexes that are subscripts of the result, and its sizes there."""
+    pairs = zip(op.output, op.type.shape, strict=True)
+    return {f.index: size for f, size in pairs if f.index is not None}
+
+
+def _windows(op: Op, types: Mapping[str, TensorType]) -> _Windows | None:
+    """What a convolution is; None for other operations."""
+    if not isinstance(op, Contraction) or not _is_product(op):
+        return None
+    factors = [_Factor(load, types[load.tensor]) for load in op.loads if isinstance(load.tensor, str)]
+    if len(factors) != 2 or not _is_bounded(op, factors):
+        return None
+    return next((w for pair in permutations(factors) if (w := _convolution(op, *pair)) is not None), None)
+
+
+def _is_product(op: Contraction) -> bool:
+    """A sum of products, which are 0 where both factors are."""
+    sums = op.agg is Aggregation.SUM and op.default is None and len(op.loads) == 2
+    functions = [s.fn for s in op.body]
+    return sums and functions.count("mul") == 1 and {*functions} <= PRODUCT and len(_results(op)) == len(op.output)
+
+
+def _is_bounded(op: Contraction, factors: Iterable[_Factor]) -> bool:
+    """Nothing but the sizes of its tensors bounds what it sums over."""
+    sizes = {dim for factor in factors for dim in factor.dims} | {*zip(op.output, op.type.shape, strict=True)}
+    return all((c.formula, c.size) in sizes for c in op.constraints)
+
+
+def _convolution(op: Contraction, data: _Factor, weight: _Factor) -> _Windows | None:
+    summed = {n for n in op.indexes if n not in _results(op)}
+    sizes = {form.index: size for form, size in weight.dims if form.index is not None}
+    if len(sizes) != len(weight.type.shape) or not summed <= {*sizes}:
+        return None
+    inside: list[str] = []
+    channels: list[str] = []
+    for form, _ in data.dims:
+        own, others = _sorted(form, summed)
+        whole = all(c.denominator == 1 for _, c in form.terms) and form.const.denominator == 1
+        single = form.index is not None
+        if not whole or len(own) > 1 or len(others) > 1 or not (single or (own and others)):
+            return None
+        inside += own if not single else []
+        channels += own if single else []
+    if not inside or len(channels) > 1 or {*inside, *channels} != summed or len({*inside}) != len(inside):
+        return None
+    return _Windows(op, data, weight, (inside[-1], *channels), tuple(inside[:-1]), {n: sizes[n] for n in summed})
