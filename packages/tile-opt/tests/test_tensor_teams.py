@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from math import prod
 
@@ -10,6 +11,7 @@ import pytest
 from tensor_support import (
     MULTIPROCESSOR,
     TENSOR,
+    Array,
     Sample,
     agree,
     bound,
@@ -30,11 +32,13 @@ from tile_ir.matrix import MATRIX_INSTRUCTIONS, WGMMA
 from tile_ir.semtree import launch, parse_function
 from tile_ir.semtree.nodes import TeamMma
 from tile_ir.semtree.verify import OPTIONAL_NODES
+from tile_ir.stripe import interpret
 from tile_ir.stripe.hashing import structural_hash
 from tile_ir.stripe.nodes import Block, Direction, Scope, Wait
 from tile_ir.stripe.parser import parse_program
 from tile_ir.stripe.printer import print_program
 from tile_ir.stripe.walk import blocks_in
+from tile_ir.target import Target
 from tile_opt.model.estimate import estimate
 from tile_opt.passes.base import kernels_of
 from tile_opt.passes.kernels.tensor_tile import TensorTile
@@ -55,8 +59,8 @@ BUSY_TEAMS = replace(TEAMS, machine=LARGE).resolved(cores=132)
 """Many cores, each with local memory for several steps of large tiles."""
 
 
-def plan_for(sample: Sample) -> Plan:
-    return next(TensorTile().candidates(view_of(sample, TEAMS), TEAMS))
+def plan_for(sample: Sample, target: Target = TEAMS) -> Plan:
+    return next(TensorTile().candidates(view_of(sample, target), target))
 
 
 @pytest.mark.parametrize(
@@ -234,6 +238,65 @@ def test_an_instruction_of_a_team_takes_its_time_in_an_estimate() -> None:
     plan = next(TensorTile().candidates(view, BUSY_TEAMS))
     found = estimate(TensorTile().build(view, plan, BUSY_TEAMS).kernel, BUSY_TEAMS)
     assert 2e-6 < found.seconds < 2e-4
+
+
+MATMUL = "P[i, j : M, N] = +(A[i, k] * B[j, k]);"
+RESIDUALS: Mapping[str, tuple[str, Mapping[str, tuple[int, ...]], Callable[[Mapping[str, Array]], Array]]] = {
+    "rows": (
+        f"function (A[M, K], B[N, K], S[M, N]) -> (R) {{ {MATMUL} Q = P + S; R = (Q > 0 ? Q : 0); }}",
+        {"A": (70, 64), "B": (36, 64), "S": (70, 36)},
+        lambda x: np.maximum(x["A"] @ x["B"].T + x["S"], 0),
+    ),
+    "two, and one of columns": (
+        f"function (A[M, K], B[N, K], S[M, N], U[N], V[M, N]) -> (R) {{ {MATMUL} Q = P * U + S; R = Q + V; }}",
+        {"A": (64, 64), "B": (96, 64), "S": (64, 96), "U": (96,), "V": (64, 96)},
+        lambda x: x["A"] @ x["B"].T * x["U"] + x["S"] + x["V"],
+    ),
+    "a part": (
+        f"function (A[M, K], B[N, K], S[X, Y]) -> (R) {{ {MATMUL} T[i, j : 64, 64] = =(S[i + 1, j + 2]); R = P + T; }}",
+        {"A": (64, 64), "B": (64, 64), "S": (66, 68)},
+        lambda x: x["A"] @ x["B"].T + x["S"][1:65, 2:66],
+    ),
+    "a factor": (
+        f"function (A[M, K], B[N, K]) -> (R) {{ {MATMUL} R = P + A; }}",
+        {"A": (64, 64), "B": (64, 64)},
+        lambda x: x["A"] @ x["B"].T + x["A"],
+    ),
+    "planes": (
+        "function (A[N, C, P], B[O, C], S[N, O, P]) -> (R) {"
+        " Q[n, o, p : N, O, P] = +(A[n, c, p] * B[o, c]); R = Q + S; }",
+        {"A": (2, 64, 72), "B": (40, 64), "S": (2, 40, 72)},
+        lambda x: np.einsum("ncp,oc->nop", x["A"], x["B"]) + x["S"],
+    ),
+}  # fmt: skip
+"""Programs that add to products, and their meaning."""
+
+
+@pytest.mark.parametrize("name", RESIDUALS)
+def test_what_results_are_made_of_comes_through_local_memory(name: str) -> None:
+    source, shapes, meaning = RESIDUALS[name]
+    program = bound(source, BF16, **shapes)
+    sample = Sample(program, lambda x: (x["A"], x["B"]))
+    rng = np.random.default_rng(0)  # integers, whose sums are exact
+    inputs = {n: rng.integers(-1, 2, shape).astype(BF16.numpy) for n, shape in shapes.items()}
+    operands = {n for n in shapes if n in "SV" or (name == "a factor" and n == "A")}
+    assert {s.operand for s in plan_for(sample).stagings if s.scope is Scope.SUBGROUP} == {"R", *operands}
+    stripe = scheduled(program, TEAMS)
+    wanted = meaning({n: x.astype(np.float64) for n, x in inputs.items()})
+    assert np.array_equal(interpret.run(stripe, inputs)["R"].astype(np.float64), wanted)
+    assert np.array_equal(run_kernels(stripe, TEAMS, inputs).astype(np.float64), wanted)
+
+
+@pytest.mark.parametrize(("k", "columns"), [(64, 128), (2048, 256)], ids=["short sums", "long sums"])
+def test_groups_whose_results_take_long_share_a_core(k: int, columns: int) -> None:
+    """Setting results is not beside anything in a lone group: where sums are short, two smaller ones are better."""
+    source = (
+        "function (A[N, C, P], B[O, C], S[N, O, P]) -> (R)"
+        " { Q[n, o, p : N, O, P] = +(A[n, c, p] * B[o, c]); T = Q + S; R = (T > 0 ? T : 0); }"
+    )
+    program = bound(source, BF16, A=(32, k, 3136), B=(256, k), S=(32, 256, 3136))
+    plan = plan_for(Sample(program, lambda x: (x["A"], x["B"])), BUSY_TEAMS)
+    assert plan.tile("o", 0, 256) == columns
 
 
 def test_results_of_shares_go_through_local_memory_whatever_the_kernel_calls_them() -> None:

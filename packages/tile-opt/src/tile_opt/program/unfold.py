@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import permutations
 from math import prod
 from typing import ClassVar
@@ -25,8 +26,9 @@ from tile_ir.names import claim
 from tile_ir.ops import Aggregation
 from tile_ir.powers import power_of_two
 from tile_ir.program.nodes import Constraint, Contraction, Op, Poly, Program, TensorLoad, TensorType
+from tile_ir.stripe.affine import names_in
 
-from tile_opt.program.base import Rewrite
+from tile_opt.program.base import Rewrite, with_each
 
 PRODUCT = frozenset({"cast", "ident", "mul"})
 
@@ -43,12 +45,11 @@ class Unfold(Rewrite):
     least: int = 1 << 28
 
     def apply(self, program: Program) -> Program:
-        types, found = program.types(), list[Op]()
-        taken = set(types)
-        for op in program.ops:
-            windows = _windows(op, types)
-            found += windows.unfolded(taken) if windows is not None and self._pays(windows) else (op,)
-        return replace(program, ops=tuple(found)) if len(found) > len(program.ops) else program
+        return with_each(program, partial(self._instead, program.types(), {*program.types()}))
+
+    def _instead(self, types: Mapping[str, TensorType], taken: set[str], op: Op) -> Iterable[Op]:
+        windows = _windows(op, types)
+        return windows.unfolded(taken) if windows is not None and self._pays(windows) else (op,)
 
     def _pays(self, windows: _Windows) -> bool:
         products = prod(windows.op.type.shape) * prod(windows.sizes.values())
@@ -93,7 +94,7 @@ class _Windows:
     @property
     def columns(self) -> int:
         """Results that use each element of a window."""
-        moved = {n for f in self.data.load.formulas for n in f.names}
+        moved = names_in(self.data.load.formulas)
         return prod(size for n, size in _results(self.op).items() if n not in moved)
 
     @property

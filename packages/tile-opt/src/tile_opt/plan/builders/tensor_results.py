@@ -1,9 +1,14 @@
 """Results of matrix instructions on their way through local memory, from where a sub-group stores neighbours side by side.
 
 A lane holds pairs of a row, a sub-group eight rows of them: stored from there, what has two bytes fills a part of each
-sector that it touches. So a sub-group sets some of its columns at a time in a place of its own:
+sector that it touches. So a sub-group sets some of its columns at a time in a place of its own. What the results
+are made of beside the sums, residuals say, comes the same way, copied there while earlier parts are set:
 
-    parts of the columns { set them; Sync; store them, whole pieces of 16 bytes; Sync }
+    copy the operands of the first parts
+    parts of the columns {
+      copy the operands of a later part; Wait for those of this one
+      Sync; set results; Sync; store them, whole pieces of 16 bytes
+    }
 """
 
 from __future__ import annotations
@@ -17,13 +22,15 @@ from tile_ir.dtype import DType
 from tile_ir.frozen import replace
 from tile_ir.matrix import MatrixInstruction
 from tile_ir.stripe.affine import Affine
-from tile_ir.stripe.nodes import Bind, Direction, Index, Refinement, Scope, Sync
+from tile_ir.stripe.nodes import Bind, Direction, Index, Refinement, Scope, Sync, Wait
 
+from tile_opt.kernel.strides import flat_stride
 from tile_opt.kernel.view import KernelView, Stage, Use
 from tile_opt.kernel.work import MERGING
 from tile_opt.plan.plan import Plan, Staging
 from tile_opt.plan.steps.groups.copy import GroupCopy, Items, Ranges, group_copy
 from tile_opt.plan.steps.groups.fragments import LANE_INDEXES
+from tile_opt.plan.steps.groups.staging import NARROWEST
 from tile_opt.plan.steps.groups.tensorise import on_fragments, tile_name
 from tile_opt.plan.tree import Node
 
@@ -36,10 +43,9 @@ def part_of(columns: int, dtype: DType) -> int:
     return gcd(columns, PART_BYTES // dtype.bytes)
 
 
-def staged_results(view: KernelView, plan: Plan) -> dict[str, Staging]:
-    """Stored buffers whose results go through local memory."""
-    stored = {u.buffer for s in view.stages for u in s.uses if u.writes and not view.is_local(u.buffer)}
-    return {s.operand: s for s in plan.stagings if s.unit == "LOCAL" and s.operand in stored}
+def staged_results(plan: Plan) -> dict[str, Staging]:
+    """Buffers of results, and of what they are made of, that go through local memory."""
+    return {s.operand: s for s in plan.stagings if s.unit == "LOCAL" and s.scope is Scope.SUBGROUP}
 
 
 def given(view: KernelView, stage: Stage, ragged: set[str]) -> Use | None:
@@ -59,6 +65,25 @@ def given(view: KernelView, stage: Stage, ragged: set[str]) -> Use | None:
     return use if plain and inside else None
 
 
+def taken(view: KernelView, stage: Stage, tile: Mapping[str, int]) -> tuple[Use, ...]:
+    """What a stage reads that copies ahead may bring: every point of a sub-group's rows and columns has its own element."""
+    return tuple(u for u in stage.uses if u.dir is Direction.IN and not u.extent and _moved(view, u, tile))
+
+
+def _moved(view: KernelView, use: Use, tile: Mapping[str, int]) -> bool:
+    """A buffer outside that both rows and columns, the tile's last loops, move in, by pieces that copies ahead may have."""
+    own = all(flat_stride(view, use, n) for n in list(tile)[-2:])
+    if not own or view.is_local(use.buffer):
+        return False
+    values = {n: Affine.var(n, size) + Affine.var(f"{n}_t") for n, size in tile.items()}
+    around = {n: (0, -(-size // tile.get(n, 1)) - 1) for n, size in view.ranges.items()}
+    source, staging = view.type_of(use.buffer), Staging(use.buffer, 0, "LOCAL")
+    forms = tuple(f.substitute(values) for f in use.forms)
+    inner, names = {f"{n}_t": size for n, size in tile.items()}, {"local": "", "held": ""}
+    copy = group_copy(use, forms, source, staging, inner, around, Items(LANE_INDEXES), names)
+    return copy.plan.lanes * source.dtype.bytes >= NARROWEST
+
+
 @dataclass(frozen=True)
 class Parts:
     """How the sub-groups of a kernel set and store one result."""
@@ -66,7 +91,10 @@ class Parts:
     view: KernelView
     instruction: MatrixInstruction
     use: Use
-    staging: Staging
+    taken: tuple[Use, ...]
+    """What comes through local memory too."""
+    stagings: Mapping[str, Staging]
+    """By buffer."""
     warps: tuple[Index, ...]
     tile: Mapping[str, int]
     """Iterations of a sub-group's tile, columns last."""
@@ -93,39 +121,72 @@ class Parts:
             number = number * index.range + Affine.var(index.name)
         return number
 
-    def copy(self, first: int) -> GroupCopy:
-        """The part that begins at a column."""
+    def copy(self, use: Use, first: int) -> GroupCopy:
+        """The part of a result, or of an operand, that begins at a column."""
         moved = {self.inside[self.columns]: Affine.var(self.inside[self.columns]) + first}
-        forms = tuple(f.substitute(dict(self.values)).substitute(moved) for f in self.use.forms)
+        forms = tuple(f.substitute(dict(self.values)).substitute(moved) for f in use.forms)
         inner = {self.inside[n]: size for n, size in (*self.tile.items(), (self.columns, self.size))}
-        staging = replace(self.staging, versions=prod(i.range for i in self.warps))
-        names = {"local": f"{self.use.name}_part", "held": f"{self.use.name}_held"}
-        source = self.view.type_of(self.use.buffer)
-        return group_copy(self.use, forms, source, staging, inner, self.around, Items(LANE_INDEXES), names)
+        planned = self.stagings[use.buffer]
+        staging = replace(planned, versions=planned.versions * prod(i.range for i in self.warps))
+        names = {"local": f"{use.name}_part", "held": f"{use.name}_held"}
+        source = self.view.type_of(use.buffer)
+        return group_copy(use, forms, source, staging, inner, self.around, Items(LANE_INDEXES), names)
+
+    def _version(self, use: Use, first: int) -> Affine:
+        """The place of a part."""
+        versions = self.stagings[use.buffer].versions
+        return self.number * versions + first // self.size % versions
 
     @property
-    def local(self) -> Refinement:
-        return self.copy(0).local
+    def locals(self) -> tuple[Refinement, ...]:
+        return tuple(self.copy(u, 0).local for u in (self.use, *self.taken))
+
+    @property
+    def _parts(self) -> int:
+        return self.tile[self.columns] // self.size
+
+    @property
+    def _ahead(self) -> int:
+        """Parts whose operands are under way while one is set."""
+        return min((self.stagings[u.buffer].versions for u in self.taken), default=1) - 1
+
+    def _operands(self, part: int) -> tuple[Stage, ...]:
+        """The copies of a part's operands."""
+        first = part * self.size
+        copies = ((u, self.copy(u, first)) for u in self.taken if part < self._parts)
+        return tuple(c.ahead(self._version(u, first), LANE_INDEXES) for u, c in copies)
+
+    def first(self) -> Iterator[Node]:
+        """Copies the operands of the first parts; a wait closes the batch of copies before it."""
+        for part in range(self._ahead):
+            yield from (*self._operands(part), Wait(0, self._ahead))
 
     def nodes(self, stage: Stage, sums: set[str]) -> Iterator[Node]:
-        """What the stage does, part after part."""
+        """What the stage does, part after part, behind `first`."""
         meet = Sync(Scope.SUBGROUP)
-        for first in range(0, self.tile[self.columns], self.size):
-            yield from (meet,) if first else ()
-            copy = self.copy(first)
-            stored = copy.give(self.number, LANE_INDEXES)
+        for part in range(self._parts):
+            first = part * self.size
+            if self.taken:
+                yield from (*self._operands(part + self._ahead), Wait(0, self._ahead))
+            yield from (meet,) if part or self.taken else ()
+            stored = self.copy(self.use, first).give(self._version(self.use, first), LANE_INDEXES)
             loops = tuple(replace(i, bind=Bind.UNROLL) if i.bind is Bind.NONE else i for i in stored.loops)
-            yield from (self._set(stage, copy, first, sums), meet, replace(stored, loops=loops))
+            yield from (self._set(stage, first, sums), meet, replace(stored, loops=loops))
 
-    def _set(self, stage: Stage, copy: GroupCopy, first: int, sums: set[str]) -> Stage:
+    def _set(self, stage: Stage, first: int, sums: set[str]) -> Stage:
         """A part into local memory; `stage` is at the points of the tile."""
         column = self.inside[self.columns]
-        back = {column: Affine.var(column) - first}
-        forms = tuple(f.substitute(back) for f in copy.inside(self.number))
-        target = Use(self.use.name, copy.local.into, forms, Direction.OUT)
-        uses = tuple(target if u.name == self.use.name else u for u in stage.uses)
+        moved = {u.name: self._near(u, first) for u in (self.use, *self.taken)}
+        uses = tuple(moved.get(u.name, u) for u in stage.uses)
         *beside, rows = (Index(self.inside[n], size) for n, size in list(self.tile.items())[:-1])
         columns = Index(column, self.size)
-        moved = on_fragments(replace(stage, uses=uses), self.instruction, tuple(beside), rows, columns, sums)
+        found = on_fragments(replace(stage, uses=uses), self.instruction, tuple(beside), rows, columns, sums)
         name = tile_name(column)
-        return moved.substitute({name: Affine.var(name) + first // self.instruction.c.sizes[1]})
+        return found.substitute({name: Affine.var(name) + first // self.instruction.c.sizes[1]})
+
+    def _near(self, use: Use, first: int) -> Use:
+        """The use of a part in local memory."""
+        copy, column = self.copy(use, first), self.inside[self.columns]
+        back = {column: Affine.var(column) - first}
+        forms = tuple(f.substitute(back) for f in copy.inside(self._version(use, first)))
+        return Use(use.name, copy.local.into, forms, use.dir)

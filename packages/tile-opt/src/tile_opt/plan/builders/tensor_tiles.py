@@ -27,13 +27,13 @@ from tile_ir.dtype import DType
 from tile_ir.frozen import frozen, replace
 from tile_ir.matrix import CHUNK_BYTES, PANEL_BYTES, ROLES, MatrixInstruction
 from tile_ir.semtree.nodes import PRODUCTS
-from tile_ir.stripe.affine import Affine
-from tile_ir.stripe.nodes import Bind, Block, Index, Order, Refinement, Swizzle, Sync, Wait
+from tile_ir.stripe.affine import Affine, names_in
+from tile_ir.stripe.nodes import Bind, Block, Index, Order, Refinement, Scope, Swizzle, Sync, Wait
 
 from tile_opt.kernel.instructions import Match
 from tile_opt.kernel.view import KernelView, Stage, Use
 from tile_opt.plan.builders.rounds import advanced
-from tile_opt.plan.builders.tensor_results import Parts, given, staged_results
+from tile_opt.plan.builders.tensor_results import Parts, given, staged_results, taken
 from tile_opt.plan.plan import Plan, Staging
 from tile_opt.plan.steps.groups.copy import GroupCopy, Items, Limit, Ranges, group_copy
 from tile_opt.plan.steps.groups.fragments import LANE_INDEXES
@@ -117,8 +117,7 @@ class TensorTile:
     @cached_property
     def staged(self) -> dict[str, Staging]:
         """The factors' local copies by buffer."""
-        copied = factors(self.match)
-        return {s.operand: s for s in self.plan.stagings if s.unit == "LOCAL" and s.operand in copied}
+        return {s.operand: s for s in self.plan.stagings if s.unit == "LOCAL" and s.scope is not Scope.SUBGROUP}
 
     def _covered(self, loop: str, bind: Bind) -> int:
         """Iterations of a loop that one point of the level bound so covers."""
@@ -284,7 +283,7 @@ class TensorTile:
     @property
     def locals(self) -> tuple[Refinement, ...]:
         """All that is in local memory."""
-        return (*(c.local for c in self.boxes), *(p.local for p in self.given.values()))
+        return (*(c.local for c in self.boxes), *(r for p in self.given.values() for r in p.locals))
 
     @cached_property
     def sums(self) -> dict[str, Refinement]:
@@ -299,10 +298,16 @@ class TensorTile:
         """The tree of the scheduled kernel."""
         body: list[Node] = []
         for stage in self.view.stages:
-            body += self._reduced() if stage is self.match.main else self._beside(stage)
+            body += self._summed() if stage is self.match.main else self._beside(stage)
         held = tuple(TeamCopy(c).held for c in self.boxes) if self.through else ()
         warps = Nest(f"{self.view.name}_warps", self.warps, tuple(body), allocs=(*self.sums.values(), *held))
         return Nest(self.view.name, self.grid, (warps,), allocs=self.locals)
+
+    def _summed(self) -> Iterator[Node]:
+        """The whole reduction; before its last products are complete, the first operands of the results are on their way."""
+        *nodes, last = self._reduced()
+        ahead = (s for p in self.given.values() for s in p.first())
+        yield from (*nodes, *ahead, last) if isinstance(last, Wait) else (*nodes, last, *ahead)
 
     def _reduced(self) -> Iterator[Node]:
         """The whole reduction, copies running ahead of the products from one round of the outer loops into the next."""
@@ -462,26 +467,26 @@ class TensorTile:
     @cached_property
     def given(self) -> dict[str, Parts]:
         """Results that go through local memory, by the stages that store them."""
-        staged = staged_results(self.view, self.plan)
+        staged, found = staged_results(self.plan), dict[str, Parts]()
         around = {i.name: (0, i.range - 1) for i in (*self.grid, *self.warps)}
         inside = {n: in_tile(n) for n in self.warp}
-        uses = {s.name: given(self.view, s, {*self._ragged}) for s in self.view.stages if s is not self.match.main}
-        return {
-            name: Parts(
-                self.view, self.match.instruction, use, staged[use.buffer], self.warps, self.warp, self._at, around, inside
-            )
-            for name, use in uses.items()
-            if use is not None and use.buffer in staged
-        }  # fmt: skip
+        for stage in self.view.stages:
+            use = None if stage is self.match.main else given(self.view, stage, {*self._ragged})
+            if use is not None and use.buffer in staged:
+                near = tuple(u for u in taken(self.view, stage, self.warp) if u.buffer in staged)
+                found[stage.name] = Parts(
+                    self.view, self.match.instruction, use, near, staged, self.warps, self.warp, self._at, around, inside
+                )  # fmt: skip
+        return found
 
     def _beside(self, stage: Stage) -> Iterator[Node]:
         """Another stage over the sub-group's tile; groups over the end touch only what exists."""
         parts = self.given.get(stage.name)
-        outside = (u for u in stage.uses if not self.view.is_local(u.buffer) and (parts is None or u != parts.use))
-        ragged = self._ragged if any(outside) else []
-        limits = tuple(self._at[n] * -1 + (self.view.ranges[n] - 1) for n in ragged)
-        moved = stage.substitute(self._at)
-        moved = replace(moved, constraints=moved.constraints + limits)
+        near = (parts.use, *parts.taken) if parts is not None else ()
+        outside = [u for u in stage.uses if not self.view.is_local(u.buffer) and u not in near]
+        moving = {*self._ragged} if any(u.writes for u in outside) else names_in(f for u in outside for f in u.forms)
+        limits = tuple(self._at[n] * -1 + (self.view.ranges[n] - 1) for n in self._ragged if n in moving)
+        moved = replace(at := stage.substitute(self._at), constraints=at.constraints + limits)
         if parts is not None:
             yield from parts.nodes(moved, {*self.sums})
             return

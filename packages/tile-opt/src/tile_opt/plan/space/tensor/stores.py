@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from math import prod
 
 from tile_ir.dtype import DType
-from tile_ir.machine import Machine
+from tile_ir.machine import Machine, Occupancy
 from tile_ir.matrix import CHUNK_BYTES, LANES, LINES
-from tile_ir.stripe.nodes import Scope
+from tile_ir.stripe.nodes import Op, Scope
 
 from tile_opt.kernel.strides import flat_stride
-from tile_opt.kernel.view import Use
+from tile_opt.kernel.view import KernelView, Stage, Use
 from tile_opt.model.contraction import SECTOR, Contraction
 from tile_opt.plan.plan import Staging
 
@@ -20,6 +20,12 @@ PARTIAL = 1.5
 at a time, 15 µs)."""
 GIVEN = 1.2
 """Times longer that results take which go through local memory than their bytes."""
+SET, LONE = 5, 2
+"""Instructions that set a result in local memory and store it, beside its operations; times longer that a lone group of a core takes
+for them, which has too few sub-groups to hide what each waits for (an H200: 75 µs for 51 MB of a convolution's results and as many
+operands, where memory takes 28)."""
+TAKEN_VERSIONS = 3
+"""Parts of an operand in local memory at once: those under way hide the latency of memory."""
 WORD = 4
 """Bytes of elements whose pairs are stored at once."""
 
@@ -43,21 +49,30 @@ def given_seconds(work: Contraction, machine: Machine) -> float:
     return GIVEN * prod(work.shared.values()) * width / (machine.memory.all_cores.write * 1e9)
 
 
-def given_results(work: Contraction, level: int) -> tuple[Staging, ...]:
-    """The results' copies in local memory, rows along memory, each behind the other's banks."""
+def set_seconds(view: KernelView, main: Stage, machine: Machine, *, alone: bool) -> float:
+    """Seconds in which cores issue what sets results in local memory, and stores them from there; a group may be a core's only one."""
+    stages = (s for s in view.stages if s is not main)
+    each = SET + sum(isinstance(statement, Op) for s in stages for statement in s.body)
+    slots = (machine.occupancy or Occupancy()).slots * max(1, machine.cores) / (LONE if alone else 1)
+    return prod(i.range for i in view.loops) * each / LANES / slots / (machine.clock_ghz * 1e9)
+
+
+def given_results(work: Contraction, operands: Iterable[Use], level: int) -> tuple[Staging, ...]:
+    """Copies in local memory of results and of their operands, rows along memory, each behind the other's banks."""
     found: list[Staging] = []
-    for use in {u.buffer: u for u in work.results}.values():
+    uses = [*((u, 1) for u in work.results), *((u, TAKEN_VERSIONS) for u in operands)]
+    for use, versions in {u.buffer: (u, count) for u, count in uses}.values():
         strides = {n: abs(flat_stride(work.view, use, n)) for n in work.shared}
         order = tuple(sorted((n for n in strides if strides[n]), key=lambda n: -strides[n]))
         pad = CHUNK_BYTES // work.view.type_of(use.buffer).dtype.bytes
-        found.append(Staging(use.buffer, level, "LOCAL", order, Scope.SUBGROUP, pad))
+        found.append(Staging(use.buffer, level, "LOCAL", order, Scope.SUBGROUP, pad, versions=versions))
     return tuple(found)
 
 
 def given_bytes(staging: Staging, dtype: DType, tile: Mapping[str, int]) -> int:
-    """Of a sub-group's part of a result, rows padded."""
+    """Of a sub-group's part of a result, or of the parts of an operand, rows padded."""
     line = tile.get(staging.order[-1], 1)
-    return prod(tile.values()) // line * (line + staging.pad) * dtype.bytes
+    return prod(tile.values()) // line * (line + staging.pad) * dtype.bytes * staging.versions
 
 
 def _touched(work: Contraction, loop: str, lines: int) -> int:

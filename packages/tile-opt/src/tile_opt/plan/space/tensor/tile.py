@@ -23,11 +23,11 @@ from tile_opt.model.group_cost import Tile as Traffic
 from tile_opt.model.multiprocessor import OWN_REGISTERS
 from tile_opt.plan.builders.local import team_local_bytes
 from tile_opt.plan.builders.tensor_checks import problems
-from tile_opt.plan.builders.tensor_results import given, part_of
+from tile_opt.plan.builders.tensor_results import given, part_of, taken
 from tile_opt.plan.builders.tensor_tiles import LEVELS, TensorTile, panel_swizzle, takes_copies
 from tile_opt.plan.plan import Across, Cover, Edge, Instruction, Level, Plan, Reduction, Staging
 from tile_opt.plan.space.tensor.pitches import pitch
-from tile_opt.plan.space.tensor.stores import given_bytes, given_results, given_seconds, store_seconds
+from tile_opt.plan.space.tensor.stores import given_bytes, given_results, given_seconds, set_seconds, store_seconds
 from tile_opt.plan.steps.groups.banks import BANK_BYTES, COPY_BYTES
 
 TEAMS = (2, 1)
@@ -231,14 +231,19 @@ class Tile:
         ragged = {n for n, size in self.group.items() if self.view.ranges[n] % size}
         stages = [s for s in self.view.stages if s is not self.match.main and given(self.view, s, ragged)]
         direct = store_seconds(work, self.loops["m"], columns, self.target.machine)
-        gathers = stages and direct > given_seconds(work, self.target.machine)
-        return given_results(work, LEVELS.index(Bind.SUBGROUP)) if gathers else ()
+        if not stages or direct <= given_seconds(work, self.target.machine):
+            return ()
+        operands = (u for s in stages for u in taken(self.view, s, self.warp))
+        return given_results(work, operands, LEVELS.index(Bind.SUBGROUP))
 
     @cached_property
     def _given_bytes(self) -> int:
-        """Of local memory, for parts of results."""
+        """Of local memory, for parts of results and their operands."""
+        if not self._given:
+            return 0
         dtypes = {s: self.view.type_of(s.operand).dtype for s in self._given}
-        tile = {**self.warp, self.loops["n"]: part_of(self.warp[self.loops["n"]], *dtypes.values())} if dtypes else {}
+        result, columns = dtypes[self._given[0]], self.loops["n"]
+        tile = {**self.warp, columns: part_of(self.warp[columns], result)}
         return prod(self.warps) * sum(given_bytes(s, d, tile) for s, d in dtypes.items())
 
     def with_more_beside(self) -> Iterator[Tile]:
@@ -267,6 +272,10 @@ class Tile:
         direct = store_seconds(work, self.loops["m"], self.loops["n"], machine)
         stored = given_seconds(work, machine) if self._given else direct
         stored = max(traffic["results"], stored / (2 if self.resident > 1 else 1))
+        # Tiles through registers are compared with those of single sub-groups, for which nobody counts this.
+        counted = self._given and not self.through
+        setting = set_seconds(self.view, self.match.main, machine, alone=self.resident == 1) if counted else 0.0
+        stored = max(stored, setting) if self.resident > 1 else stored + setting
         seconds = beside((matrix, cache, traffic["memory"])) + stored + machine.launch.kernel
         rounded = self.through and takes_copies(self.instruction)
         return seconds * (ROUNDED if rounded else 1.0) * (APART if self.through and self.beside else 1.0)
