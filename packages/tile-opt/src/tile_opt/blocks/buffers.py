@@ -9,7 +9,7 @@ from dataclasses import replace
 from tile_ir.stripe.nodes import Block, Direction, Program, Refinement, Statement
 from tile_ir.stripe.walk import buffers_named, buffers_written
 
-from tile_opt.blocks.tree import main_of
+from tile_opt.blocks.tree import main_of, with_kernels
 
 
 def temporaries(program: Program) -> frozenset[str]:
@@ -115,6 +115,12 @@ def drop_unused_temporaries(program: Program) -> Program:
     refs = main_of(program).refs
     kept = tuple(r for r in refs if r.dir is not Direction.ALLOC or counts[r.into])
     return program if len(kept) == len(refs) else with_main_refs(program, kept)
+
+
+def with_joined(program: Program, kernels: Sequence[Statement | None]) -> Program:
+    """`program` with these kernels; where some became part of others (None), temporaries that they alone named go with them."""
+    kept = tuple(k for k in kernels if k is not None)
+    return program if len(kept) == len(kernels) else drop_unused_temporaries(with_kernels(program, kept))
 
 
 def drop_unread_kernels(program: Program) -> Program:

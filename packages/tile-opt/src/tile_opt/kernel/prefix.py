@@ -13,6 +13,7 @@ from tile_ir.stripe.nodes import Const, Direction, Index, Load, Op, Order, Refin
 
 from tile_opt.kernel.merge_stages import concatenated, without_buffers
 from tile_opt.kernel.scan import Scan, find_scan
+from tile_opt.kernel.strides import has_all_cells
 from tile_opt.kernel.unify import plain_loop
 from tile_opt.kernel.view import KernelView, Stage, Use
 from tile_opt.kernel.work import is_elementwise, merged_use
@@ -103,10 +104,8 @@ def find_prefix(view: KernelView) -> Prefix | None:
 def _has_all_rows(prefix: Prefix) -> bool:
     """Every iteration of the rows' loops has cells of its own: the last value of each is copied to them."""
     rows = {i.name for i in prefix.rows}
-    ranges = {i.name: (0, i.range - 1) for i in prefix.stage.loops}
     limited = any(rows.issuperset(c.names) for c in prefix.scan.constraints)
-    spans = [(f.bounds(ranges), s) for f, s in zip(prefix.out.forms, prefix.whole.sizes, strict=True)]
-    return not limited and all(low >= 0 and high < size for (low, high), size in spans)
+    return not limited and has_all_cells(prefix.out, prefix.whole.sizes, {i.name: i.range for i in prefix.stage.loops})
 
 
 def _fill(prefix: Prefix) -> Stage | None:

@@ -35,6 +35,11 @@ def limits_inside(forms: tuple[Affine, ...], sizes: tuple[int, ...], extents: Ma
     return tuple(limits)
 
 
+def has_all_cells(use: Use, sizes: tuple[int, ...], extents: Mapping[str, int]) -> bool:
+    """Whether a buffer of these `sizes` has the cells that `use` is at for all iterations of loops of these `extents`."""
+    return not limits_inside(use.forms, sizes, extents)
+
+
 def decided_outside(constraint: Affine, inside: Mapping[str, tuple[int, int]]) -> Affine:
     """A constraint (>= 0) without the loops `inside` where, by what the others are multiples of, none of their values decides it.
 

@@ -18,7 +18,7 @@ from tile_ir.stripe.nodes import Index, TensorType
 
 from tile_opt.kernel.bodies import facts
 from tile_opt.kernel.digits import dense_digits
-from tile_opt.kernel.view import Stage, Use, is_parallel
+from tile_opt.kernel.view import KernelView, Stage, Use, is_parallel
 
 Loop = tuple[int, str]
 """A loop of a stage: (stage number, loop name)."""
@@ -35,8 +35,9 @@ class SharedLoop:
     """The loop's name in each stage."""
 
 
-def shared_loops(stages: tuple[Stage, ...], types: Mapping[str, TensorType]) -> tuple[SharedLoop, ...]:
+def shared_loops(view: KernelView) -> tuple[SharedLoop, ...]:
     """The loops that may be shared by all stages, in the order of the widest stage."""
+    stages, types = view.stages, {r.into: r.type for r in (*view.refs, *view.allocs)}
     uses = _written_uses(stages)
     # What one stage alone writes at data moves with the loops of its other dimensions.
     several = (access for accesses in uses.values() if len(accesses) > 1 for access in accesses)

@@ -98,8 +98,7 @@ def _reading_again(view: KernelView, machine: Machine, busy: int) -> float:
 def forecast_flat(view: KernelView, machine: Machine) -> float:
     """Seconds of a kernel whose loops are all in its stages: those that its stages can share are shared."""
     flat = unique_loops(drop_unit_loops(view))
-    loops = shared_loops(flat.stages, {r.into: r.type for r in (*flat.refs, *flat.allocs)})
-    return forecast(share(flat, loops), machine).seconds
+    return forecast(share(flat, shared_loops(flat)), machine).seconds
 
 
 def _busy(view: KernelView, machine: Machine) -> int:

@@ -44,10 +44,7 @@ def with_cascades(stages: Stages, program: Program) -> Stages:
 
 def _grouped(groups: Groups, stages: Stages) -> Iterator[tuple[Weighted, ...]]:
     """The sums below each largest element whose rows are cut."""
-    by_row: dict[str, list[Weighted]] = {}
-    for member in groups.members():
-        by_row.setdefault(member.pair.first.name, []).append(member)
-    for row, members in by_row.items():
+    for row, members in groups.by_row().items():
         behind = _behind(row, groups.program)
         mine = tuple(m for m in members if row in stages.splits and _fits(m, members[0], stages, behind))
         if mine:

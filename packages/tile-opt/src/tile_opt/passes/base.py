@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self, cast
 
@@ -23,11 +23,13 @@ class Pass(ABC):
     """
 
     name: ClassVar[str] = ""
+    places: ClassVar[tuple[str, ...]] = ()
+    """Options that name a unit, or several."""
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> Self:
         """The pass of a target's options, JSON lists as tuples; passes with structured options read them here."""
-        return cls(**options)
+        return cls(**{k: _units(given) if k in cls.places else given for k, given in options.items()})
 
     @abstractmethod
     def apply(self, program: Program, target: Target) -> Program:
@@ -67,6 +69,8 @@ class KernelPass(Pass):
         return kernel if made == pipeline else close_pipeline(made)
 
 
-def unit_name(loc: Any) -> str:
-    """The unit of a location option: ``{"name": "CONV"}``, or just the name."""
-    return str(cast("Mapping[str, Any]", loc)["name"] if isinstance(loc, Mapping) else loc)
+def _units(given: Any) -> str | tuple[str, ...]:
+    """The unit of a location option: ``{"name": "CONV"}``, or just the name; of a list of them all."""
+    if isinstance(given, list | tuple):
+        return tuple(str(_units(loc)) for loc in cast("Sequence[Any]", given))
+    return str(cast("Mapping[str, Any]", given)["name"] if isinstance(given, Mapping) else given)

@@ -10,11 +10,12 @@ from tile_ir.frozen import frozen, replace
 from tile_ir.matrix.x86 import TILE
 from tile_ir.names import claim
 from tile_ir.settings import Settings
-from tile_ir.stripe.affine import Affine, intervals
+from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Bind, Block, Index, Location, Refinement
 
 from tile_opt.kernel.inlining import computed, with_sources
 from tile_opt.kernel.segments import Part, cover_exactly
+from tile_opt.kernel.strides import has_all_cells
 from tile_opt.kernel.view import KernelView, Stage
 from tile_opt.kernel.work import merged_use
 from tile_opt.plan.builders.widened import Widened
@@ -320,11 +321,8 @@ class _Build:
 
     def _stays_inside(self, buffer: str) -> bool:
         """No iteration of the loops reads outside the buffer, whatever the stages' constraints say."""
-        ranges = intervals(self.view.ranges)
-        uses = (u for u in self.view.uses if u.buffer == buffer)
-        sizes = self.view.type_of(buffer).sizes
-        bounds = ((f.bounds(ranges), size) for u in uses for f, size in zip(u.forms, sizes, strict=True))
-        return all(low >= 0 and high < size for (low, high), size in bounds)
+        sizes, ranges = self.view.type_of(buffer).sizes, self.view.ranges
+        return all(has_all_cells(u, sizes, ranges) for _, u in self.view.users(buffer))
 
     def _lanes_last(self, nest: Nest) -> Nest:
         """Its loops in the order of the dimensions that registers get: the vector loop last."""

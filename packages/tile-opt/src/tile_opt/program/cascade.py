@@ -119,10 +119,14 @@ class Groups:
 
     def found(self) -> list[tuple[Weighted, ...]]:
         """The groups for which chunks pay."""
-        by_row: dict[str, list[Weighted]] = {}
+        return [tuple(members) for members in self.by_row().values() if self._pays(members)]
+
+    def by_row(self) -> dict[str, list[Weighted]]:
+        """The sums below each largest element."""
+        rows: dict[str, list[Weighted]] = {}
         for weighted in self.members():
-            by_row.setdefault(weighted.pair.first.name, []).append(weighted)
-        return [tuple(members) for members in by_row.values() if self._pays(members)]
+            rows.setdefault(weighted.pair.first.name, []).append(weighted)
+        return rows
 
     def _weighted(self, op: Contraction) -> Weighted | None:
         """The contraction as a weighted sum along one long index."""

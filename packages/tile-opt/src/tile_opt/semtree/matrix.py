@@ -253,8 +253,8 @@ class _Exchange:
         body: list[Statement] = []
         loaded: dict[tuple[str, int], Var] = {}
         for register, total in enumerate(sums):
-            at_row = _register(instruction.c.rows, register) * k
-            at_column = _register(instruction.c.columns, register)
+            at_row = of_register(instruction.c.rows, register) * k
+            at_column = of_register(instruction.c.columns, register)
             row = _add(_add(area.row, _int(at_row)), step)
             column = _add(_add(area.column, _int(at_column)), _mul(step, _int(n)))
             factors: list[Var] = []
@@ -280,11 +280,11 @@ def _stores(array: Var, at: Expr, operand: Operand, stride: int, values: Sequenc
     """Each register to the place of its element, rows being `stride` apart."""
     stores: list[Statement] = []
     for register, value in enumerate(values):
-        offset = _register(operand.rows, register) * stride + _register(operand.columns, register)
+        offset = of_register(operand.rows, register) * stride + of_register(operand.columns, register)
         stores.append(Store(array, _add(at, _int(offset)), value))
     return stores
 
 
-def _register(digits: Sequence[Digit], register: int) -> int:
+def of_register(digits: Sequence[Digit], register: int) -> int:
     """What the register contributes to a coordinate."""
     return sum(register // d.weight % d.size * d.step for d in digits if not d.lane)

@@ -26,6 +26,8 @@ from tile_ir.semtree.nodes import (
     WorkId,
 )  # fmt: skip
 
+from tile_opt.semtree.matrix import of_register
+
 _INT, _F32 = Type(DType.INT32), Type(DType.FLOAT32)
 
 
@@ -43,8 +45,8 @@ def own_sums(node: TeamMma, group_size: tuple[int, int, int], name: str) -> Stat
         assert isinstance(total, Var)
         value: Expr = total
         for register in range(piece.registers):
-            at_row = _plus(row, _const(_of_register(piece.rows, register)))
-            at_column = _plus(column, _const(number * wide + _of_register(piece.columns, register)))
+            at_row = _plus(row, _const(of_register(piece.rows, register)))
+            at_column = _plus(column, _const(number * wide + of_register(piece.columns, register)))
             a = _element(node.a, node.a_index, at_row, step, node.a_panels)
             b = _element(node.b, node.b_index, at_column, step, node.b_panels)
             value = Insert(value, register, Fma(a, b, Extract(total, register, _F32), _F32), total.type)
@@ -82,11 +84,6 @@ def _of_lane(digits: Sequence[Digit], lane: Expr) -> Expr:
         part = _binary("mod", _binary("div", lane, digit.weight), digit.size)
         total = _plus(total, _binary("mul", part, digit.step))
     return total
-
-
-def _of_register(digits: Sequence[Digit], register: int) -> int:
-    """What the register contributes to it."""
-    return sum(register // d.weight % d.size * d.step for d in digits if not d.lane)
 
 
 def _const(value: int) -> Const:

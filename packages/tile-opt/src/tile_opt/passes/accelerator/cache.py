@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from tile_ir.names import claim
 from tile_ir.stripe.nodes import Block, Direction, Location, Program, Refinement, Statement
@@ -15,7 +14,7 @@ from tile_opt.analysis.sets import Sets
 from tile_opt.blocks.accesses import writes_all
 from tile_opt.blocks.swaps import Clip, clip, local_copy, move
 from tile_opt.blocks.tree import blocks_of, rebase, rewrite_matching
-from tile_opt.passes.base import Pass, unit_name
+from tile_opt.passes.base import Pass
 
 
 @dataclass(frozen=True)
@@ -26,17 +25,12 @@ class Cache(Pass):
     """
 
     name: ClassVar[str] = "cache"
+    places: ClassVar[tuple[str, ...]] = ("mem_loc", "xfer_loc")
     reqs: tuple[str, ...] = ()
     ref: str = ""
     dirs: tuple[str, ...] = ("in", "out", "inout")
     mem_loc: str = "SRAM"
     xfer_loc: str = "DMA"
-
-    @classmethod
-    def from_options(cls, options: Mapping[str, Any]) -> Cache:
-        places = {k: unit_name(options[k]) for k in ("mem_loc", "xfer_loc") if k in options}
-        given: dict[str, Any] = {**options, **places}
-        return cls(**given)
 
     def apply(self, program: Program, target: Target) -> Program:
         sets = Sets()

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from tile_ir.stripe.nodes import Location, Program
 from tile_ir.target import Target
 
 from tile_opt.blocks.tree import rewrite_matching
-from tile_opt.passes.base import Pass, unit_name
+from tile_opt.passes.base import Pass
 
 
 @dataclass(frozen=True)
@@ -18,13 +17,9 @@ class LocateBlock(Pass):
     """Every block with all tags `reqs` runs on unit `loc` (``{"name": "CONV"}``); the schedule chooses which one."""
 
     name: ClassVar[str] = "locate_block"
+    places: ClassVar[tuple[str, ...]] = ("loc",)
     reqs: tuple[str, ...] = ()
     loc: str = ""
-
-    @classmethod
-    def from_options(cls, options: Mapping[str, Any]) -> LocateBlock:
-        given: dict[str, Any] = {**options, "loc": unit_name(options.get("loc", ""))}
-        return cls(**given)
 
     def apply(self, program: Program, target: Target) -> Program:
         where = Location(self.loc) if self.loc else None

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from tile_ir.stripe.nodes import Block, Direction, Location, Program, Scope, Statement
 from tile_ir.target import Target
 
 from tile_opt.blocks.tree import rebase, rewrite_matching
-from tile_opt.passes.base import Pass, unit_name
+from tile_opt.passes.base import Pass
 
 
 @dataclass(frozen=True)
@@ -21,15 +20,11 @@ class LocateMemory(Pass):
     """
 
     name: ClassVar[str] = "locate_memory"
+    places: ClassVar[tuple[str, ...]] = ("loc",)
     reqs: tuple[str, ...] = ()
     loc: str = ""
     tags: tuple[str, ...] = ()
     thread: bool = False
-
-    @classmethod
-    def from_options(cls, options: Mapping[str, Any]) -> LocateMemory:
-        given: dict[str, Any] = {**options, "loc": unit_name(options.get("loc", ""))}
-        return cls(**given)
 
     def apply(self, program: Program, target: Target) -> Program:
         return rewrite_matching(program, self.reqs, lambda block, _: self._located(block), inner_first=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from tile_ir.stripe.nodes import Block, Direction, Location, Program, Refinement, Statement
 from tile_ir.stripe.walk import buffers_named
@@ -14,7 +14,7 @@ from tile_opt.blocks.buffers import first_fit
 from tile_opt.blocks.swaps import nbytes
 from tile_opt.blocks.tree import outside_names, rewrite_matching
 from tile_opt.passes.accelerator.compute_deps import dependencies
-from tile_opt.passes.base import Pass, unit_name
+from tile_opt.passes.base import Pass
 
 
 @dataclass(frozen=True)
@@ -26,16 +26,11 @@ class MemoryPlacement(Pass):
     """
 
     name: ClassVar[str] = "memory_placement"
+    places: ClassVar[tuple[str, ...]] = ("locs",)
     reqs: tuple[str, ...] = ("program",)
     locs: tuple[str, ...] = ("DRAM",)
     alignment: int = 4
     skip_tags: tuple[str, ...] = ()
-
-    @classmethod
-    def from_options(cls, options: Mapping[str, Any]) -> MemoryPlacement:
-        locs = tuple(unit_name(loc) for loc in options.get("locs", ("DRAM",)))
-        given: dict[str, Any] = {**options, "locs": locs}
-        return cls(**given)
 
     def apply(self, program: Program, target: Target) -> Program:
         seen = outside_names(program)

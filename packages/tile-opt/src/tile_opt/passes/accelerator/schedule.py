@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from tile_ir.hardware import HardwareModel, hardware_model
 from tile_ir.names import claim
@@ -44,7 +44,7 @@ from tile_opt.blocks.tree import rebase, rewrite_matching
 from tile_opt.passes.accelerator.compute_deps import with_deps
 from tile_opt.passes.accelerator.memory_placement import size_of
 from tile_opt.passes.accelerator.prune import contents_needed, without_dead_stores
-from tile_opt.passes.base import Pass, unit_name
+from tile_opt.passes.base import Pass
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,7 @@ class Schedule(Pass):
     """
 
     name: ClassVar[str] = "schedule"
+    places: ClassVar[tuple[str, ...]] = ("mem_loc", "xfer_loc")
     reqs: tuple[str, ...] = ()
     mem_loc: str = "SRAM"
     mem_KiB: float = 64
@@ -70,12 +71,6 @@ class Schedule(Pass):
     num_banks: int = 1
     pipeline_depth: int = 1
     resident: bool = True
-
-    @classmethod
-    def from_options(cls, options: Mapping[str, Any]) -> Schedule:
-        places = {k: unit_name(options[k]) for k in ("mem_loc", "xfer_loc") if k in options}
-        given: dict[str, Any] = {**options, **places}
-        return cls(**given)
 
     def apply(self, program: Program, target: Target) -> Program:
         model = hardware_model(target.model) if target.model else None

@@ -304,7 +304,7 @@ class _Groups:
     def _shared(self, view: KernelView) -> tuple[SharedLoop, ...]:
         known = self.shared.get(id(view))
         if known is None:
-            loops = shared_loops(view.stages, {r.into: r.type for r in (*view.refs, *view.allocs)})
+            loops = shared_loops(view)
             known = self.shared[id(view)] = (view, loops)
         return known[1]
 

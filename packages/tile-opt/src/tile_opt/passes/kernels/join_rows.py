@@ -18,13 +18,13 @@ from tile_ir.stripe.nodes import Block, Index, Program, Statement
 from tile_ir.stripe.walk import buffers_written
 from tile_ir.target import Target
 
-from tile_opt.blocks.buffers import drop_unused_temporaries, fixed_kernels, in_the_way, temporaries, wholes
-from tile_opt.blocks.tree import kernels_of, main_of, with_kernels
+from tile_opt.blocks.buffers import fixed_kernels, in_the_way, temporaries, wholes, with_joined
+from tile_opt.blocks.tree import kernels_of, main_of
 from tile_opt.kernel.accumulators import accumulated, kept, stored_last
 from tile_opt.kernel.regroup import drop_unit_loops, joined, localised, share, unique_loops
 from tile_opt.kernel.unify import shared_loops
 from tile_opt.kernel.view import KernelView, close_kernel, open_kernel
-from tile_opt.kernel.work import is_elementwise, is_heavy
+from tile_opt.kernel.work import is_elementwise, view_is_heavy
 from tile_opt.passes.choosing import Choice, Choices, ChoosingPass, Chosen, results
 from tile_opt.plan.space.gpu.rows_in_steps import weighed
 
@@ -93,9 +93,7 @@ class _Chains:
         return frozenset(self.again & stored)
 
     def joined(self, program: Program) -> Program:
-        kept = tuple(k for k in self.kernels if k is not None)
-        same = len(kept) == len(self.kernels)
-        return program if same else drop_unused_temporaries(with_kernels(program, kept))
+        return with_joined(program, self.kernels)
 
     def sweep(self) -> bool:
         """Join what can be joined; whether something was, so that more may be."""
@@ -123,7 +121,7 @@ class _Chains:
     def _taken(self, last: int) -> list[str]:
         """What a product reads that other kernels make."""
         view = self.views[last]
-        return sorted(view.reads() & self.made) if view is not None and _is_product(view) else []
+        return sorted(view.reads() & self.made) if view is not None and view_is_heavy(view) else []
 
     def _joined(self, last: int, rows: str) -> bool:
         """With what is known of rows as a whole, if that comes from the same product and can be computed with it; else without."""
@@ -235,7 +233,7 @@ class _Chains:
         return self.sizes.get(buffer, 0)
 
     def _count(self, members: set[int]) -> int:
-        return sum(_is_product(self._view(n)) for n in members)
+        return sum(view_is_heavy(self._view(n)) for n in members)
 
     def _back_to_products(self, rows: str, through: Set[str]) -> set[int] | None:
         """The kernels that `rows` comes from, no further than products, by way of these buffers; None where none is a product."""
@@ -247,13 +245,13 @@ class _Chains:
                 if view is None:
                     return None
                 found.add(n)
-                waiting += [] if _is_product(view) else sorted(view.reads() & through)
+                waiting += [] if view_is_heavy(view) else sorted(view.reads() & through)
         return found if self._count(found) and not waiting else None
 
     def _finishes(self, number: int, members: set[int], *, totals: bool = False) -> bool:
         """It goes over complete sums, of these members alone, element by element; or sums them up."""
         view = self.views[number]
-        if view is None or _is_product(view) or not (totals or all(map(is_elementwise, view.stages))):
+        if view is None or view_is_heavy(view) or not (totals or all(map(is_elementwise, view.stages))):
             return False
         return all(self.writers(b) <= members | {number} for b in view.reads() & self.made)
 
@@ -292,7 +290,7 @@ class _Chains:
         view = reduce(joined, self._views(members))
         elsewhere = {b for b in view.writes() if not self.users[b] <= {*members}}
         view = stored_last(localised(view, self.temps - (elsewhere - again)))
-        loops = shared_loops(view.stages, {r.into: r.type for r in (*view.refs, *view.allocs)})
+        loops = shared_loops(view)
         return kept(accumulated(share(view, loops))) if loops else None
 
     def _may_move(self, members: list[int]) -> bool:
@@ -312,7 +310,3 @@ def _flat(kernel: Block) -> KernelView | None:
     """A kernel all of whose loops are its stages' own."""
     view = open_kernel(kernel)
     return None if view is None or view.loops else unique_loops(drop_unit_loops(view))
-
-
-def _is_product(view: KernelView) -> bool:
-    return any(is_heavy(view, s) for s in view.stages)

@@ -16,8 +16,15 @@ from tile_ir.machine import Machine
 from tile_ir.stripe.nodes import Block, Program, Statement
 from tile_ir.target import Target
 
-from tile_opt.blocks.buffers import drop_unused_temporaries, fixed_kernels, in_the_way, temporaries, users, wholes
-from tile_opt.blocks.tree import kernels_of, with_kernels
+from tile_opt.blocks.buffers import (
+    fixed_kernels,
+    in_the_way,
+    temporaries,
+    users,
+    wholes,
+    with_joined,
+)
+from tile_opt.blocks.tree import kernels_of
 from tile_opt.kernel.repeated import Repeated, repeated, stretches
 from tile_opt.kernel.view import KernelView, close_kernel, open_kernel
 from tile_opt.passes.choosing import Choice, Choices, ChoosingPass, Chosen, results
@@ -47,10 +54,8 @@ class RepeatSmall(ChoosingPass):
         pairs = _Pairs(program, self, target.machine)
         for last in range(len(pairs.kernels)):
             pairs.join(last)
-        if not any(c.chosen is Chosen.FUSED for c in pairs.choices):
-            return Choices(program, tuple(pairs.choices))
-        kept = tuple(k for k in pairs.kernels if k is not None)
-        return Choices(drop_unused_temporaries(with_kernels(program, kept)), tuple(pairs.choices))
+        fused = any(c.chosen is Chosen.FUSED for c in pairs.choices)
+        return Choices(with_joined(program, pairs.kernels) if fused else program, tuple(pairs.choices))
 
 
 class _Pairs:

@@ -19,8 +19,15 @@ from tile_ir.stripe.hashing import structural_hash
 from tile_ir.stripe.nodes import Block, Program, Statement
 from tile_ir.target import Target
 
-from tile_opt.blocks.buffers import drop_unused_temporaries, fixed_kernels, in_the_way, temporaries, users, wholes
-from tile_opt.blocks.tree import kernels_of, with_kernels
+from tile_opt.blocks.buffers import (
+    fixed_kernels,
+    in_the_way,
+    temporaries,
+    users,
+    wholes,
+    with_joined,
+)
+from tile_opt.blocks.tree import kernels_of
 from tile_opt.kernel.pipeline import close_pipeline
 from tile_opt.kernel.strides import flat_stride
 from tile_opt.kernel.tiles import Tiled, TiledLoop, numbers, private_bytes, tiled
@@ -67,10 +74,7 @@ class TilePipelines(ChoosingPass):
             if made is not None:
                 chains.kernels[last] = chains.closed(made)
                 chains.views[last] = None
-        kept = tuple(k for k in chains.kernels if k is not None)
-        same = len(kept) == len(chains.kernels)
-        rest = program if same else drop_unused_temporaries(with_kernels(program, kept))
-        return Choices(rest, tuple(chains.choices))
+        return Choices(with_joined(program, chains.kernels), tuple(chains.choices))
 
 
 @frozen

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
-from tile_ir.stripe.affine import Affine, intervals, names_in
+from tile_ir.stripe.affine import Affine, names_in
 from tile_ir.stripe.nodes import Index
 
-from tile_opt.kernel.strides import flat_offset, flat_stride
+from tile_opt.kernel.strides import flat_offset, flat_stride, has_all_cells
 from tile_opt.kernel.unify import is_atomic, is_indirect
 from tile_opt.kernel.view import KernelView, Stage, Use, is_parallel
 from tile_opt.kernel.work import merged_use, points
@@ -19,13 +19,6 @@ from tile_opt.plan.steps.groups.homes import is_plain, keeps_apart
 
 NEAR = 4
 """Iterations apart at which accesses are for neighbours."""
-
-
-def has_all_cells(use: Use, sizes: Sequence[int], ranges: Mapping[str, int]) -> bool:
-    """Whether a buffer of these `sizes` has the cells that `use` is at for all iterations of loops of these `ranges`."""
-    known = intervals(ranges)
-    spans = [(form.bounds(known), size) for form, size in zip(use.forms, sizes, strict=True)]
-    return all(low >= 0 and high < size for (low, high), size in spans)
 
 
 @dataclass(frozen=True)
