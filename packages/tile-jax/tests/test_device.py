@@ -106,6 +106,19 @@ def rounds(a: jax.Array, n: jax.Array) -> Any:
     return jax.lax.while_loop(lambda s: s[1] < n, lambda s: (s[0], s[1] + 1), (a, jnp.int32(0)))[0]
 
 
+def test_rounds_hand_values_to_other_places() -> None:
+    """The body takes one of what is carried, and gives the others as they are, in another order."""
+
+    def turns(a: jax.Array, b: jax.Array, n: jax.Array) -> Any:
+        return jax.lax.while_loop(lambda s: s[2] < n, lambda s: (s[1], s[0], s[2] + 1), (a, b, jnp.int32(0)))
+
+    x, y = np.arange(3, dtype=np.float32), np.arange(4, dtype=np.float32)[1:]
+    for n in (0, 1, 2, 3):
+        found = jax.jit(turns)(x, y, np.int32(n))
+        for one, wanted in zip(found, (y, x, n) if n % 2 else (x, y, n), strict=True):
+            np.testing.assert_array_equal(one, wanted)
+
+
 @pytest.mark.parametrize("function", [lambda a, n: (a, a), lambda a, n: a.reshape(-1), rounds, lambda a, n: a[:1]])
 def test_what_is_handed_on_is_not_in_the_memory_of_the_host(function: Any) -> None:
     """Of an array of NumPy's, which JAX keeps during the call alone."""

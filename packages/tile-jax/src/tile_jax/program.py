@@ -168,6 +168,26 @@ def _put_rows(stores: Sequence[Store], slots: Sequence[int], rows: Rows, evaluat
 
 
 @dataclass(frozen=True, slots=True)
+class _Alone:
+    """The one function that most programs and bodies of loops are."""
+
+    function: Composition
+    given: tuple[int, ...]
+    """Numbers of the inputs that it takes."""
+    results: tuple[int, ...]
+    """Where each output is, among the inputs and what the function makes behind them."""
+    plain: bool
+    """Whether it takes all inputs and gives all outputs, in their order."""
+
+    def run(self, row: Sequence[Any], evaluator: Evaluator) -> list[Tensor]:
+        if self.plain:
+            return _tensors(evaluator.call(self.function, row, {}), evaluator)
+        made = _tensors(evaluator.call(self.function, [row[k] for k in self.given], {}), evaluator)
+        both: list[Tensor] = [*row, *made]
+        return [both[k] for k in self.results]
+
+
+@dataclass(frozen=True, slots=True)
 class Program:
     """Steps from inputs to results, for any device."""
 
@@ -187,8 +207,7 @@ class Program:
     """After each step: the slots that nobody reads any more."""
     _slots: int = field(init=False, repr=False)
     """How many there are."""
-    _alone: Composition | None = field(init=False, repr=False)
-    """The one function that most programs are, from all inputs to all outputs in their order."""
+    _alone: _Alone | None = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_alone", _alone(self.steps, self.taken, self.results))
@@ -199,8 +218,7 @@ class Program:
     def run(self, rows: Rows, evaluators: Sequence[Evaluator]) -> list[list[Tensor]]:
         """The outputs, which may be pending: a row for each device, as the inputs are, each on its evaluator's device."""
         if self._alone is not None:
-            function = self._alone
-            return [_tensors(e.call(function, row, {}), e) for row, e in zip(rows, evaluators, strict=True)]
+            return [self._alone.run(row, e) for row, e in zip(rows, evaluators, strict=True)]
         stores = [self._store(row) for row in rows]
         for step, dead in zip(self.steps, self._dead, strict=True):
             step.run(stores, evaluators)
@@ -220,10 +238,12 @@ class Program:
         return {"bytes accessed": float(sum(t.nbytes for t in (*self.inputs, *self.outputs)))}
 
 
-def _alone(steps: Sequence[Step], taken: tuple[int, ...], results: tuple[int, ...]) -> Composition | None:
+def _alone(steps: tuple[Step, ...], taken: tuple[int, ...], results: tuple[int, ...]) -> _Alone | None:
     match steps:
-        case [DeviceStep(function, reads, outputs)] if reads == taken and outputs == results:
-            return function
+        case [DeviceStep(function, reads, outputs)]:
+            both = (*taken, *outputs)
+            given, places = tuple(map(taken.index, reads)), tuple(map(both.index, results))
+            return _Alone(function, given, places, plain=reads == taken and outputs == results)
         case _:
             return None
 
