@@ -114,7 +114,7 @@ def near(got: Mapping[str, Any], want: Mapping[str, Any], share: float) -> None:
         )
 
 
-@pytest.mark.diagonal(3)
+@pytest.mark.diagonal(5)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", SAMPLES)
 def test_the_first_plan_keeps_the_meaning(name: str, target: str) -> None:

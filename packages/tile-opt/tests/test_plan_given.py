@@ -97,6 +97,7 @@ def plans(draw: st.DrawFn, decision: Decision, target: str) -> Plan:
 
 
 @pytest.mark.filterwarnings("ignore::tile_ir.diagnostics.TilePlanWarning")
+@pytest.mark.diagonal(2)
 @pytest.mark.parametrize("target", BINDS)
 @pytest.mark.parametrize("name", PROGRAMS)
 @settings(max_examples=12)

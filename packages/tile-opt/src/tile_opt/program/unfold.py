@@ -8,7 +8,8 @@ several times, with zeros up to powers of two:
     V[o, i, j, c : O, 7, 8, 4]         = =(W[o, c, i, j])
     Y[n, o, y, x]                      = +(U[n, 2*y + i - 3, x, j, c] * V[o, i, j, c])
 
-Small windows go into the rows whole, ``i`` too. Zeros meet zeros, so that sums have what they had.
+Small windows go into the rows whole, ``i`` too. Zeros that fill rows up meet zeros, so that sums have what they had. Where
+windows go beyond the ends of the data, zeros meet weights, as in all copies for matrix instructions whose rounding is allowed.
 """
 
 from __future__ import annotations
