@@ -135,7 +135,7 @@ def _assigned(
     if bounds is None:
         return
     shared, own = [i.name for i in view.loops], [i.name for i in main.loops]
-    mine, others = _names(left), _names(right)
+    mine, others = names_in(left.forms), names_in(right.forms)
     rows = [n for n in shared if n in mine and n not in others]
     columns = [n for n in shared if n in others and n not in mine]
     depth = [n for n in own if n in mine and n in others]
@@ -176,10 +176,6 @@ def _multiples(constraint: Affine, form: Affine) -> Iterator[tuple[int, int]]:
         sign, times = (1, step // own) if own * step > 0 else (-1, step // -own if own else 0)
         if times and (constraint * times - form * sign).is_const:
             yield sign, times
-
-
-def _names(use: Use) -> set[str]:
-    return names_in(use.forms)
 
 
 def is_box(use: Use, loops: set[str]) -> bool:

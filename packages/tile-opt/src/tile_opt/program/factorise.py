@@ -118,6 +118,12 @@ def own_ranges(op: Contraction) -> dict[str, int]:
     return sizes
 
 
+def result_ranges(op: Contraction) -> dict[str, int]:
+    """The indexes that are subscripts of the result, and its sizes there."""
+    pairs = zip(op.output, op.type.shape, strict=True)
+    return {f.index: size for f, size in pairs if f.index is not None}
+
+
 def index_sizes(op: Contraction) -> dict[str, int] | None:
     """The range of each index, by its own constraint; None where one has none, or nothing is valid."""
     if any(not c.formula.names and not 0 <= c.formula.const < c.size for c in op.constraints):

@@ -18,7 +18,7 @@ from tile_ir.program.nodes import Constraint, Contraction, Op, Poly, Program, Te
 from tile_ir.stripe.affine import names_in
 
 from tile_opt.program.base import Rewrite, with_each
-from tile_opt.program.factorise import own_ranges
+from tile_opt.program.factorise import own_ranges, result_ranges
 from tile_opt.program.fixed import fixed_values
 
 Steps = tuple[tuple[int, int, int], ...]
@@ -63,7 +63,7 @@ class _Copies:
     def _load(self, op: Contraction, load: TensorLoad, copies: list[Op]) -> TensorLoad:
         if not isinstance(load.tensor, str) or load.tensor in self.fixed:
             return load
-        source, counts = self.types[load.tensor], own_ranges(op) | _counts(op)
+        source, counts = self.types[load.tensor], own_ranges(op) | result_ranges(op)
         plain = [_walk(op, f, counts) for f in load.formulas]
         steps = tuple(
             (0, 1, size) if walk is None else (*walk[1:], counts[walk[0]])
@@ -84,16 +84,10 @@ class _Copies:
     def _pays(self, op: Contraction, load: TensorLoad, steps: Steps) -> bool:
         """Many results along an index that does not move the load, and enough of them all."""
         moved = names_in(load.formulas)
-        uses = max((count for name, count in _counts(op).items() if name not in moved), default=0)
+        uses = max((count for name, count in result_ranges(op).items() if name not in moved), default=0)
         often = uses >= self.options.uses and uses * prod(count for _, _, count in steps) >= self.options.least
         _, step, count = steps[-1]
         return often and (not self.options.tile or (step > 1 and count % self.options.tile > 0))
-
-
-def _counts(op: Contraction) -> dict[str, int]:
-    """The indexes that are subscripts of the result, and its sizes there."""
-    pairs = zip(op.output, op.type.shape, strict=True)
-    return {f.index: size for f, size in pairs if f.index is not None}
 
 
 def _walk(op: Contraction, formula: Poly, counts: dict[str, int]) -> tuple[str, int, int] | None:

@@ -30,6 +30,7 @@ from tile_ir.program.nodes import Constraint, Contraction, Op, Poly, Program, Te
 from tile_ir.stripe.affine import names_in
 
 from tile_opt.program.base import Rewrite, with_each
+from tile_opt.program.factorise import result_ranges
 
 PRODUCT = frozenset({"cast", "ident", "mul"})
 
@@ -96,7 +97,7 @@ class _Windows:
     def columns(self) -> int:
         """Results that use each element of a window."""
         moved = names_in(self.data.load.formulas)
-        return prod(size for n, size in _results(self.op).items() if n not in moved)
+        return prod(size for n, size in result_ranges(self.op).items() if n not in moved)
 
     @property
     def row(self) -> int:
@@ -140,7 +141,7 @@ class _Windows:
                 sizes[at], read, seen = size, Poly.of({at: 1}), form
             elif outside:
                 (result,) = outside
-                sizes[at], seen = _results(self.op)[result], Poly.of({result: 1})
+                sizes[at], seen = result_ranges(self.op)[result], Poly.of({result: 1})
                 read = Poly.of({at if n == result else n: c for n, c in form.terms}, form.const)
             else:
                 read, seen = form, None
@@ -180,12 +181,6 @@ def _sorted(form: Poly, names: Collection[str]) -> tuple[list[str], list[str]]:
     return [n for n in form.names if n in names], [n for n in form.names if n not in names]
 
 
-def _results(op: Contraction) -> dict[str, int]:
-    """The indexes that are subscripts of the result, and its sizes there."""
-    pairs = zip(op.output, op.type.shape, strict=True)
-    return {f.index: size for f, size in pairs if f.index is not None}
-
-
 def _windows(op: Op, types: Mapping[str, TensorType]) -> _Windows | None:
     """What a convolution is; None for other operations."""
     if not isinstance(op, Contraction) or not _is_product(op):
@@ -200,7 +195,7 @@ def _is_product(op: Contraction) -> bool:
     """A sum of products, which are 0 where both factors are."""
     sums = op.agg is Aggregation.SUM and op.default is None and len(op.loads) == 2
     functions = [s.fn for s in op.body]
-    return sums and functions.count("mul") == 1 and {*functions} <= PRODUCT and len(_results(op)) == len(op.output)
+    return sums and functions.count("mul") == 1 and {*functions} <= PRODUCT and len(result_ranges(op)) == len(op.output)
 
 
 def _is_bounded(op: Contraction, factors: Iterable[_Factor]) -> bool:
@@ -210,7 +205,7 @@ def _is_bounded(op: Contraction, factors: Iterable[_Factor]) -> bool:
 
 
 def _convolution(op: Contraction, data: _Factor, weight: _Factor) -> _Windows | None:
-    summed = {n for n in op.indexes if n not in _results(op)}
+    summed = {n for n in op.indexes if n not in result_ranges(op)}
     sizes = {form.index: size for form, size in weight.dims if form.index is not None}
     if len(sizes) != len(weight.type.shape) or not summed <= {*sizes}:
         return None
