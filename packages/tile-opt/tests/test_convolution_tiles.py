@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 
 import pytest
 from explain_support import compiled
@@ -40,6 +41,16 @@ def test_channels_that_fill_no_vectors_are_masked_in_tiles_of_vectors(channels: 
     tiles = cover_masked(0, channels, width, 16)
     assert sum(t.count * -(-t.size // 16) for t in tiles) == -(-channels // 16)
     assert len(tiles) <= 2
+
+
+@pytest.mark.parametrize("channels", [17, 33, 65, 129])
+def test_a_last_vector_that_is_almost_empty_does_not_keep_one_core_idle(channels: int) -> None:
+    """As many groups for each core would be half of the work for each only if the last vectors took as long as the others."""
+    (grid,) = plan_of(LAST, (2, 28, 28, channels), (3, 3, channels, channels)).bound(Bind.GRID)
+    sizes = {"n": 2, "x": 28, "y": 28, "o": channels}
+    counts = {c.loop: -(-sizes[c.loop] // c.size) for c in grid.covers}
+    assert "o" not in counts or grid.covers[-1].loop == "o"
+    assert prod(counts.values()) >= 8
 
 
 def test_rows_that_read_the_same_elements_at_different_steps_read_them_once() -> None:

@@ -14,6 +14,8 @@ from tile_opt.plan.space.cpu.facts import Facts
 GROUPS_PER_CORE = 64
 ROUNDS = 4
 """Groups per core that even out what groups differ in."""
+IDLE = 1.1
+"""Times a core's even share of the work that the longest core may have."""
 
 
 def wanted_groups(facts: Facts) -> int:
@@ -79,6 +81,8 @@ def group_levels(
     return levels + [Level(Bind.NONE, (Cover(n, size),)) for n, size in tiles.items() if groups.get(n) != size]
 
 
-def balanced(groups: int, cores: int) -> bool:
-    """No core idles for more than a tenth of the time."""
-    return -(-groups // cores) * cores <= 1.1 * groups
+def is_balanced(facts: Facts, groups: Mapping[str, int]) -> bool:
+    """No core idles for more than a tenth of the time: groups at the ends of loops may have little to do."""
+    cores, number = facts.settings.cores, count(facts, groups)
+    share = prod(facts.extents[n] / size for n, size in groups.items()) / cores
+    return min(-(-number // cores), share + 1) <= IDLE * share

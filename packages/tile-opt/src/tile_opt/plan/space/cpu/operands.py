@@ -8,7 +8,7 @@ from math import isqrt, prod
 from tile_opt.kernel.work import nbytes
 from tile_opt.model.footprint import footprint_sets
 from tile_opt.plan.space.cpu.facts import Facts, Operand
-from tile_opt.plan.space.cpu.groups import ROUNDS, balanced, wanted_groups
+from tile_opt.plan.space.cpu.groups import ROUNDS, is_balanced, wanted_groups
 
 GATHERED = 1.3
 """Cycles per element that a copy fetches one by one."""
@@ -188,7 +188,8 @@ def packing(facts: Facts, operand: Operand, vector: str, vectors: int) -> float:
     if is_ahead(facts, operand, vector):
         return operand.elements * each * (ONCE if operand.use.buffer in facts.view.fixed else 1)
     cores = facts.settings.cores
-    again = 1 if balanced(panels, cores) or panels >= ROUNDS * cores else -(-ROUNDS * cores // panels)
+    even = is_balanced(facts, {vector: vectors * facts.lanes})
+    again = 1 if even or panels >= ROUNDS * cores else -(-ROUNDS * cores // panels)
     return operand.elements * each * again
 
 

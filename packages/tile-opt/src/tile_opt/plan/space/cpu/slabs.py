@@ -9,7 +9,7 @@ from tile_ir.stripe.nodes import Bind
 from tile_opt.plan.plan import Cover, Level, Plan, Staging
 from tile_opt.plan.space.cpu import operands as cpu_operands
 from tile_opt.plan.space.cpu.facts import Facts, Operand
-from tile_opt.plan.space.cpu.groups import balanced, count, cut, group_levels, wanted_groups
+from tile_opt.plan.space.cpu.groups import cut, group_levels, is_balanced, wanted_groups
 from tile_opt.plan.space.cpu.tiles import Tile
 
 STEPS = 32
@@ -61,7 +61,7 @@ def _plan(facts: Facts, tile: Tile, depth: str, rows: str) -> Plan | None:
     sizes = {depth: STEPS, vector: width, **dict(tile.rows)}
     outer = [n for n in facts.shared if n not in (vector, rows)]
     grid = cut(facts, outer, {}, wanted_groups(facts))
-    shared = wanted_groups(facts) > 1 and not balanced(count(facts, grid), facts.settings.cores)
+    shared = wanted_groups(facts) > 1 and not is_balanced(facts, grid)
     piece = _piece(facts, vector, width, facts.settings.cores if shared else 1, facts.extents[rows])
     if piece * facts.bytes < RUN:
         return None

@@ -17,7 +17,7 @@ from tile_opt.model.footprint import footprint_sets
 from tile_opt.plan.plan import Across, Cover, Level, Plan, Reduction, Staging
 from tile_opt.plan.space.cpu.columns import MAX_VECTORS, column_plan, is_spread
 from tile_opt.plan.space.cpu.facts import Facts, is_recurrence
-from tile_opt.plan.space.cpu.groups import balanced, count, cut, group_levels, wanted_groups
+from tile_opt.plan.space.cpu.groups import cut, group_levels, is_balanced, wanted_groups
 from tile_opt.plan.space.cpu.transposes import close_plan, transpose_plan, turned
 
 STRAIGHT = 64
@@ -101,7 +101,7 @@ def walking_plan(facts: Facts, vector: str) -> Plan | None:
     room = max(strip, facts.cache(1).bytes // 2 // (used * facts.bytes) // strip * strip)
     wanted = wanted_groups(facts)
     groups = cut(facts, outer, {}, wanted)
-    shared = wanted > 1 and not balanced(count(facts, groups), facts.settings.cores)
+    shared = wanted > 1 and not is_balanced(facts, groups)
     # As many pieces for every core, of what the first cache holds.
     parts = facts.settings.cores * -(-facts.extents[vector] // (facts.settings.cores * room)) if shared else 1
     even = -(-facts.extents[vector] // parts)

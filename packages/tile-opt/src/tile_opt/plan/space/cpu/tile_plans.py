@@ -12,7 +12,7 @@ from tile_opt.kernel.work import nbytes
 from tile_opt.plan.plan import Across, Cover, Level, Plan, Reduction, Staging
 from tile_opt.plan.space.cpu import operands as cpu_operands
 from tile_opt.plan.space.cpu.facts import Facts
-from tile_opt.plan.space.cpu.groups import ROUNDS, balanced, count, cut, cut_rows, wanted_groups
+from tile_opt.plan.space.cpu.groups import ROUNDS, count, cut, cut_rows, is_balanced, wanted_groups
 from tile_opt.plan.space.cpu.operands import SHALLOW, TURNED
 from tile_opt.plan.space.cpu.order import as_written, in_pieces, is_streamed, largest_result, walked
 from tile_opt.plan.space.cpu.tiles import Tile
@@ -28,7 +28,7 @@ def tile_plan(facts: Facts, tile: Tile) -> Plan:
     around = _moving(facts, tile) - {tile.vector}
     order, fixed, grid = _divided(facts, tile, own, sizes, around)
     deep = None if own else _depth(facts, tile)
-    levels = [Level(Bind.GRID, tuple(Cover(n, grid[n]) for n in _grid_order(tile, order, fixed) if n in grid))]
+    levels = [Level(Bind.GRID, tuple(Cover(n, grid[n]) for n in _grid_order(tile, order) if n in grid))]
     levels = levels if grid else _whole(facts, order[-1], sizes) if own and tile.packed else []
     levels, at, outside = _tiled(facts, tile, order, fixed, grid, sizes, levels)
     if deep is not None:
@@ -156,10 +156,8 @@ def _order(facts: Facts, tile: Tile, own: bool) -> tuple[list[str], set[str]]:
     return [*fixed, *rest], set(fixed)
 
 
-def _grid_order(tile: Tile, order: list[str], fixed: set[str]) -> list[str]:
-    """Groups that follow each other share rows where operands stay in place, panels where they are packed."""
-    if fixed:
-        return order
+def _grid_order(tile: Tile, order: list[str]) -> list[str]:
+    """Groups that follow each other share rows: the last of a row has less to do, and no core should get all of these."""
     return [n for n in order if n != tile.vector] + [n for n in order if n == tile.vector]
 
 
@@ -181,10 +179,9 @@ def _groups(facts: Facts, tile: Tile, order: list[str], sizes: dict[str, int], f
                 groups *= -(-facts.extents[name] // chunk)
         return grid
     first = [n for n in order if n in fixed]
-    cores = facts.settings.cores
     grid = cut(facts, first, sizes, wanted)
     groups = count(facts, grid)
-    if groups < few and (not balanced(groups, cores) or tile.copied * few / groups < AGAIN * tile.cycles):
+    if groups < few and (not is_balanced(facts, grid) or tile.copied * few / groups < AGAIN * tile.cycles):
         grid |= cut(facts, [n for n in order if n not in fixed], sizes, -(-few // groups), most=True)
     return grid
 
