@@ -4,6 +4,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from tile_ir import numerics
 from tile_ir.dtype import DType
 from tile_ir.matrix import DPAS, MATRIX_INSTRUCTIONS, MMA, elements
 from tile_ir.semtree import errors as err
@@ -170,6 +171,24 @@ def test_float32_operands_are_cut_to_tf32():
     want = c + cut[0] @ cut[1]
     np.testing.assert_allclose(buffers[0], dealt(instruction.c, want), rtol=0, atol=1e-5)
     assert np.abs(want - (c + a.astype(np.float64) @ b)).max() > 1e-4
+
+
+@pytest.mark.parametrize(
+    "exponents", [(0, 0), (-100, -40), (70, 60), (-60, -66)], ids=["normal", "lost", "large", "smallest"]
+)
+def test_each_product_is_added_with_one_rounding_whatever_its_size(exponents):
+    """Products that float32 holds are added as they are; those too small or too large for it are rounded with the sum alone."""
+    instruction = MATRIX_INSTRUCTIONS["mma_m16n8k16_bf16"]
+    c, a, b = matrices(instruction, 8, lambda rng, shape: rng.normal(0, 1, shape).astype(np.float32))
+    a, b = (np.ldexp(x, e).astype(instruction.a.dtype.numpy) for x, e in zip((a, b), exponents, strict=True))
+    c = np.ldexp(c, min(sum(exponents), 127)).astype(np.float32)
+    buffers = [dealt(o, x) for o, x in zip((instruction.c, instruction.a, instruction.b), (c, a, b), strict=True)]
+    launch(product_kernel(instruction), (1, 1, 1), buffers)
+    want = c
+    for i in range(a.shape[1]):
+        left, right = np.broadcast_arrays(a[:, i, None].astype(np.float32), b[None, i].astype(np.float32))
+        want = numerics.fma32(left, right, want)
+    assert np.array_equal(buffers[0], dealt(instruction.c, want))
 
 
 def test_a_nan_stays_one_whatever_its_payload():

@@ -32,6 +32,9 @@ from tile_ir.semtree.nodes import Expr, MatrixLoad, Mma, Round, SubgroupOp, Team
 Array = npt.NDArray[Any]
 Collective = SubgroupOp | MatrixLoad | Mma
 """An expression for whose value the lanes of a sub-group meet."""
+_LOWER = np.uint32((1 << (MANTISSA_BITS + 1) // 2) - 1)
+"""Bits of a float32 that are zero where its significand has half as many: those of two such factors fit into one."""
+_TINY = np.finfo(np.float32).tiny
 
 
 def collective(node: Expr, subgroup: int) -> Collective | None:
@@ -157,10 +160,8 @@ def _panel_rows(
     memory: Memory, start: int, lines: Sequence[int], depth: int, panels: int, reader: Thread | None
 ) -> npt.NDArray[Any]:
     """[line, k]: rows of a, or columns of b, out of swizzled rows of local memory; `reader` is who has read them."""
-    width = memory.data.itemsize
-    row, chunk = PANEL_BYTES // width, CHUNK_BYTES // width
-    line, k = np.meshgrid(np.array(lines), np.arange(depth), indexing="ij")
-    flat = start + (line // row * panels + k * row + line % row if panels else line * row + k)
+    flat = start + _panel_cells(tuple(lines), depth, panels, memory.data.itemsize)
+    row, chunk = PANEL_BYTES // memory.data.itemsize, CHUNK_BYTES // memory.data.itemsize
     flat = flat ^ ((flat // row % 8) * chunk)
     if reader is not None:
         low, high = int(flat.min()), int(flat.max())
@@ -169,15 +170,40 @@ def _panel_rows(
     return memory.data[flat]
 
 
+@cache
+def _panel_cells(lines: tuple[int, ...], depth: int, panels: int, width: int) -> Array:
+    """[line, k]: where elements of `width` bytes lie from a panel's start on, before they are swizzled."""
+    row = PANEL_BYTES // width
+    line, k = np.meshgrid(np.array(lines), np.arange(depth), indexing="ij")
+    return line // row * panels + k * row + line % row if panels else line * row + k
+
+
 def _product(a: Array, b: Array, total: Array, result: Type) -> Array:
     """Products are added to `total` in ascending k."""
     m, n = total.shape
+    if a.dtype == b.dtype == total.dtype == np.float32 and (each := _exact_products(a, b)) is not None:
+        for product in each:
+            total = total + product
+        return total
     multiply_add = scalars.fma(result.vector(m * n)) if result.dtype.is_float else None
     flat = total.ravel()
     for i in range(a.shape[1]):
         left, right = np.repeat(a[:, i], n), np.tile(b[i], m)
         flat = multiply_add(left, right, flat) if multiply_add else left * right + flat
     return flat.reshape(m, n)
+
+
+def _exact_products(a: Array, b: Array) -> Array | None:
+    """[k, m, n]: the products, where float32 holds each exactly, so that adding them rounds as multiplying with them does.
+
+    Factors of half a mantissa make such products, unless one is too large or too small.
+    """
+    if np.any(a.view(np.uint32) & _LOWER) or np.any(b.view(np.uint32) & _LOWER):
+        return None
+    each = a.T[:, :, None] * b[:, None, :]
+    size = np.abs(each)
+    exact = np.isfinite(size) & ((size > _TINY) | (a.T[:, :, None] == 0) | (b[:, None, :] == 0))
+    return each if exact.all() else None
 
 
 def _operand(matrix: Array, instruction: MatrixInstruction) -> Array:

@@ -266,11 +266,12 @@ def _collective(node: SubgroupOp, args: list[tuple[Any, ...]]) -> list[Any]:
 def _reduced(node: SubgroupOp, values: list[Any]) -> Any:
     """The same tree as `ReduceLanes`; an odd last value joins at its end."""
     dtype, name = node.type.dtype, node.op.removeprefix("reduce_")
-    while len(values) > 1:
-        half = len(values) // 2
-        rest = values[2 * half :]
-        values = [numerics.apply(name, (values[i], values[i + half]), dtype) for i in range(half)] + rest
-    return scalars.value_of(values[0], node.type)
+    lanes = np.asarray(values, dtype.numpy)
+    while len(lanes) > 1:
+        half = len(lanes) // 2
+        joined = numerics.apply(name, (lanes[:half], lanes[half : 2 * half]), dtype)
+        lanes = np.concatenate([joined, lanes[2 * half :]])
+    return scalars.value_of(lanes[0], node.type)
 
 
 _SOURCES: dict[str, Callable[[int, int], int]] = {

@@ -37,6 +37,14 @@ def binary(function: Callable[[Value, Value], Value]) -> Operation:
 
 _EXACT_FLOATS = (DType.FLOAT32, DType.FLOAT64)
 _PLAIN: dict[str, Operation] = {"add": operator.add, "sub": operator.sub, "mul": operator.mul}
+_FLOATS: dict[str, Operation] = {
+    "div": np.divide,
+    "max": np.maximum,
+    "min": np.minimum,
+    "abs": np.absolute,
+    "neg": operator.neg,
+}
+"""What is one function of NumPy on floats that are computed in their own dtype."""
 _BITS: dict[str, Operation] = {
     "bit_and": binary(lambda a, b: a & b),
     "bit_or": binary(lambda a, b: a | b),
@@ -91,8 +99,9 @@ def _by_table(name: str, operands: Sequence[Type], result: Type) -> Operation:
 
 
 def _short_vector(name: str, t: Type) -> Operation | None:
-    native = t.dtype in _EXACT_FLOATS or t.dtype.is_integer
-    return (_PLAIN.get(name) or _COMPARE.get(name)) if native else None
+    if t.dtype in _EXACT_FLOATS:
+        return _PLAIN.get(name) or _COMPARE.get(name) or _FLOATS.get(name)
+    return (_PLAIN.get(name) or _COMPARE.get(name)) if t.dtype.is_integer else None
 
 
 def _short_scalar(name: str, t: Type) -> Operation | None:
@@ -104,7 +113,7 @@ def _short_scalar(name: str, t: Type) -> Operation | None:
     if t.dtype is DType.BOOL:
         return _BITS.get(name)
     if t.dtype in _EXACT_FLOATS:
-        return operator.neg if name == "neg" else _PLAIN.get(name)
+        return _PLAIN.get(name) or _FLOATS.get(name)
     return None
 
 
@@ -113,10 +122,23 @@ def _short_integer(name: str, dtype: DType) -> Operation | None:
         return _COMPARE.get(name) or _BITS[name]
     if name in ("max", "min"):
         return max if name == "max" else min
+    wrap = wrapper(dtype)
     if name in _PLAIN:
-        plain, wrap = _PLAIN[name], wrapper(dtype)
+        plain = _PLAIN[name]
         return binary(lambda a, b: wrap(plain(a, b)))
+    if name == "div":
+        return binary(lambda a, b: wrap(_truncated(a, b)))
+    if name == "bit_right":
+        # A shift by all bits leaves the sign.
+        return binary(lambda a, b: a >> (b if 0 <= b < dtype.bits else dtype.bits))
     return None
+
+
+def _truncated(a: int, b: int) -> int:
+    """The quotient towards zero; 0 for a zero divisor."""
+    if b == 0:
+        return 0
+    return a // b if (a < 0) == (b < 0) else -(-a // b)
 
 
 def _mod(t: Type) -> Operation:
@@ -132,6 +154,9 @@ def cast(source: Type, target: Type) -> Operation:
         return unary(lambda x: x)
     if source.lanes == 1 and source.dtype.is_integer and target.dtype.is_integer:
         return wrapper(target.dtype)
+    if source.dtype.is_float and target.dtype.is_float and DType.FLOAT32 in (source.dtype, target.dtype):
+        dtype = target.dtype.numpy
+        return unary(lambda x: x.astype(dtype))
     return _by_table("cast", (source,), target)
 
 
