@@ -119,6 +119,21 @@ def test_rounds_hand_values_to_other_places() -> None:
             np.testing.assert_array_equal(one, wanted)
 
 
+@pytest.mark.parametrize("size", [3, 3000, 300_000])
+def test_loops_that_data_ends_go_round_as_often_as_it_says(size: int) -> None:
+    """Of programs of many rounds, of few and of one: rounds behind the last one change nothing, none and those before it are all there."""
+
+    def counted(a: jax.Array, n: jax.Array) -> Any:
+        add = jax.jit(lambda b, c: b + c)  # a function of the module
+        return jax.lax.while_loop(lambda s: s[2] < n, lambda s: (add(s[0], s[1]), s[1], s[2] + 1), (a, a * 0 + 1, 0))
+
+    for n in (0, 1, 127, 128, 129, 300):
+        with jax.default_device(HERE):
+            found, _, rounds = jax.jit(counted)(np.zeros(size, np.float32), np.int32(n))
+        np.testing.assert_array_equal(found, np.full(size, n, np.float32))
+        assert rounds == n
+
+
 @pytest.mark.parametrize("function", [lambda a, n: (a, a), lambda a, n: a.reshape(-1), rounds, lambda a, n: a[:1]])
 def test_what_is_handed_on_is_not_in_the_memory_of_the_host(function: Any) -> None:
     """Of an array of NumPy's, which JAX keeps during the call alone."""

@@ -19,8 +19,9 @@ def halved(a: jax.Array) -> jax.Array:
 
 def test_programs_and_what_the_host_decides() -> None:
     text = tile_jax.explain(halved, X, device="llvm")
-    assert text.splitlines()[0] == "1. A program of 1 kernel on llvm:0, from 1 array to 1 array"
+    assert text.splitlines()[0].endswith("from 1 array to 2 arrays")
     assert "2. The host goes round as long as a condition that the device computes holds" in text
+    assert "The program before it has computed up to" in text
     assert tile_jax.explain(lambda a: a, X) == "Nothing is left to compute: the results are arguments"
 
 

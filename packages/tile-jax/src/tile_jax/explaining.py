@@ -64,9 +64,7 @@ class _Explained:
             case DeviceStep():
                 yield from self._device_step(step)
             case WhileStep():
-                yield "The host goes round as long as a condition that the device computes holds"
-                yield from self._inside("The condition, before the first round:", step.condition)
-                yield from self._inside("A round, and the condition after it:", step.body)
+                yield from self._loop(step)
             case CaseStep():
                 yield f"The host chooses one of {len(step.branches)} branches by a number that the device computes"
                 for k, branch in enumerate(step.branches):
@@ -78,6 +76,15 @@ class _Explained:
                 yield f"Devices tell one another {len(step.outputs)} arrays, by way of the host"
             case _:
                 yield type(step).__name__
+
+    def _loop(self, step: WhileStep) -> Iterator[str]:
+        yield "The host goes round as long as a condition that the device computes holds"
+        if step.rounds == 1:
+            yield from self._inside("The condition, before the first round:", step.condition)
+            yield from self._inside("A round, and the condition after it:", step.body)
+        else:
+            yield f"The program before it has computed up to {step.rounds} rounds"
+            yield from self._inside("As many again, and whether to go on:", step.body)
 
     def _inside(self, title: str, found: Program) -> Iterator[str]:
         yield title

@@ -101,7 +101,7 @@ class WhileStep:
     """Runs `body` as long as `condition` holds.
 
     Both take what is carried, and what each of them captures. The body gives what is carried on and, after it, whether
-    the condition holds again: so a round is one submission.
+    to go on: so a round is one submission, or some are, of which those that the condition stops change nothing.
     """
 
     condition: Program
@@ -112,6 +112,8 @@ class WhileStep:
     captured: tuple[int, ...]
     """What the body captures."""
     outputs: tuple[int, ...]
+    rounds: int = 1
+    """Of the loop, each time that the body runs."""
 
     @property
     def reads(self) -> tuple[int, ...]:

@@ -38,9 +38,9 @@ _TRIPS: dict[str, Callable[[int, int, int], int]] = {
 
 def counter(test: Block, body: Block, values: Sequence[Value]) -> Counter | None:
     """What counts the rounds of a loop; None where that is not seen, or where only data knows."""
-    after = _returned(body)
+    after = returned(body)
     fixed = frozenset(k for k, value in enumerate(after) if value == body.arguments[k])
-    compared = _defined(_returned(test)[0], "stablehlo.compare")
+    compared = _defined(returned(test)[0], "stablehlo.compare")
     if compared is None:
         return None
     word = str(compared.attributes["comparison_direction"]).rstrip(">").split()[-1]
@@ -59,7 +59,7 @@ def _counter(
     if place is None or place in fixed or word not in _TRIPS:
         return None
     first, last = _whole(values[place]), _number(bound, test, values, fixed)
-    step = _step(_returned(body)[place], place, body, values, fixed)
+    step = _step(returned(body)[place], place, body, values, fixed)
     if first is None or last is None or step is None:
         return None
     trips = (
@@ -114,5 +114,6 @@ def _defined(value: Any, name: str) -> Operation | None:
     return operation if operation is not None and operation.name == name else None
 
 
-def _returned(block: Block) -> list[Node]:
+def returned(block: Block) -> list[Node]:
+    """The values that a block gives."""
     return list(list(block.operations)[-1].operation.operands)

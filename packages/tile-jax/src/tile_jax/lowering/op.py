@@ -21,6 +21,8 @@ Shape = tuple[int, ...]
 class Walking(Protocol):
     """What a converter may ask of the walk over its module."""
 
+    functions: dict[str, Operation]
+    """Of the module, by name."""
     devices: int
     """How many devices run the module in step."""
     tracing: int

@@ -89,6 +89,8 @@ class Recorder:
 
     def _end(self, values: Sequence[Value]) -> Slots:
         """The slots of values that the segment gives; another one begins."""
+        for value in values:
+            self.made(value)
         ended, self._open = self._open, _Segment()
         return tuple(self._slots[id(self._given(value, ended))] for value in values)
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
+from tile_ir.dtype import DType
 from tile_ir.program.nodes import TensorType
-from tile_runtime.ops.values import Value, is_known
+from tile_runtime.loops import repeat
+from tile_runtime.ops.values import Value, is_known, symbol
 
-from tile_jax.lowering.counting import counter
-from tile_jax.lowering.elements import elementwise, where
+from tile_jax.lowering.counting import counter, returned
+from tile_jax.lowering.elements import elementwise, full, where
 from tile_jax.lowering.errors import Unlooped
 from tile_jax.lowering.mlir import Block, Operation
 from tile_jax.lowering.op import Op
@@ -18,10 +20,15 @@ from tile_jax.lowering.registry import operation
 from tile_jax.lowering.rounds import on_device
 from tile_jax.lowering.scope import TOKEN, Poison, Poisoned, Scope
 from tile_jax.lowering.tensors import is_tensor, tensor_type
+from tile_jax.lowering.work import work
 from tile_jax.program import CaseStep, Program, WhileStep
 
 CHEAP = 64
 """Operations of all branches together up to which all are computed, and one result is selected."""
+MOST_ROUNDS = 128
+"""Of a program whose loop data ends: as small as they may be, together they take as long as a call of it does."""
+ENOUGH = 1 << 16
+"""Sums of two numbers, in all rounds of such a program: so many are computed in the time of a call, and some for nothing at the end."""
 
 
 # --- branches ---------------------------------------------------------------------------------------------
@@ -155,23 +162,66 @@ def while_(op: Op) -> tuple[Value, ...]:
             return tuple(made)
     if op.walk.tracing:
         raise Unlooped
-    return tuple(_by_rounds(op))
+    several = min(MOST_ROUNDS, ENOUGH // sum(work(op.region(k), op.walk.functions) for k in range(2)))
+    made = op.walk.attempt(partial(_by_several, op, several)) if several > 1 else None
+    return tuple(_by_rounds(op) if made is None else made)
+
+
+def _by_several(op: Op, several: int) -> list[Value]:
+    """A loop of which some rounds are computed at a time: the first with what stands around the loop, and more if these end none.
+
+    Rounds behind the last one leave what is carried as it is. Whether there are more says the test before the last that was tried.
+    """
+    if any(v is TOKEN for v in op.values):
+        raise Unlooped
+    types, go, turn = _types(op), _Inside(op), _Inside(op)
+    *first, goes_on = _rounds(op, op.values, partial(op.walk.block, scope=op.scope), several)
+    after = turn.program(_rounds(op, _inputs(op, turn, types), turn.walk, several))
+    *_, begins = *_inputs(op, go, types), go.input(TensorType(DType.BOOL, ()))
+    return _host_loop(op, (go.program([begins]), after), [first, [goes_on], turn.captured()], several)
+
+
+def _rounds(op: Op, values: Sequence[Value], walk: Callable[..., list[Value]], several: int) -> list[Value]:
+    """What is carried behind so many rounds, and whether the last one counts."""
+    changed = [k for k, value in enumerate(returned(op.region(1))) if value != op.region(1).arguments[k]]
+
+    def filled(state: Sequence[Value]) -> list[Value]:
+        found = dict(enumerate(values)) | dict(zip(changed, state, strict=True))
+        return [found[k] for k in range(len(values))]
+
+    def step(state: Sequence[Value]) -> tuple[Value, ...]:
+        carry = filled(state[:-1])
+        (holds,), after = walk(op.region(0), carry), walk(op.region(1), carry)
+        if any(isinstance(v, Poison) for v in (holds, *after)):
+            raise Poisoned
+        return *(where(holds, after[k], carry[k], carry[k].shape) for k in changed), holds
+
+    start = (*(symbol(values[k]) for k in changed), symbol(full(True, DType.BOOL)))
+    *state, holds = repeat(step, start, several)
+    return [*filled(state), holds]
 
 
 def _by_rounds(op: Op) -> list[Value]:
     """A loop whose test the host reads."""
-    carry, types = [v for v in op.values if v is not TOKEN], _types(op)
+    types = _types(op)
     test, turn = _Inside(op), _Inside(op)
     goes = test.walk(op.region(0), _inputs(op, test, types))
     after = turn.walk(op.region(1), _inputs(op, turn, types))
     programs = test.program(goes), turn.program([*after, *turn.walk(op.region(0), after)])
-    taken = [carry, test.captured(), turn.captured()]
+    carry = [v for v in op.values if v is not TOKEN]
+    return _host_loop(op, programs, [carry, test.captured(), turn.captured()])
+
+
+def _host_loop(
+    op: Op, programs: tuple[Program, Program], taken: Sequence[Sequence[Value]], rounds: int = 1
+) -> list[Value]:
+    """The step of the host for a condition and a body: from what is carried, and what each of them captures."""
 
     def step(reads: Slots, writes: Slots) -> WhileStep:
         carried, tested, captured = _divided(reads, list(map(len, taken)))
-        return WhileStep(*programs, carried, tested, captured, writes)
+        return WhileStep(*programs, carried, tested, captured, writes, rounds)
 
-    return _with_tokens(op, op.scope.recorder.host([v for own in taken for v in own], types, step))
+    return _with_tokens(op, op.scope.recorder.host([v for own in taken for v in own], _types(op), step))
 
 
 def _inputs(op: Op, inside: _Inside, types: Sequence[TensorType]) -> list[Value]:
