@@ -43,7 +43,6 @@ def test_the_text_of_a_product() -> None:
     head, body = made.split("kernel __attribute__")
     calls = [line.strip() for line in body.splitlines() if "tile_" in line or "asm" in line]
     assert calls == [
-        'asm volatile("//@ fence.proxy.async.shared::cta;" ::: "memory");',  # in front of the barrier
         "tile_ready_4(&c, &d, &e, &f);",
         "tile_wgmma_m64n32k16_bf16_rp(&c, &d, &e, &f, tile_panels(a, (uint)(0) * 2u, 16), tile_panels(b, (uint)(0) * 2u, 4096));",
         "tile_wgmma_m64n32k16_bf16_rp(&c, &d, &e, &f, tile_panels(a, (uint)(16) * 2u, 16), tile_panels(b, (uint)(1024) * 2u, 4096));",
@@ -54,6 +53,50 @@ def test_the_text_of_a_product() -> None:
         '{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, %16, %17, p, 1, 1, 0, 1;}"'
     ) in head
     assert '"//@ wgmma.commit_group.sync.aligned;"' in head and '"//@ wgmma.wait_group.sync.aligned 0;"' in head
+
+
+STORED = "a[item] = 1.0bf16;"
+COPIED = "async_copy b[item * 8] = x[item * 8], count=8, align=16;"
+STEPS = """function product(readwrite global float32* out, read global bfloat16* x) group(128, 1, 1) subgroup(32) {
+    alloc local bfloat16[4096] a [align=1024];
+    alloc local bfloat16[2048] b [align=1024];
+    let item = local_id(0);
+    var c = 0.0f32x4;
+    var d = 0.0f32x4;
+    var e = 0.0f32x4;
+    var f = 0.0f32x4;
+    BEFORE
+    for (step = 0; step < 9; step += 1) {
+        async_wait(0, 0);
+        barrier("group", "local");
+        team_mma "wgmma_m64n32k16_bf16" = a[0] * b[0, panels=2048], (c, d, e, f);
+        LATER
+        async_wait(1, 0);
+    }
+    out[item * 4] = c;
+}"""
+FENCE, MEET, COPY, LOOP, STORE = "fence.proxy", "barrier(", "copy_async", "for (", "a["
+
+
+@pytest.mark.parametrize(
+    ("before", "later", "expected"),
+    [
+        (COPIED, COPIED, [COPY, LOOP, MEET, COPY]),
+        (STORED, COPIED, [STORE, FENCE, LOOP, MEET, COPY]),
+        ("", STORED, [LOOP, MEET, STORE, FENCE]),
+        ("", STORED + COPIED, [LOOP, MEET, STORE, FENCE, COPY]),
+        ("", COPIED + STORED, [LOOP, MEET, COPY, STORE, FENCE]),
+        ("", "if (item < 7) { " + STORED + " } " + COPIED, [LOOP, MEET, STORE, FENCE, COPY]),
+        ("", "for (n = 0; n < 4; n += 1) { " + STORED + " } " + COPIED, [LOOP, MEET, LOOP, STORE, FENCE, COPY]),
+    ],
+    ids=["copies", "stored before", "for the next round", "in front of copies", "behind copies", "branch", "loop"],
+)
+def test_products_see_what_is_stored_behind_a_fence(before: str, later: str, expected: list[str]) -> None:
+    """One that waits for no copy which begins later, and none where copies alone bring the factors."""
+    made = text(Dialect(ptx=True, teams=True), STEPS.replace("BEFORE", before).replace("LATER", later))
+    body = made.partition("kernel __attribute__")[2].partition("float4 c =")[2]
+    marks = (next((m for m in (FENCE, MEET, COPY, LOOP, STORE) if m in line), None) for line in body.splitlines())
+    assert [m for m in marks if m] == expected
 
 
 def test_wider_factors_say_nothing_of_their_rows() -> None:

@@ -38,6 +38,7 @@ from tile_ir.semtree.nodes import (
 
 from hal_opencl.emit import arrivals, dpas, helpers, ptx, teams
 from hal_opencl.emit.arrivals import arrives
+from hal_opencl.emit.completion import COMPLETED, completed
 from hal_opencl.emit.copies import asynchronous_bytes, copy_groups, each_is_awaited, sums_of_teams
 from hal_opencl.emit.matrix import CONTRACTED, MatrixExpressions, multiplies
 from hal_opencl.emit.registers import STATED, groups_of_core
@@ -80,6 +81,7 @@ class OpenCLPrinter(MatrixExpressions):
 
     def program(self, function: Function) -> str:
         """A kernel after its helpers."""
+        function = completed(function)
         self._copy_groups, self._subgroup = copy_groups(function), function.subgroup
         self._rounded = self._dialect.ptx and self._dialect.reduced and multiplies(function)
         self._sums, self._multiplying = sums_of_teams(function), dict[str, Expr]()
@@ -272,12 +274,13 @@ class OpenCLPrinter(MatrixExpressions):
         self.line(f"{name}({where}, {self.expression(node.value)}, {self.expression(node.mask)});")
 
     def write_barrier(self, node: Barrier) -> None:
+        if node == COMPLETED:
+            self.line(teams.COMPLETE)
+            return
         if node.scope == "subgroup" and self._dialect.ptx:
             self.line(ptx.TOGETHER)
             return
         fence = _FENCES.get(node.fence, "CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE")
-        if self._sums:
-            self.line(teams.COMPLETE)
         self.line(f"barrier({fence});")
 
     def write_lastgroup(self, node: LastGroup) -> None:
