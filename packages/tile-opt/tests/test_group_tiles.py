@@ -25,6 +25,7 @@ from tile_ir.target import Target
 from tile_opt.kernel.view import KernelView, open_kernel
 from tile_opt.lower_kernels import lower_kernels
 from tile_opt.model.contraction import contraction
+from tile_opt.model.estimate import estimate
 from tile_opt.passes.base import kernels_of
 from tile_opt.passes.kernels.group_tile import GroupTile
 from tile_opt.pipeline import optimize
@@ -290,6 +291,21 @@ def _per_operation(n: int) -> float:
     work = contraction(contracted(MATMUL, {"A": (n, n), "B": (n, n)}))
     assert work is not None
     return TileSpace(work, BUSY).best()[0].cost.seconds / prod((n, n, n))
+
+
+def test_tiles_that_meet_in_one_bank_give_way_to_another_form() -> None:
+    """Images whose rows are 128 bytes long, run by run: the space's own forecast does not see the conflicts."""
+    source = """function (D[N, C, X, Y, Z], K[O, C, U, V, W]) -> (R) {
+        R[n, o, x, y, z : N, O, X, Y, Z] = +(D[n, c, x+u-1, y+v-1, z+w-1] * K[o, c, u, v, w]);
+    }"""
+    view = contracted(source, {"D": (2, 64, 32, 32, 32), "K": (128, 64, 3, 3, 3)})
+    first = next(plans(view, BUSY))
+    chosen = GroupTile().choose(view, BUSY)
+    assert chosen is not None
+    plan, built = chosen
+    slow = estimate(GroupTile().build(view, first, BUSY).kernel, BUSY).seconds
+    assert plan.bound(Bind.GROUP) != first.bound(Bind.GROUP)
+    assert slow > 1.5 * estimate(built.kernel, BUSY).seconds
 
 
 def test_large_products_get_the_tile_that_measured_best() -> None:

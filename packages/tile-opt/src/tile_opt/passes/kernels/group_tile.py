@@ -5,23 +5,31 @@ For graphics processors. Kernels of other classes are left to the passes that fo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import ClassVar
 
+from tile_ir.deadline import check
 from tile_ir.stripe.nodes import Bind
 from tile_ir.target import Target
 
 from tile_opt.kernel.view import KernelView, Stage
 from tile_opt.kernel.work import merged_use
 from tile_opt.model.contraction import contraction
+from tile_opt.model.search import surely_faster
 from tile_opt.passes.kernels.merge import merged
 from tile_opt.passes.scheduling import Built, SchedulingPass, refused
 from tile_opt.plan.builders.group_tiles import build_group_tiles
 from tile_opt.plan.panels import copied_before
 from tile_opt.plan.plan import Across, Cover, Edge, Level, Plan, Reduction
-from tile_opt.plan.space.gpu.tiles import plans
+from tile_opt.plan.space.gpu.tiles import plans, ranked
 from tile_opt.plan.steps.groups.share_reduction import SharedReduction, even_share, share_reduction
+
+NEAR = 1.4
+"""Times as long as the best, by the space's own forecast, that tiles may take whose kernels are estimated, too."""
+FORMS = 2
+"""How many tiles of other forms are, at most."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +40,24 @@ class GroupTile(SchedulingPass):
 
     def candidates(self, view: KernelView, target: Target) -> Iterator[Plan]:
         yield from plans(view, target)
+
+    def choose(self, view: KernelView, target: Target) -> tuple[Plan, Built] | None:
+        """The first candidate, or one of another form: the space does not see where neighbours meet in one bank."""
+        found = ranked(view, target)
+        if not found:
+            return None
+        seconds, make = found[0]
+        first = self._made(view, make(), target)
+        if not first[1].alone:
+            return first
+        near = (make() for s, make in islice(found, 1, None) if s <= NEAR * seconds)
+        others = (self._made(view, plan, target) for plan in islice(_other_forms(first[0], near), FORMS))
+        alone = (pair for pair in others if pair[1].alone)
+        return surely_faster(target, first, seconds, alone, lambda pair: pair[1].kernel)
+
+    def _made(self, view: KernelView, plan: Plan, target: Target) -> tuple[Plan, Built]:
+        check("a plan of", view.name)
+        return plan, self.build(view, plan, target)
 
     def accepts(self, plan: Plan) -> bool:
         across = {r.across for r in plan.reductions}
@@ -59,6 +85,15 @@ class GroupTile(SchedulingPass):
         parts = share_reduction(view, main, shared.loop, size)
         kernel = build_group_tiles(parts.partial, parts.main, _partial_plan(plan, parts))
         return Built(kernel, after=(merged(parts.combine),), buffers=(parts.buffer,))
+
+
+def _other_forms(first: Plan, plans: Iterable[Plan]) -> Iterator[Plan]:
+    """The first plan of each way to deal out items and cells other than that of `first`."""
+    seen = {first.bound(Bind.GROUP)}
+    for plan in plans:
+        if (form := plan.bound(Bind.GROUP)) not in seen:
+            seen.add(form)
+            yield plan
 
 
 def main_stage(view: KernelView) -> Stage | None:

@@ -266,18 +266,18 @@ class TileSpace:
 
 def plans(view: KernelView, target: Target) -> Iterator[Plan]:
     """Plans for the contraction of `view`, best first; none for kernels of other classes."""
-    for _, plan in _ranked_plans(view, target):
+    for _, plan in ranked(view, target):
         yield plan()
 
 
 def forecast(view: KernelView, target: Target) -> float | None:
     """Seconds of the best plan, at best; None for kernels of other classes."""
-    found = _ranked_plans(view, target)
+    found = ranked(view, target)
     return found[0][0] / OPTIMISM if found else None
 
 
-def _ranked_plans(view: KernelView, target: Target) -> list[tuple[float, Callable[[], Plan]]]:
-    """(seconds, plan), best first."""
+def ranked(view: KernelView, target: Target) -> list[tuple[float, Callable[[], Plan]]]:
+    """(seconds, plan), best first; none for kernels of other classes."""
     work = contraction(view)
     if work is None or not target.machine.is_gpu or target.settings.use_global:
         return []
