@@ -219,7 +219,7 @@ def test_groups_and_members_are_shared_with_loops_over_both(inside: int, groups:
 def test_what_kernels_apart_read_is_computed_by_each_where_that_is_cheap(text: str, kept: bool) -> None:
     """Kernels that keep no row in a cache hand it on through memory, or compute it again; by its cost, and in no product."""
     source = f"function (A[M, N], U[N], B[N, K]) -> (S, V, Y) {{ {text} }}"
-    before = translated(source, A=(40, 300), U=(300,), B=(300, 20))
+    before = translated(source, A=(20, 100), U=(100,), B=(100, 20))
     apart = (PassConfig("inline"), PassConfig("fuse", options={"max_stages": 1}))
     far = replace(CPU, machine=replace(Machine(), caches=()))
     stored = optimize(before, far, passes=apart, verify=True)

@@ -159,7 +159,7 @@ def test_reshape_over_common_pieces_has_plain_subscripts() -> None:
     assert [index.range for index in stage.indexes] == [3, 2, 2]
 
 
-@pytest.mark.parametrize("shape", [(5,), (2048,), (3, 1000), (2, 3, 700), (0, 3), (1, 2049, 1), ()])
+@pytest.mark.parametrize("shape", [(5,), (2048,), (2, 3, 7), (0, 3), (1, 2049, 1), ()])
 def test_random_numbers(shape: tuple[int, ...]) -> None:
     draw = Prng("V", "S", TensorType(F32, shape), "seed")
     made = program({"seed": (3, 2048)}, draw, outputs="V S", dtype=U32)
