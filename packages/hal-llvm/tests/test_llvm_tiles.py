@@ -24,6 +24,7 @@ BODY = """function f(readwrite global float32* c, read global int32* a, read glo
     tile_step tile_load(0), c[0, pitch=16];
     tile_step tile_zero(1);
     for (k = 0; k < 64; k += 1) {
+        tile_step fetch_line(), a[16 * k + 16384];
         tile_step tile_load(4), a[16 * k, pitch=1024];
         tile_step tile_load(6), b[256 * k, pitch=16];
         tile_step tdpbf16ps(0, 4, 6);
@@ -55,6 +56,7 @@ def test_instructions_of_tiles() -> None:
     ]
     assert re.search(r"tdpbf16ps\s+%tmm6, %tmm4, %tmm0", body)
     assert re.search(r"tdpbusd\s+%tmm6, %tmm4, %tmm1", body)
+    assert len(re.findall(r"\bprefetcht1\s", body)) == 1
 
 
 def test_products_of_float16_where_the_processor_has_them() -> None:

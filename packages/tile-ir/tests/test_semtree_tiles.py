@@ -120,6 +120,8 @@ def test_subnormal_numbers_are_zeros(a: float, b: float, c: float) -> None:
         ("tile_step tile_load(0);", err.PointerExpected),
         ("tile_step tile_zero(0), a[0, pitch=16];", err.PointerExpected),
         ("tile_step tile_load(0), a[0, pitch=8];", err.IllegalDtype),
+        ("tile_step fetch_line(0), a[0];", err.UnknownOperation),
+        ("tile_step fetch_line();", err.PointerExpected),
         ("tile_step tile_store(0), a[0, pitch=16];", err.AccessViolation),
     ],
 )
@@ -137,6 +139,17 @@ def test_registers_of_zeros_begin_any_sum(name: str, total: str) -> None:
     launch(function(loaded, total), (1, 1, 1), [begun, a, b])
     launch(function(zeroed, total), (1, 1, 1), [kept, a, b])
     np.testing.assert_array_equal(kept, begun)
+
+
+def test_asking_for_a_line_changes_nothing_wherever_it_is() -> None:
+    made = function("tile_step fetch_line(), a[1000000];")
+    verify(made)
+    assert parse_function(print_function(made)) == made
+    arrays = [np.ones(256, np.float32), words(256, 1), words(256, 2)]
+    before = [a.copy() for a in arrays]
+    launch(made, (1, 1, 1), arrays)
+    for now, then in zip(arrays, before, strict=True):
+        np.testing.assert_array_equal(now, then)
 
 
 def test_registers_and_rows_that_are_not_there() -> None:

@@ -176,6 +176,28 @@ def test_each_tile_of_a_copy_lies_in_one_piece() -> None:
     assert "B_words_l2[0, 0, 0] int32(3:512, 32:16, 16:1)" in print_program(stripe)
 
 
+def test_the_next_rows_are_asked_for_while_these_are_multiplied() -> None:
+    """Each of two tiles of columns asks for half of them, a line of each row in a step; rows that are copied are not asked for."""
+    a, b = drawn(bfloat16(), 96, 64), drawn(bfloat16(), 64, 64)
+    header, body = MATMUL["nn"]
+    source = f"function ({header}) -> (O) {{ O[m, n : M, N] = +({body}); }}"
+    target = replace(TILES, settings=replace(TILES.settings, cores=1))
+    program, stripe = on_tiles(source, {"A": a, "B": b}, target)
+    asked = [
+        line
+        for line in print_program(stripe).splitlines()
+        if "in<DRAM> src = A_view" in line and "tile_row" not in line
+    ]
+    assert [line.split("[")[1].split("]")[0] for line in asked] == [
+        f"{32 + row} + 32*m_t + 16*n_t, 16*k_t" for row in range(16)
+    ]
+    assert prove(to_stripe(program), stripe).proved
+    for got in both(stripe, {"A": a, "B": b}, target):
+        near(got, a, b, a.astype(np.float64) @ b.astype(np.float64))
+    copied = on_tiles(source, {"A": a[:, :40].copy(), "B": b[:40].copy()}, target)[1]
+    assert "fetch_line" not in print_program(copied)
+
+
 @pytest.mark.parametrize(
     ("cores", "near", "columns", "groups"),
     [(1, 1 << 21, 256, 1), (2, 1 << 21, 32, 8), (1, 1 << 17, 32, 8), (8, 1 << 21, 32, 8)],

@@ -6,7 +6,7 @@ A function that uses them sets all registers up as 16 rows of 64 bytes before it
 from __future__ import annotations
 
 from tile_ir.emit.walker import walk_functions, walk_statements
-from tile_ir.matrix.x86 import LOAD_TILE, ROWS_OF_TILE, STORE_TILE, TILES, WORDS_OF_ROW, ZERO_TILE
+from tile_ir.matrix.x86 import FETCH_LINE, LOAD_TILE, ROWS_OF_TILE, STORE_TILE, TILES, WORDS_OF_ROW, ZERO_TILE
 from tile_ir.semtree.nodes import Function, TileStep
 
 from hal_llvm.emit.code import Code
@@ -14,6 +14,8 @@ from hal_llvm.emit.code import Code
 _MOVES = {LOAD_TILE: "llvm.x86.tileloadd64", STORE_TILE: "llvm.x86.tilestored64"}
 _NAMES = {ZERO_TILE: "llvm.x86.tilezero"}
 _WORD_BYTES = 4
+_READ, _SECOND, _DATA = 0, 2, 1
+"""What LLVM's prefetches are for: reading, from the second cache on, of data."""
 
 
 def uses_tiles(function: Function) -> bool:
@@ -23,6 +25,9 @@ def uses_tiles(function: Function) -> bool:
 
 def step(code: Code, node: TileStep, pointer: str) -> None:
     """One instruction; `pointer` is the address of a tile's first row, if it touches memory."""
+    if node.name == FETCH_LINE:
+        code.call("llvm.prefetch", "void", ("ptr", pointer), *(("i32", str(n)) for n in (_READ, _SECOND, _DATA)))
+        return
     tiles = [("i8", str(tile)) for tile in node.tiles]
     if node.name not in _MOVES:
         code.call(_NAMES.get(node.name, f"llvm.x86.{node.name}"), "void", *tiles)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tile_ir.dtype import DType
 from tile_ir.matrix import LANES, MANTISSA_BITS, MATRIX_INSTRUCTIONS, MatrixInstruction, instruction_of
-from tile_ir.matrix.x86 import LOAD_TILE, STORE_TILE, TILED_INSTRUCTIONS, TILES, WORDS_OF_ROW, ZERO_TILE
+from tile_ir.matrix.x86 import FETCH_LINE, LOAD_TILE, STORE_TILE, TILED_INSTRUCTIONS, TILES, WORDS_OF_ROW, ZERO_TILE
 from tile_ir.semtree import errors as err
 from tile_ir.semtree.nodes import Expr, MatrixLoad, Mma, Round, Space, TeamMma, TileStep, Type
 from tile_ir.semtree.verify_common import check_access, check_equal, fail
@@ -30,11 +30,15 @@ def matrix_load(e: MatrixLoad) -> None:
         fail(err.LaneError, f"{e.type} is not one, two or four matrices", e)
 
 
+_ON_MEMORY = {LOAD_TILE: WORDS_OF_ROW, STORE_TILE: WORDS_OF_ROW, FETCH_LINE: 0}
+"""By instruction on memory, the elements that its rows are apart at least."""
+_REGISTERS = {LOAD_TILE: 1, STORE_TILE: 1, ZERO_TILE: 1, FETCH_LINE: 0} | dict.fromkeys(TILED_INSTRUCTIONS, 3)
+
+
 def tile_step(node: TileStep) -> None:
     """Registers that exist; whole rows of words in memory that follow each other, or a product of three registers, or zeros."""
-    moves = node.name in (LOAD_TILE, STORE_TILE)
-    registers = 3 if node.name in TILED_INSTRUCTIONS else 1 if moves or node.name == ZERO_TILE else 0
-    if len(node.tiles) != registers or not registers:
+    moves, registers = node.name in _ON_MEMORY, _REGISTERS.get(node.name, -1)
+    if len(node.tiles) != registers:
         fail(err.UnknownOperation, f"no instruction {node.name!r} takes {len(node.tiles)} tile registers")
     if any(not 0 <= tile < TILES for tile in node.tiles) or len(set(node.tiles)) < registers:
         fail(err.LaneError, f"{node.name} takes other registers than {', '.join(map(str, node.tiles))}")
@@ -43,7 +47,7 @@ def tile_step(node: TileStep) -> None:
     if node.ptr is None or node.index is None:
         return
     check_access(node.ptr, node.index, node.ptr.type.scalar, None, 0, node)
-    if node.ptr.type.dtype not in (DType.INT32, DType.FLOAT32) or node.pitch < WORDS_OF_ROW:
+    if node.ptr.type.dtype not in (DType.INT32, DType.FLOAT32) or node.pitch < _ON_MEMORY[node.name]:
         fail(err.IllegalDtype, f"rows of {node.ptr.type}, {node.pitch} elements apart, make no tile", node.ptr)
 
 

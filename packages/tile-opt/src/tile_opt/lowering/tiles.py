@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tile_ir.matrix.x86 import LOAD_TILE, TILED_INSTRUCTIONS, ZERO_TILE, is_tile_step
+from tile_ir.matrix.x86 import FETCH_LINE, LOAD_TILE, TILED_INSTRUCTIONS, ZERO_TILE, is_tile_step
 from tile_ir.semtree.nodes import TileStep
 from tile_ir.stripe import nodes as stripe
 from tile_ir.stripe.affine import Affine, names_in
@@ -35,6 +35,10 @@ def _emit(builder: Builder, block: stripe.Block, views: Views) -> None:
         m, n, k = args
         registers = [_register(block, origin[_over(block, pair)]) for pair in ((m, n), (m, k), (k, n))]
         builder.emit(TileStep(name, tuple(registers)))
+        return
+    if name == FETCH_LINE:
+        (view,) = origin.values()
+        builder.emit(TileStep(name, (), view.root.ptr, builder.index(view.offset, view.quasi)))
         return
     if name == ZERO_TILE:
         (held,) = (r.into for r in block.refs)

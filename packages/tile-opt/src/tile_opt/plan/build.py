@@ -11,7 +11,7 @@ from tile_ir.matrix.x86 import TILE
 from tile_ir.names import claim
 from tile_ir.settings import Settings
 from tile_ir.stripe.affine import Affine
-from tile_ir.stripe.nodes import Bind, Block, Index, Location, Refinement
+from tile_ir.stripe.nodes import Bind, Block, Direction, Index, Location, Refinement
 
 from tile_opt.kernel.inlining import computed, with_sources
 from tile_opt.kernel.segments import Part, cover_exactly
@@ -25,6 +25,7 @@ from tile_opt.plan.segments import segments_of
 from tile_opt.plan.steps.bind import Binding, across, bind, interleaved, scattered
 from tile_opt.plan.steps.distribute import distribute, gathered
 from tile_opt.plan.steps.edges import Tiling, tile
+from tile_opt.plan.steps.fetch_ahead import Ahead
 from tile_opt.plan.steps.near_panels import cut_copy, in_panels
 from tile_opt.plan.steps.reduce import Ways, keep_partials
 from tile_opt.plan.steps.register_transpose import transposed
@@ -207,12 +208,20 @@ class _Build:
                 tree = self._level(tree, number, around, own=True)
         tree = innermost(tree, lambda n, _: distribute(n), around)
         if self.tiles is not None and stage.name == self.tiles.match.main.name:
-            return on_tiles(tree, self.tiles.match, start)
+            return on_tiles(tree, self.tiles.match, start, self._ahead(stage, around))
         ways = self._ways(stage)
         use = merged_use(stage)
         if ways and use is not None:
             tree = keep_partials(tree, ways, claim(f"{use.buffer}_parts", self.taken), around)
         return tree
+
+    def _ahead(self, stage: Stage, around: Around) -> Ahead | None:
+        """Where steps ask for the next rows: these lie where they are given, and several tiles of columns take them."""
+        assert self.tiles is not None
+        columns = self.loops[dict(self.tiles.match.loops)["n"]].levels[-1:]
+        given = around.buffers[stage.use(self.tiles.match.left).buffer].dir is Direction.IN
+        several = any(around.ranges.get(name, (0, 0))[1] for _, _, name in columns)
+        return Ahead(columns[0][2], around) if given and several else None
 
     # --- one level -----------------------------------------------------------------------------------------
 

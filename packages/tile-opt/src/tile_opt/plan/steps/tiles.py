@@ -23,21 +23,23 @@ from tile_ir.stripe.nodes import Const, Direction, Index, Instr, Load, Location,
 from tile_opt.kernel.instructions import Match
 from tile_opt.kernel.view import Stage, Use
 from tile_opt.kernel.work import merged_use
+from tile_opt.plan.steps.fetch_ahead import Ahead
 from tile_opt.plan.tree import Nest, Node, map_stages, stages_of
 
 ROW, COLUMN = "tile_row", "tile_column"
 
 
-def on_tiles(tree: Nest, match: Match, start: Stage | None = None) -> Nest:
+def on_tiles(tree: Nest, match: Match, start: Stage | None = None, ahead: Ahead | None = None) -> Nest:
     """`tree`, the steps of the match's stage, by its instruction; `tree` itself where the stage is not made of whole tiles.
 
-    `start` is what sets the sum to zero just before: registers begin so, and it need not.
+    `start` is what sets the sum to zero just before: registers begin so, and it need not. Each step asks for lines `ahead`.
     """
     (stage,) = stages_of(tree)
     made = _Tiled(stage, match)
     if not made.fits:
         return tree if start is None else Nest(tree.name, body=(start, tree))
-    steps = map_stages(replace(tree, guard=()), lambda _: made.step())
+    asked = ahead.stages(tree, stage, match) if ahead is not None else ()
+    steps = map_stages(replace(tree, guard=()), lambda _: made.step(asked))
     first = made.moved(LOAD_TILE) if start is None else made.zeros()
     body = (first, steps, made.moved(STORE_TILE))
     return Nest(tree.name, body=body, guard=tree.guard, allocs=made.allocs)
@@ -108,10 +110,10 @@ class _Tiled:
 
     # --- what is done with them ---------------------------------------------------------------------------
 
-    def step(self) -> Nest:
+    def step(self, asked: Sequence[Stage]) -> Nest:
         """Products of all pairs of the factors' tiles, each tile loaded just before the first product that takes it."""
         _, left, right = (a.into for a in self.allocs)
-        body: list[Node] = []
+        body: list[Node] = [*asked]
         for row, column in product(range(self.counts["m"]), range(self.counts["n"])):
             if column == 0:
                 body.append(self._move(LOAD_TILE, self.stage.use(self.match.left), left, {"m": row, "k": None}))
