@@ -27,17 +27,43 @@ def step(network: Any) -> Callable[..., Any]:
     return run
 
 
+def newton(numbers: Any) -> Any:
+    """Roots of numbers by Newton's steps, until all are short: data says how many."""
+    import jax
+    import jax.numpy as jnp
+
+    def step(state: Any) -> Any:
+        root, _ = state
+        better = 0.5 * (root + numbers / root)
+        return better, jnp.max(jnp.abs(better - root))
+
+    return jax.lax.while_loop(lambda s: s[1] > 1e-6, step, (numbers, jnp.float32(jnp.inf)))[0]
+
+
+def rotated(numbers: Any, count: Any) -> Any:
+    """So many rounds as an argument says."""
+    import jax
+    import jax.numpy as jnp
+
+    def step(_: Any, x: Any) -> Any:
+        return jnp.tanh(x @ numbers) * 0.5
+
+    return jax.lax.fori_loop(0, count, step, numbers)
+
+
 def cases() -> dict[str, tuple[Callable[..., Any], tuple[Any, ...]]]:
     """Functions and their arguments, by name."""
     import jax.numpy as jnp
     from jax_networks import block, cnn, layer, mlp, transformer
 
     rng = np.random.default_rng(0)
-    small = np.ones((8, 8), np.float32)
+    small, large = np.ones((8, 8), np.float32), np.float32(1e9)
     x = rng.normal(size=(4, 128, 256)).astype(np.float32)
     image, words, rows = cnn(16, 28, 16), transformer(128, 4, 2, 1000, 64), mlp(64, 256, 256)
     return {
         "call of a small function": (lambda a: jnp.tanh(a) + 1, (small,)),
+        "loop that data ends": (newton, (small * large,)),
+        "loop of 500 rounds that data ends": (rotated, (small, np.int32(500))),
         "transformer block": (lambda x, p: block(p, x, 8), (x, layer(rng, 256))),
         "convolutional network": (image.loss, (image.params, *image.batch)),
         "convolutional network, training": (step(image), (image.params, *image.batch)),

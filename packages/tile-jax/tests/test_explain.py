@@ -30,6 +30,12 @@ def test_kernels_name_the_line_of_the_user() -> None:
     assert f"jit(halved)/tanh at test_explain.py:{line}" in tile_jax.explain(halved, X, device="llvm", kernels=True)
 
 
+def test_arguments_may_be_where_their_user_put_them() -> None:
+    """JAX notes in the module where they are."""
+    placed = jax.device_put(X, jax.devices("tile")[0])
+    assert tile_jax.explain(halved, placed, device="llvm") == tile_jax.explain(halved, X, device="llvm")
+
+
 def test_programs_are_for_shapes_alone() -> None:
     found = tile_jax.lower(halved, jax.ShapeDtypeStruct((5, 2), jnp.float32))
     assert [t.shape for t in found.outputs] == [(5, 2)]

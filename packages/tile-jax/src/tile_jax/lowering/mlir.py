@@ -46,7 +46,7 @@ def parsed(code: bytes) -> Any:
 def artifact(module: Any) -> bytes:
     """A module as JAX hands it to a device."""
     with module.context:
-        return stablehlo.serialize_portable_artifact(module, stablehlo.get_current_version())
+        return stablehlo.serialize_portable_artifact(module, stablehlo.get_current_version(), True)  # shardings, too
 
 
 Block = Any
