@@ -66,6 +66,20 @@ def test_a_blur_is_one_kernel_with_boxes_that_stay_in_the_second_cache() -> None
     assert box.into == "B" and box.type.sizes[1] == 21 and prod(box.type.sizes) * 4 <= SLOW.caches[1].bytes // 2
 
 
+ROWS = """function (A[M, N]) -> (Y) {
+    H[i, y : M, 1] = >(A[i, j]), y < 1; E = exp(A - H); S[i, y : M, 1] = <(E[i, j]), y < 1; Y = E - S;
+}"""
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+def test_rows_that_the_second_cache_does_not_hold_stay_in_a_core_s_part_of_the_last_one(cores: int) -> None:
+    last = Cache(3, 1 << 16, 8, shared=cores)
+    machine = replace(SLOW, caches=(*SLOW.caches, last), cores=cores)
+    program = agree(stripe(ROWS, A=(12, 700)), replace(TINY, machine=machine))
+    (box,) = (r for k in pipelines(program) for r in k.refs if r.into == "E")
+    assert SLOW.caches[1].bytes // 2 < 700 * 4 <= prod(box.type.sizes) * 4 <= last.bytes // 4 // cores
+
+
 def test_parts_have_plans_of_their_own() -> None:
     decisions = schedule(stripe(BLUR, A=(40, 21), K=(5,)), TINY).decisions
     assert {name: d.within for name, d in decisions.items()} == dict.fromkeys(

@@ -43,8 +43,10 @@ APART = 16
 """Products of operands of their own, side by side, that are enough for the processors."""
 RUN = 64
 """Neighbours in memory that a chunk has together: groups of fewer share what memory hands out at once."""
-ROWS_EACH = 8
-"""Rows for each core of a processor that even out what rows differ in."""
+ROWS_EACH, ROWS_EVEN = 8, 4
+"""Rows for each core of a processor that even out what rows differ in, and where each has about as many as the others."""
+IDLE = 1.1
+"""Times a core's even share of the rows that the longest core may have there."""
 PARTIAL = "$partial"
 """A chunk's result, where it is aggregated."""
 
@@ -127,8 +129,9 @@ class SplitReduction(Rewrite):
         return min(self.max_chunks, worth, read // (PARTIAL_SHARE * op.type.size))
 
     def _are_enough(self, rows: int) -> bool:
-        """Each core of the processor has several."""
-        return self.cores > 0 and rows >= ROWS_EACH * self.cores
+        """Each core of the processor has several: about as many as the others, or so many that one more hardly shows."""
+        even = self.cores > 0 and -(-rows // self.cores) * self.cores <= IDLE * rows
+        return self.cores > 0 and rows >= (ROWS_EVEN if even else ROWS_EACH) * self.cores
 
     def _for_groups(self, op: Contraction, each: int, rows: bool) -> int:
         """Chunks that give each unit a few groups, where half of the units had none."""

@@ -8,7 +8,7 @@ What a forecast says of time decides whether, and how large the tiles are.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
@@ -55,12 +55,14 @@ HALOS = 2
 class TilePipelines(ChoosingPass):
     """Tile chains of at most `most` kernels; a tile's boxes take at most `share` of the second cache.
 
+    Boxes of which not one row is that small take at most the share `far` of what each core has of the last cache.
     Where that pays there are at least `per_core` tiles for every core.
     """
 
     name: ClassVar[str] = "tile_pipelines"
     most: int = 8
     share: float = 0.5
+    far: float = 0.25
     per_core: int = 4
 
     def chains(self, program: Program, target: Target) -> Chains:
@@ -277,11 +279,20 @@ class Chains:
         """Tiles whose boxes stay in a cache: the first loops in pieces, all others whole."""
         ways = [(loop, found) for loop, found in _tileable(views, boxes) if all_once(views, loop, found, kept)]
         names = numbers(views, [loop for loop, _ in ways])
-        for room, tiles in product(self._rooms(), {self.options.per_core * self.machine.cores, 1}):
+        wholes = [
+            TiledLoop(views[-1].ranges[loop], views[-1].ranges[loop], name, found)
+            for (loop, found), name in zip(ways, names, strict=True)
+        ]
+        near = list(self._within(views, boxes, wholes, self._rooms()))
+        yield from near or self._within(views, boxes, wholes, self._far_room())
+
+    def _within(
+        self, views: Sequence[KernelView], boxes: Mapping[str, int], wholes: Sequence[TiledLoop], rooms: Iterable[int]
+    ) -> Iterator[tuple[TiledLoop, ...]]:
+        """Tiles whose boxes take so many bytes."""
+        for room, tiles in product(rooms, {self.options.per_core * self.machine.cores, 1}):
             cuts: tuple[TiledLoop, ...] = ()
-            for (loop, found), name in zip(ways, names, strict=True):
-                extent = views[-1].ranges[loop]
-                whole = TiledLoop(extent, extent, name, found)
+            for whole in wholes:
                 private = private_bytes(views, boxes, (*cuts, whole))
                 left = -(-tiles // prod(cut.index.range for cut in cuts))
                 cuts = (*cuts, replace(whole, tile=_rows(whole, private, room, left)))
@@ -294,6 +305,12 @@ class Chains:
         caches = self.machine.caches
         if len(caches) > 1:
             yield from (int(caches[1].bytes * self.options.share), caches[1].bytes // 4, caches[0].bytes)
+
+    def _far_room(self) -> Iterator[int]:
+        """Bytes of boxes that the last cache holds for each core: memory is farther yet."""
+        caches = self.machine.caches
+        if len(caches) > 2:
+            yield int(caches[-1].bytes * self.options.far) // max(1, self.machine.cores)
 
 
 def _rows(whole: TiledLoop, private: int, room: int, tiles: int) -> int:
