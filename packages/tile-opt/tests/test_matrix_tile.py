@@ -198,6 +198,21 @@ def test_the_next_rows_are_asked_for_while_these_are_multiplied() -> None:
     assert "fetch_line" not in print_program(copied)
 
 
+@pytest.mark.parametrize(("n", "asks"), [(128, True), (70, True), (32, False)])
+def test_panels_ask_for_rows_that_lie_apart(n: int, asks: bool) -> None:
+    """A group's piece of each row is followed by others' pieces; whole rows follow each other, and any processor foresees them."""
+    a, b = drawn(bfloat16(), 32, 64), drawn(bfloat16(), 64, n)
+    header, body = MATMUL["nn"]
+    target = replace(TILES, settings=replace(TILES.settings, cores=2))
+    source = f"function ({header}) -> (O) {{ O[m, n : M, N] = +({body}); }}"
+    program, stripe = on_tiles(source, {"A": a, "B": b}, target)
+    text = print_program(stripe)
+    assert ("src = B[16 + 2*k" in text and "src = B[17 + 2*k" in text) == asks
+    assert prove(to_stripe(program), stripe).proved
+    for got in both(stripe, {"A": a, "B": b}, target):
+        near(got, a, b, a.astype(np.float64) @ b.astype(np.float64))
+
+
 @pytest.mark.parametrize(
     ("cores", "near", "columns", "groups"),
     [(1, 1 << 21, 256, 1), (2, 1 << 21, 32, 8), (1, 1 << 17, 32, 8), (8, 1 << 21, 32, 8)],

@@ -30,24 +30,24 @@ def matrix_load(e: MatrixLoad) -> None:
         fail(err.LaneError, f"{e.type} is not one, two or four matrices", e)
 
 
-_ON_MEMORY = {LOAD_TILE: WORDS_OF_ROW, STORE_TILE: WORDS_OF_ROW, FETCH_LINE: 0}
-"""By instruction on memory, the elements that its rows are apart at least."""
+_MOVES = (LOAD_TILE, STORE_TILE)
 _REGISTERS = {LOAD_TILE: 1, STORE_TILE: 1, ZERO_TILE: 1, FETCH_LINE: 0} | dict.fromkeys(TILED_INSTRUCTIONS, 3)
 
 
 def tile_step(node: TileStep) -> None:
     """Registers that exist; whole rows of words in memory that follow each other, or a product of three registers, or zeros."""
-    moves, registers = node.name in _ON_MEMORY, _REGISTERS.get(node.name, -1)
+    registers = _REGISTERS.get(node.name, -1)
     if len(node.tiles) != registers:
         fail(err.UnknownOperation, f"no instruction {node.name!r} takes {len(node.tiles)} tile registers")
     if any(not 0 <= tile < TILES for tile in node.tiles) or len(set(node.tiles)) < registers:
         fail(err.LaneError, f"{node.name} takes other registers than {', '.join(map(str, node.tiles))}")
-    if (node.ptr is None) == moves or (node.index is None) != (node.ptr is None):
+    if (node.ptr is None) == (node.name in (*_MOVES, FETCH_LINE)) or (node.index is None) != (node.ptr is None):
         fail(err.PointerExpected, f"{node.name} on {'no ' if node.ptr is None else ''}memory")
     if node.ptr is None or node.index is None:
         return
     check_access(node.ptr, node.index, node.ptr.type.scalar, None, 0, node)
-    if node.ptr.type.dtype not in (DType.INT32, DType.FLOAT32) or node.pitch < _ON_MEMORY[node.name]:
+    words = node.ptr.type.dtype in (DType.INT32, DType.FLOAT32) and node.pitch >= WORDS_OF_ROW
+    if node.name in _MOVES and not words:
         fail(err.IllegalDtype, f"rows of {node.ptr.type}, {node.pitch} elements apart, make no tile", node.ptr)
 
 

@@ -25,7 +25,7 @@ from tile_opt.plan.segments import segments_of
 from tile_opt.plan.steps.bind import Binding, across, bind, interleaved, scattered
 from tile_opt.plan.steps.distribute import distribute, gathered
 from tile_opt.plan.steps.edges import Tiling, tile
-from tile_opt.plan.steps.fetch_ahead import Ahead
+from tile_opt.plan.steps.fetch_ahead import Ahead, copied_ahead
 from tile_opt.plan.steps.near_panels import cut_copy, in_panels
 from tile_opt.plan.steps.reduce import Ways, keep_partials
 from tile_opt.plan.steps.register_transpose import transposed
@@ -176,7 +176,13 @@ class _Build:
             tree = in_panels(tree, panels)
         self.view = with_panels(self.view, self.ahead)
         self.around = Around.of(self.view)
-        return self._checked(joined(each_stage(joined(tree), self._bound, self.around)))
+        tree = each_stage(joined(tree), self._copied, self.around)
+        return self._checked(joined(each_stage(tree, self._bound, self.around)))
+
+    def _copied(self, stage: Stage, around: Around) -> Node:
+        """What fills panels asks for the rows that it copies later."""
+        near = {panels.name for panels in self.near}
+        return copied_ahead(stage, around) if any(u.writes and u.buffer in near for u in stage.uses) else stage
 
     def _checked(self, tree: Nest) -> Nest:
         if self.check:
