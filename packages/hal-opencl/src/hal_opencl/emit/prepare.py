@@ -10,6 +10,7 @@ from tile_ir.emit.walker import map_block, walk_all
 from tile_ir.semtree.nodes import Binary, Call, Cast, Expr, Fma, Function, MatrixLoad, Mma, SubgroupOp, Type
 
 from hal_opencl.emit.dialect import Dialect
+from hal_opencl.emit.serpentine import serpentine
 from hal_opencl.emit.split import split_vectors
 from hal_opencl.emit.types import register_bits
 
@@ -22,7 +23,8 @@ def prepare(function: Function, dialect: Dialect) -> Function:
     helpers = tuple(prepare(helper, dialect) for helper in function.helpers)
     block = split_vectors(function, dialect.vector_bytes // _widest_element(function))
     block = map_block(block, _fast if dialect.fast_math else _exact)
-    return shallow(replace(function, body=block, helpers=helpers), lambda expr: type(expr) in _COLLECTIVES)
+    made = shallow(replace(function, body=block, helpers=helpers), lambda expr: type(expr) in _COLLECTIVES)
+    return serpentine(made) if dialect.ptx else made
 
 
 def _widest_element(function: Function) -> int:

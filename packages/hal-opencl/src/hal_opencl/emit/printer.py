@@ -42,6 +42,7 @@ from hal_opencl.emit.completion import COMPLETED, completed
 from hal_opencl.emit.copies import asynchronous_bytes, copy_groups, each_is_awaited, sums_of_teams
 from hal_opencl.emit.matrix import CONTRACTED, MatrixExpressions, multiplies
 from hal_opencl.emit.registers import STATED, groups_of_core
+from hal_opencl.emit.serpentine import LaneAssign
 from hal_opencl.emit.types import MEMORY, bits, comment_text, memory, safe_hint, tag, unsigned
 from hal_opencl.emit.waiting import waiting
 
@@ -168,6 +169,9 @@ class OpenCLPrinter(MatrixExpressions):
             self.line(f"{self.lookup(node.name)} = {self._as_in_memory(node.value)};")
         else:
             super().write_assign(node)
+
+    def write_laneassign(self, node: LaneAssign) -> None:
+        self.line(f"{self.lookup(node.name)}.s{node.lane:x} = {self.expression(node.value)};")
 
     def _as_in_memory(self, value: Expr) -> str:
         """The bits of a loaded value, of a variable that holds such, or of zero."""
