@@ -136,7 +136,7 @@ def compare_with_evaluator(device: Any, source: str, inputs: Arrays, tolerance: 
         close(got, want, tolerance, f"d_{name} of {source}")
 
 
-@pytest.mark.diagonal(2)
+@pytest.mark.diagonal(4)
 @pytest.mark.parametrize("name", OTHERS)
 def test_gradients_of_every_operation(device: Any, name: str) -> None:
     source, shapes = OTHERS[name]
@@ -146,7 +146,7 @@ def test_gradients_of_every_operation(device: Any, name: str) -> None:
     compare_with_evaluator(device, source, inputs)
 
 
-@pytest.mark.diagonal(2)
+@pytest.mark.diagonal(4)
 @pytest.mark.parametrize("example", TUTORIAL, ids=[e.name for e in TUTORIAL])
 def test_gradients_of_the_tutorial(device: Any, example: Example) -> None:
     if any(s in example.name for s in ("equality", "less")):
@@ -164,6 +164,7 @@ def test_ties_zeros_and_nan(device: Any) -> None:
     np.testing.assert_array_equal(got, [[0, 10, 0], [0, 0, 0], [32, 16, 8]])
 
 
+@pytest.mark.diagonal(2)
 @pytest.mark.parametrize("agg", "+*><=")
 def test_second_derivatives_of_scatters(device: Any, agg: str) -> None:
     text = f"{{ I = as_int(abs(B) * 2, 32); S[I[k], m : N, M] = {agg}(A[k, m]) default C; O = S * S * S; }}"

@@ -6,6 +6,7 @@ import ast
 import sys
 import tomllib
 from collections.abc import Collection, Iterator
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from importlib.util import find_spec
 from pathlib import Path
@@ -42,9 +43,16 @@ def module(package: Path) -> str:
     return package.name.replace("-", "_")
 
 
+@cache
+def nodes(path: Path) -> tuple[ast.AST, ...]:
+    """The imports of a file and its calls of functions by their names, wherever they stand."""
+    wanted = (ast.Import, ast.ImportFrom, ast.Call)
+    return tuple(n for n in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(n, wanted))
+
+
 def imported(path: Path) -> Iterator[tuple[int, str]]:
     """Line and top-level module of every import in a file, wherever it stands, calls with a name included."""
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    for node in nodes(path):
         match node:
             case ast.Import(names=names):
                 yield from ((node.lineno, a.name.split(".")[0]) for a in names)
@@ -64,7 +72,7 @@ def modules(package: Path) -> dict[str, Path]:
 
 def used(name: str, path: Path, known: Collection[str]) -> Iterator[str]:
     """The modules of its package that a module imports, wherever that stands, but for the packages around it: they are there before it."""
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    for node in nodes(path):
         match node:
             case ast.Import(names=names):
                 found = [a.name for a in names]
@@ -97,10 +105,9 @@ def test_imports_follow_the_needs(package: Path) -> None:
     found: set[str] = set()
     for path in package.glob("src/**/*.py"):
         more = CONFORMANCE if "conformance" in path.parts else set()
-        found |= {m for _, m in imported(path)}
-        wrong += [
-            f"{path.relative_to(package)}:{line} imports {m}" for line, m in imported(path) if m not in allowed | more
-        ]
+        here = list(imported(path))
+        found |= {m for _, m in here}
+        wrong += [f"{path.relative_to(package)}:{line} imports {m}" for line, m in here if m not in allowed | more]
     assert not wrong
     assert NEEDS[name] <= found, "needed by no module"
 

@@ -94,6 +94,7 @@ def test_rows_that_a_merged_loop_leaves_out(source: str, target: str) -> None:
     assert set(report.kernels().values()) == {Verdict.PROVED}, str(report)
 
 
+@pytest.mark.diagonal(2)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("shape", [(4, 3, 5, 6), (2, 40, 8, 8)], ids=str)
 def test_norms_and_their_gradients(shape: tuple[int, ...], target: str) -> None:
