@@ -72,6 +72,8 @@ CPU_CURVES: Mapping[str, Curve] = {
     "transpose": Curve("permute", lambda s: {"shape": f"{s}x{s}", "order": "10"}, 362, 4096),
     "chain": Curve("chain", lambda s: {"shape": f"{s}x{s}"}, 256, 4096),
     "laplace": Curve("laplace", lambda s: {"h": s, "w": s}, 256, 2896),
+    "gather width": Curve("gather", lambda s: {"rows": (1 << 20) // s, "width": s, "count": (1 << 20) // s}, 16, 1448),
+    "gather count": Curve("gather", lambda s: {"rows": 10_000, "width": 32, "count": s}, 256, 1 << 17),
     "max-plus": Curve("max-plus", lambda s: {"m": s, "k": s, "n": s}, 64, 512),
 }
 GPU_CURVES: Mapping[str, Curve] = {

@@ -14,15 +14,18 @@ from tile_ir.machine import VectorUnit
 from tile_ir.semtree.nodes import Extract
 from tile_ir.semtree.verify import OPTIONAL_NODES
 from tile_ir.stripe.interpret import run
+from tile_ir.stripe.nodes import Bind
 from tile_ir.stripe.walk import blocks_in
 from tile_ir.target import HardwareSettings, PassConfig, Target
 from tile_opt.lower_kernels import lower_kernels
 from tile_opt.model.estimate import estimate
+from tile_opt.plan.plan import Edge
 
 SUMS = "function (A[M, N], B[N]) -> (O) { P[m, n : M, N] = +(A[m, n] * B[n]); O[m : M] = +(P[m, n]); }"
 SWAPPED = "function (A[B, M, N]) -> (O) { O[m, b : M, B] = +(A[b, m, n]); }"
 REVERSED = "function (A[I, J, K, L]) -> (O) { O[l, k, j, i : L, K, J, I] = =(A[i, j, k, l]); }"
 WINDOW = "function (A[N]) -> (O) { O[x : N - 2] = >(A[x + k]), k < 3; }"
+FOUND = "function (T[N, W], I[K]) -> (O) { O = gather(T, as_int(I, 32)); }"
 REASON = "short rows side by side"
 
 
@@ -132,3 +135,17 @@ def test_short_runs_are_turned_in_the_order_of_the_result() -> None:
     assert {d.plan.reason for d in made.decisions.values()} == {"transposed in registers"}
     a = np.arange(18 * 3 * 9 * 2, dtype=np.float32).reshape(18, 3, 9, 2)
     np.testing.assert_array_equal(run(made.stripe, {"A": a})["O"], a.transpose())
+
+
+@pytest.mark.parametrize(("width", "lanes"), [(3, 2), (5, 4), (8, 8), (15, 8), (17, 16)])
+def test_short_rows_that_are_found_by_number_are_two_vectors_that_overlap(width: int, lanes: int) -> None:
+    """A vector under a mask would be moved lane by lane."""
+    made = compiled(FOUND, wide("zen4"), T=(9, width), I=(40,))
+    (plan,) = made.plans.values()
+    (vector,) = plan.bound(Bind.VECTOR)
+    assert vector.lanes == lanes
+    assert Edge.MASK not in dict(plan.edges).values()
+    rng = np.random.default_rng(0)
+    table, numbers = rng.random((9, width)).astype(np.float32), rng.integers(0, 9, 40).astype(np.float32)
+    got = run(made.stripe, {"T": table, "I": numbers})["O"]
+    np.testing.assert_array_equal(got, table[numbers.astype(np.int32)])

@@ -10,6 +10,7 @@ from tile_ir.stripe.affine import names_in
 from tile_ir.stripe.nodes import Bind
 
 from tile_opt.kernel.segments import interior
+from tile_opt.kernel.unify import is_indirect
 from tile_opt.kernel.work import is_elementwise, nbytes
 from tile_opt.lowering.memory import SPREAD
 from tile_opt.plan.plan import Cover, Edge, Level, Plan, Staging
@@ -39,8 +40,8 @@ FASTER = 1.05
 
 
 def column_plan(facts: Facts, vector: str) -> Plan:
-    spread = is_spread(facts, vector) and facts.may_overlap()
-    lanes = _spread_lanes(facts, vector) if spread else facts.lanes
+    spread, found = is_spread(facts, vector) and facts.may_overlap(), _found_lanes(facts, vector)
+    lanes = _spread_lanes(facts, vector) if spread else found or facts.lanes
     short = _short_runs(facts, vector)
     unroll = short or _unroll_loop(facts, vector)
     if short:
@@ -48,6 +49,7 @@ def column_plan(facts: Facts, vector: str) -> Plan:
         rows = _divisor(facts.extents[short])
     else:
         rows, vectors, window = _register_tile(facts, vector, unroll)
+        vectors = -(-facts.extents[vector] // lanes) if found else vectors
     if rows == 1 or (unroll and facts.is_ragged(unroll, rows)):
         unroll = None
     if unroll and not window and facts.heavy and not _moved_sums(facts):
@@ -64,7 +66,7 @@ def column_plan(facts: Facts, vector: str) -> Plan:
     inner, sums = _inner_levels(facts, vector, unroll, window, len(levels))
     levels += [*inner, Level(Bind.VECTOR, (Cover(vector, 1),), lanes=lanes)]
     again = vector in grid or (_sums(facts) and facts.settings.masks)
-    overlapping = ((vector, Edge.OVERLAP),) if spread and vector not in grid else facts.tails(vector, again)
+    overlapping = ((vector, Edge.OVERLAP),) if (spread or found) and vector not in grid else facts.tails(vector, again)
     edges = () if short else overlapping
     return Plan(tuple(levels), sums, edges=edges, reason="vectors along the output")
 
@@ -306,6 +308,17 @@ def _spread_lanes(facts: Facts, loop: str) -> int:
     low, high = interior(loop, constraints_on(facts.view, loop), facts.extents)
     few = min(FEW_LANES, facts.extents[loop])
     return min(facts.lanes, 1 << max(0, max(few, high - low).bit_length() - 1))
+
+
+def _found_lanes(facts: Facts, loop: str) -> int:
+    """Lanes of two vectors that overlap where data says which short row is read: masks would take the lanes one by one.
+
+    0 for other loops.
+    """
+    extent, stages = facts.extents[loop], facts.view.stages
+    if not 1 < extent < facts.lanes or loop in facts.constrained or not facts.may_overlap():
+        return 0
+    return 1 << (extent.bit_length() - 1) if any(is_indirect(s, u) for s in stages for u in s.uses) else 0
 
 
 def is_spread(facts: Facts, loop: str) -> bool:
