@@ -279,9 +279,10 @@ def devices(client: Any, args: argparse.Namespace) -> None:
 
 
 def _loop_on(client: Any, workers: list[str], args: argparse.Namespace) -> tuple[float, Any]:
-    """Seconds of the time loop, and some of its result, on some workers, each on the device of its number; both arrays are NumPy's, in their memory.
+    """Seconds of the time loop, and some of its result, on some workers, each on the device of its number.
 
-    Before it starts, each worker has as many rows of the array, next to each other.
+    Before it starts, each worker has as many rows of the array, next to each other. Both arrays are NumPy's, in the workers' memory, or
+    both are on the devices, as steps before left the first one.
     """
     kind = args.device
 
@@ -292,17 +293,29 @@ def _loop_on(client: Any, workers: list[str], args: argparse.Namespace) -> tuple
         time.sleep(0.01)
     client.run(_collect)
     x = _placed(client, workers, args)
+    persist = tile_dask.persist if args.resident else client.persist
+    if args.resident:
+        x = persist(tile_dask.apply(STENCIL, x, device=own), workers=workers)
+        _settled(client, x, kind)
     start = time.perf_counter()
-    kept = client.persist(
-        tile_dask.apply(STENCIL, x, steps=args.steps, exchange=args.exchange, device=own), workers=workers
-    )
+    kept = persist(tile_dask.apply(STENCIL, x, steps=args.steps, exchange=args.exchange, device=own), workers=workers)
     submitted = time.perf_counter()
-    distributed.wait(kept)  # type: ignore[no-untyped-call]
+    _settled(client, kept, kind)
     over = time.perf_counter()
     middle = np.s_[args.size // 2 - 4 : args.size // 2 + 4, :4096]
     found = np.asarray(kept[middle])
     print(f"    {len(workers)}: submitted in {submitted - start:.2f} s, over after {over - start:.2f} s", flush=True)
     return over - start, found
+
+
+def _settled(client: Any, kept: Any, kind: str) -> None:
+    """Wait for the tasks of an array, and for the devices that they may run ahead of."""
+    distributed.wait(client.futures_of(kept))  # type: ignore[no-untyped-call]
+    client.run(_synchronized, kind)
+
+
+def _synchronized(kind: str, dask_worker: Any) -> None:
+    tile.synchronize(f"{kind}:{dask_worker.name}")
 
 
 def _placed(client: Any, workers: list[str], args: argparse.Namespace) -> Any:
@@ -366,6 +379,7 @@ def main() -> None:
     parser.add_argument("--gigabytes", type=float, default=20)
     parser.add_argument("--device", default="opencl", help="of `devices`: worker n computes on DEVICE:n")
     parser.add_argument("--exchange", type=int, help="steps between two exchanges, of `devices`; chosen by default")
+    parser.add_argument("--resident", action="store_true", help="arrays of `devices` stay on them")
     parser.add_argument("--steps", type=int, default=100, help="of `devices`")
     args = parser.parse_args()
     with workers(args.workers, args.threads) as client:

@@ -35,6 +35,13 @@ def test_what_goes_there_comes_back(device: Device, staging: Staging, size: int)
     assert (found[:size] == data).all() and not found[size:].any()
 
 
+def test_what_is_made_ready_has_pages_and_none_beyond(staging: Staging) -> None:
+    """A byte of each page is written, whatever the size; the bytes behind are others'."""
+    whole = np.ones(2_000_003 + 5000, np.uint8)
+    staging.prepare(whole[:2_000_003])
+    assert not whole[:2_000_003:3000].any() and whole[2_000_003:].all()
+
+
 def test_threads_share_the_pieces(device: Device, staging: Staging) -> None:
     buffers: list[Any] = [device.memory.allocate(20_000) for _ in range(4)]
     found = [np.zeros(20_000, np.uint8) for _ in buffers]

@@ -67,5 +67,17 @@ def test_every_worker_computes_on_its_own_device(client: Any, number: int | None
         assert used == {workers[0]: {f"opencl:{number}"}}
 
 
+def test_persisted_chunks_are_applied_to_where_they_are(client: Any) -> None:
+    """Several outputs, on both workers: pickles of persisted chunks are arrays, and what comes next finds them on their device."""
+    a, b = numbers(40, 40), numbers(40, 40, seed=1)
+    both = tile.Function("function (A[M, N], B[M, N]) -> (S, D) { S = A + B; D = A - B; }", name="both.tile")
+    chunked = [da.from_array(v, (20, 40)) for v in (a, b)]
+    total, less = tile_dask.persist(*tile_dask.apply(both, *chunked, device=_own()))
+    assert len(total.dask) == 4
+    y = tile_dask.persist(tile_dask.apply(BLUR, total, device=_own()))
+    np.testing.assert_array_equal(y.compute(), BLUR(a + b))
+    np.testing.assert_array_equal(less.compute(), a - b)
+
+
 def _used() -> Callable[[Any], set[str]]:
     return lambda dask_worker: dask_worker.devices

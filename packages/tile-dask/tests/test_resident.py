@@ -15,7 +15,9 @@ from tile_dask import graph
 from tile_dask.boxes import Piece, Read
 from tile_dask.resident import Resident, boxes, with_room
 from tile_hal.errors import Code, device_error
+from tile_hal.host import HostEvent
 from tile_ir.diagnostics import TileDeviceError
+from tile_runtime import hazards
 
 da: Any = dask.array
 X = numbers(24, 16)
@@ -70,6 +72,20 @@ def test_between_functions_neither(moved: dict[str, int]) -> None:
     assert moved["back"] == EDGES + X.nbytes
     both = dask.compute(y, z)  # type: ignore[attr-defined]
     assert moved["back"] == 2 * EDGES + 3 * X.nbytes and [type(a) for a in both] == [np.ndarray] * 2
+
+
+def test_what_is_persisted_stays_on_the_device(moved: dict[str, int]) -> None:
+    """It and what is applied to it next: edges alone come back, until somebody asks for cells."""
+    x = tile_dask.apply(BLUR, da.from_array(X, (12, 16)), device="opencl:0")
+    x, plain = tile_dask.persist(x, da.from_array(X, (12, 16)) + 1)
+    assert moved == {"there": X.nbytes + EDGES, "back": 0}
+    y = tile_dask.persist(tile_dask.apply(BLUR, x, steps=2, exchange=1, device="opencl:0"))
+    assert moved == {"there": X.nbytes + EDGES, "back": 2 * EDGES}
+    np.testing.assert_array_equal(y.compute(), BLUR(BLUR(BLUR(X))))
+    np.testing.assert_array_equal(plain.compute(), X + 1)
+    np.testing.assert_array_equal((x[:3] + y[:3]).compute(), (BLUR(X) + BLUR(BLUR(BLUR(X))))[:3])
+    assert moved["there"] == X.nbytes + EDGES and type(y.compute()) is np.ndarray
+    assert tile_dask.persist(y).dask.layers[y.name] is y.dask.layers[y.name]
 
 
 @pytest.fixture
@@ -131,6 +147,19 @@ def test_where_nothing_can_leave_it_is_an_error(device: Any) -> None:
 
     with pytest.raises(TileDeviceError, match="out of memory"):
         with_room(device, work)
+
+
+def test_memory_for_what_is_being_made_is_made_ready(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the device works; what is there already needs none before it is read."""
+    ready: list[int] = []
+    work = HostEvent()
+    chunk = tile.asarray(np.arange(1 << 17, dtype=np.float32), device).wait()
+    monkeypatch.setattr(device.memory, "prepare", lambda into: (ready.append(into.nbytes), work.set()))  # type: ignore[misc]
+    np.asarray(Resident(chunk, ""))
+    assert not ready
+    hazards.enter(work, (), (chunk,))
+    np.testing.assert_array_equal(np.asarray(Resident(chunk, "")), np.arange(1 << 17))
+    assert ready == [1 << 19]
 
 
 def test_work_that_fails_later_names_its_chunk(resident: Resident, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -160,6 +160,10 @@ class DeviceMemory(Memory):
             event.wait()
         self._staging.read(buffer.raw, np.frombuffer(into, np.uint8))
 
+    def prepare(self, into: memoryview) -> None:
+        if into.nbytes >= STAGED and not self.context.shares_host_memory:
+            self._staging.prepare(np.frombuffer(into, np.uint8))
+
     def write(self, buffer: Buffer, data: memoryview) -> Event:
         if not self._stages(buffer) or buffer.readonly:
             return super().write(buffer, data)

@@ -8,8 +8,9 @@ other: 8 threads copy 1 GB by pieces of 1, 4 and 16 MB at 9, 26 and 33 GB/s.
 
 from __future__ import annotations
 
+import mmap
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -47,6 +48,7 @@ class Staging:
         self._context, self._small, self._large = context, small, large
         self._bringing = HostQueue(threads, "hal-opencl-writes")
         self._fetching = HostQueue(threads, "hal-opencl-reads")
+        self._preparing = HostQueue(threads, "hal-opencl-pages")
         self._enough = threads * SHARE * large
         """Bytes from which on a copy goes by large pieces."""
         self._free: dict[int, list[tuple[binding.RawQueue, binding.RawBuffer, Bytes]]] = {small: [], large: []}
@@ -70,6 +72,15 @@ class Staging:
 
         self._all(into, move, self._fetching)
 
+    def prepare(self, into: Bytes) -> None:
+        """Have pages for all of `into`, whose bytes are lost, before there is anything to copy: a read would wait for each."""
+
+        def touch(start: int) -> None:
+            into[start : start + self._large : mmap.PAGESIZE] = 0
+
+        starts = range(0, into.nbytes, self._large)
+        _raise_first([self._preparing.run(partial(touch, start), inline=False) for start in starts])
+
     def _all(self, host: Bytes, move: Moved, copying: HostQueue) -> None:
         """Move all bytes, some at a time; the first failure is raised when nothing works on them any more.
 
@@ -80,12 +91,8 @@ class Staging:
             self._one(host, move, 0, piece)
             return
         starts = range(0, host.nbytes, piece)
-        done: list[Event] = [
-            copying.run(partial(self._one, host, move, start, piece), inline=False) for start in starts
-        ]
-        problems = [p for p in map(_outcome, done) if p is not None]
-        if problems:
-            raise problems[0]
+        done = [copying.run(partial(self._one, host, move, start, piece), inline=False) for start in starts]
+        _raise_first(done)
 
     def _one(self, host: Bytes, move: Moved, start: int, piece: int) -> None:
         part = host[start : start + piece]
@@ -102,6 +109,13 @@ class Staging:
         context = self._context
         lane = binding.make_queue(context.raw, context.info.raw)
         return lane, *binding.pinned(context.raw, lane, piece)
+
+
+def _raise_first(done: Sequence[Event]) -> None:
+    """Wait for all, then raise the first failure."""
+    problems = [p for p in map(_outcome, done) if p is not None]
+    if problems:
+        raise problems[0]
 
 
 def _outcome(event: Event) -> BaseException | None:

@@ -15,14 +15,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tile_dask.applying import apply as apply
     from tile_dask.applying import partition as partition
+    from tile_dask.persisting import persist as persist
 
 __version__ = "0.1.0"
 
-__all__ = ["apply", "partition"]
+__all__ = ["apply", "partition", "persist"]
+_MODULES = {"apply": "applying", "partition": "applying", "persist": "persisting"}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module("tile_dask.applying"), name)
+    value = globals()[name] = getattr(import_module(f"tile_dask.{_MODULES[name]}"), name)
     return value

@@ -20,8 +20,9 @@ from tile_runtime.checks import check_function
 from tile_runtime.function import BaseFunction
 from tile_runtime.typed import program_digest
 
-from tile_dask.graph import Graph, Results
+from tile_dask.graph import Graph
 from tile_dask.kernels import Device
+from tile_dask.persisting import results
 
 da = cast("Any", dask.array)
 """dask's annotations leave most of its results unknown."""
@@ -115,8 +116,8 @@ def _name(array: DaskArray) -> str:
 
 def _chunks(array: DaskArray) -> str:
     """The name of its chunks, where tasks find them: those of a result of ours may be on a device."""
-    layer = array.dask.layers.get(array.name) if isinstance(array.dask, HighLevelGraph) else None
-    return layer.kept if isinstance(layer, Results) and layer.kept is not None else array.name
+    layer = results(array)
+    return array.name if layer is None or layer.kept is None else layer.kept
 
 
 # --- chunks -----------------------------------------------------------------------------------------------

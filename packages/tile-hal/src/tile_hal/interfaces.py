@@ -133,6 +133,12 @@ class Memory(ABC):
         _copied(data, buffer.map_discard())
         return buffer.unmap()
 
+    def prepare(self, into: memoryview) -> None:  # noqa: B027 - mappings and plain copies need nothing
+        """Make host memory of any content, which `read` will fill, ready for that, while the device still works on it.
+
+        Optional: for devices that copy faster than one thread gets new pages from the system.
+        """
+
     @property
     def usage(self) -> MemoryUsage | None:
         """Bytes used and held; None where the device does not count."""

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from tile_hal.events import FailedEvent
 from tile_hal.host import HostBuffer, HostEvent, HostMemory
 from tile_hal.interfaces import Buffer, Device, Event
+from tile_hal.recycling import LARGE
 from tile_ir.diagnostics import Diagnostic, TileDeviceError, TileError, TileTypeError
 from tile_ir.dtype import DType, from_numpy
 
@@ -158,6 +159,8 @@ class Tensor(Operators):
             self.wait()
             return self.host.copy()
         fresh = host_array(self.dtype, self.shape)
+        if fresh.nbytes >= LARGE and not self.done:
+            self.device.memory.prepare(raw_view(fresh))
         self.read_into(fresh)
         return fresh
 
