@@ -17,6 +17,7 @@ RANDOM = np.random.default_rng(0)
 REAL = RANDOM.standard_normal((3, 6)).astype(np.float32)
 Z = (REAL + 1j * RANDOM.standard_normal((3, 6))).astype(np.complex64)
 W = (RANDOM.standard_normal((3, 6)) + 1j * REAL).astype(np.complex64)
+TIES = np.round(Z)
 MANY = np.arange(200, dtype=np.float32).view(np.complex64)
 ODD = np.array([0, np.inf, complex(np.nan, 1), complex(0, -np.inf), 1e30 + 1e30j, 1e-30j], np.complex64)
 
@@ -41,6 +42,11 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "parts of it": lambda: (jnp.asarray(Z)[1, ::2], jnp.asarray(Z)[np.array([2, 0])], jnp.concatenate([Z, W], 1), jnp.stack([Z, W])),
     "writes": lambda: (jnp.asarray(Z).at[1].set(2j), jnp.asarray(Z).at[np.array([0, 0])].add(W[:2])),
     "sums": lambda: (jnp.sum(Z, 0), jnp.mean(Z), jnp.cumsum(Z, 1), jnp.trace(Z)),
+    "multiplied": lambda: (jnp.prod(Z), jnp.prod(Z, 1), jnp.prod(jnp.asarray(Z)[:, :0], 1), jnp.cumprod(Z, 1)),
+    "multiplied and added": lambda: jax.lax.reduce(
+        (Z, REAL), (np.complex64(1), np.float32(0)), lambda a, b: (a[0] * b[0], a[1] + b[1]), (0,)
+    ),
+    "sorts": lambda: (jnp.sort(TIES), jnp.argsort(TIES, 0), jax.lax.sort((REAL, Z), num_keys=1)),
     "loops": lambda: (rotated(jnp.asarray(Z), 3), jax.lax.fori_loop(0, 3, lambda k, z: z * 1j + k, jnp.asarray(Z))),
     "scans": lambda: jax.lax.scan(lambda c, z: (c * z, c + z), jnp.complex64(1), jnp.asarray(Z)[0]),
     "choices": lambda: jax.lax.cond(jnp.asarray(REAL).sum() > 0, lambda z: z @ z.T, lambda z: (z * 1j) @ z.T, jnp.asarray(Z)),
@@ -84,5 +90,5 @@ def test_what_the_host_transforms_is_told() -> None:
 
 
 def test_what_has_no_form_is_refused_by_name() -> None:
-    with pytest.raises(TileError, match=r"stablehlo\.reduce .*its region is no sum"):
-        tile_jax.lower(jnp.prod, Z)
+    with pytest.raises(TileError, match=r"stablehlo\.scatter .*its region is no sum"):
+        tile_jax.lower(lambda z: z.at[np.array([0, 0])].multiply(2j), Z)

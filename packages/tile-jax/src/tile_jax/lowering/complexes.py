@@ -38,6 +38,8 @@ _EACH = frozenset(f"stablehlo.{name}" for name in (
     "reduce_window", "reshape", "reverse", "scatter", "select", "slice", "subtract", "torch_index_select", "transpose",
 ))  # fmt: skip
 """Operations that do to a complex number what they do to each of its parts."""
+_REDUCTIONS = frozenset({"stablehlo.reduce", "stablehlo.reduce_window"})
+"""Operations whose converters take complex values as they are where their regions are no sums."""
 _PRODUCTS = frozenset({"stablehlo.multiply", "stablehlo.dot_general", "stablehlo.dot", "stablehlo.convolution"})
 """Operations that are linear in both of their operands."""
 
@@ -63,6 +65,8 @@ def converted(op: Op) -> Any:
     """What an operation of complex numbers gives."""
     if op.name == "stablehlo.constant":
         return complex_constant(op.operation)
+    if op.name == "stablehlo.sort" or (op.name in _REDUCTIONS and not _adds(op)):
+        return _by_itself(op)
     if op.name in _EACH:
         return _each(op)
     if op.name in _PRODUCTS:
@@ -103,6 +107,20 @@ def _apart(walk: Walking, value: Value) -> Parts:
     return real, imaginary
 
 
+def is_whole(op: Op) -> bool:
+    """Whether a converter has complex numbers at hand, and not one part of them."""
+    return op.complex and not op.walk.apart
+
+
+def part_by_part(op: Op, numbers: Sequence[int], function: Callable[..., Value]) -> Value:
+    """A function of operands with these numbers that moves cells: of each part where they are complex."""
+    taken = [_taken(op, k) if is_whole(op) else op.values[k] for k in numbers]
+    if not any(isinstance(v, tuple) for v in taken):
+        return function(*taken)
+    real, imaginary = (function(*(v[side] if isinstance(v, tuple) else v for v in taken)) for side in range(2))
+    return _together(op.walk, (real, imaginary))
+
+
 def _taken(op: Op, k: int) -> Any:
     """Operand `k`: its parts where it is complex."""
     return _apart(op.walk, op.values[k]) if is_complex(op.operation.operands[k].type) else op.values[k]
@@ -110,7 +128,7 @@ def _taken(op: Op, k: int) -> Any:
 
 def _each(op: Op) -> tuple[Value, ...]:
     """The operation on real parts, and on imaginary ones."""
-    if op.name in ("stablehlo.reduce", "stablehlo.reduce_window", "stablehlo.scatter") and not _adds(op):
+    if op.name == "stablehlo.scatter" and not _adds(op):
         raise op.unsupported("its region is no sum, and Tile takes complex numbers apart")
     taken = [_taken(op, k) for k in range(len(op.values))]
     sides = [_part(op, [v[side] if isinstance(v, tuple) else v for v in taken]) for side in range(2)]
@@ -123,6 +141,12 @@ def _each(op: Op) -> tuple[Value, ...]:
 
 def _adds(op: Op) -> bool:
     return set(aggregations(op.region()) or "?") <= {"+", "="}
+
+
+def _by_itself(op: Op) -> Any:
+    entry = find(op.name)
+    assert entry is not None
+    return entry.convert(op)
 
 
 def _part(op: Op, values: Sequence[Value]) -> list[Value]:

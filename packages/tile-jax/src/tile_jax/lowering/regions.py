@@ -131,28 +131,17 @@ def is_counted(value: Value, axis: int) -> bool:
     return list(thin.shape) == along and thin.reshape(-1).tolist() == list(range(value.shape[axis]))
 
 
-def by_halves(op: Op, block: Block, values: Sequence[Value]) -> list[Value]:
-    """Any associative region over the last axis, which has a cell at least: neighbours are combined, then pairs of them."""
+def by_halves(op: Op, block: Block, values: Sequence[Value], axis: int) -> list[Value]:
+    """Any associative region over an axis, which has a cell at least: neighbours are combined, then pairs of them."""
     parts = list(values)
-    while parts[0].shape[-1] > 1:
-        size = parts[0].shape[-1]
-        evens, odds = ([_every_second(v, k, size) for v in parts] for k in (0, 1))
+    while parts[0].shape[axis] > 1:
+        size = parts[0].shape[axis]
+        evens, odds = ([_cells(v, slice(k, size // 2 * 2, 2), axis) for v in parts] for k in (0, 1))
         made = op.lift(block, [*evens, *odds])
-        last = [_cells(v, slice(size - 1, size)) for v in parts]
-        parts = (
-            [
-                joined([m, rest], m.ndim - 1 if is_known(m) else len(m.shape) - 1)
-                for m, rest in zip(made, last, strict=True)
-            ]
-            if size % 2
-            else made
-        )
+        last = [_cells(v, slice(size - 1, size), axis) for v in parts]
+        parts = [joined([m, rest], axis) for m, rest in zip(made, last, strict=True)] if size % 2 else made
     return parts
 
 
-def _every_second(value: Value, first: int, size: int) -> Value:
-    return _cells(value, slice(first, size // 2 * 2, 2))
-
-
-def _cells(value: Value, cells: slice) -> Value:
-    return sliced(value, [*[slice(None)] * (len(value.shape) - 1), cells])
+def _cells(value: Value, cells: slice, axis: int) -> Value:
+    return sliced(value, [cells if k == axis else slice(None) for k in range(len(value.shape))])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from tile_ir.dtype import DType
@@ -12,7 +13,8 @@ from tile_runtime.ops.moving import permuted, reshaped
 from tile_runtime.ops.text import expression, function
 from tile_runtime.ops.values import Value, apply, dtype_of
 
-from tile_jax.lowering.elements import converted, counted, elementwise
+from tile_jax.lowering.complexes import part_by_part
+from tile_jax.lowering.elements import converted, counted, elementwise, full
 from tile_jax.lowering.mlir import Block, Node, Operation, ir
 from tile_jax.lowering.op import Op
 from tile_jax.lowering.ops.elementwise import ordered
@@ -44,7 +46,8 @@ def sort(op: Op) -> tuple[Value, ...]:
     if keys is not None and len(values) == len(keys) == 1 and _plain(keys[0], values[0]):
         return (apply(expression("X", f"sort(X, {axis}, {int(keys[0].descending)})"), values[0]),)
     order = _by_keys(op, block, keys, axis) if keys else _by_ranks(op, block, axis)
-    return tuple(taken_along(v, order, axis) for v in values)
+    in_order = partial(taken_along, indices=order, axis=axis)
+    return tuple(part_by_part(op, [k], in_order) for k in range(len(values)))
 
 
 def _returned(block: Block) -> list[Node]:
@@ -158,6 +161,8 @@ def _sortable(value: Value, key: Key) -> Value:
 def _by_ranks(op: Op, block: Block, axis: int) -> Value:
     """The order of elements by how many stand before each: those that compare less, and equal ones in front of it."""
     size, rank = op.shape()[axis], len(op.shape())
+    if op.complex:
+        raise op.unsupported("its comparator of complex numbers has no keys", "compare real and imaginary parts with <")
     if size > RANKED:
         raise op.unsupported(f"its comparator has no keys, and {size} elements are more than the {RANKED} whose pairs are compared",
                              "compare keys with <, and ties by further keys")  # fmt: skip
@@ -182,8 +187,6 @@ def top_k(op: Op) -> tuple[Value, ...]:
     axis, count = len(op.shape()) - 1, op.number("k")
     made = op.results
     if not count or 0 in op.shape():
-        from tile_jax.lowering.elements import full
-
         return tuple(full(0, t.dtype, t.shape) for t in made)
     text = function(("X",), ("V", "I"), f"T = top_k(X, {count}, {axis});", "V = element(T, 0);", "I = element(T, 1);")
     found, places = apply(text, op.values[0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 
 import numpy as np
@@ -11,9 +12,10 @@ from tile_runtime.ops.moving import reshaped, sliced
 from tile_runtime.ops.text import Names, affine, at, contraction, function, names
 from tile_runtime.ops.values import Array, Value, apply, dtype_of
 
+from tile_jax.lowering.complexes import is_whole, part_by_part
 from tile_jax.lowering.elements import elementwise, full, where
 from tile_jax.lowering.op import Op, Shape
-from tile_jax.lowering.ops.moving import placed
+from tile_jax.lowering.ops.reduce import everywhere
 from tile_jax.lowering.regions import aggregations, by_halves, is_neutral, neutral
 from tile_jax.lowering.registry import operation
 
@@ -94,19 +96,20 @@ def reduce_window(op: Op) -> tuple[Value, ...]:
     A region that Tile has no aggregation for combines all cells by halves, with the initial values as padding.
     """
     count, block = len(op.values) // 2, op.region()
-    values, starts, places = op.values[:count], op.values[count:], op.result().shape
-    if not prod(op.shape()) or not prod(places):
-        return tuple(placed(s, (), places) for s in starts)
-    over, found = windows(op, op.shape(), places), aggregations(block)
-    begun = [placed(s, (), places) for s in starts]
+    values, starts = op.values[:count], op.values[count:]
+    shape, places = (tuple(v.type.shape) for v in (op.operation.operands[0], op.operation.results[0]))
+    begun = [everywhere(s, (*places, *s.shape)) for s in starts]
+    if not prod(shape) or not prod(places):
+        return tuple(begun)
+    over, found = windows(op, shape, places), None if is_whole(op) else aggregations(block)
     if found is not None and "=" not in found:
         made = [pooled(v, over, a) for v, a in zip(values, found, strict=True)]
         if all(is_neutral(s, a, dtype_of(s)) for s, a in zip(starts, found, strict=True)):
             return tuple(made)
         return tuple(op.lift(block, [*begun, *made]))
-    made = by_halves(op, block, [_patches(v, s, over) for v, s in zip(values, starts, strict=True)])
-    made = [reshaped(m, places) for m in made]
-    return tuple(op.lift(block, [*begun, *made]))
+    cells = [part_by_part(op, (k, count + k), partial(_patches, over=over)) for k in range(count)]
+    made = by_halves(op, block, cells, len(places))
+    return tuple(op.lift(block, [*begun, *(reshaped(m, b.shape) for m, b in zip(made, begun, strict=True))]))
 
 
 def pooled(value: Value, over: Windows, aggregation: str) -> Value:
@@ -138,7 +141,7 @@ def select_and_scatter(op: Op) -> Value:
     if aggregations(op.region(1)) != ["+"]:
         raise op.unsupported("its scatter region is no sum", "JAX's own pools scatter sums")
     if not prod(source.shape) or not prod(op.shape()):
-        return placed(start, (), op.shape())
+        return everywhere(start, op.shape())
     over = windows(op, op.shape(), tuple(source.shape))
     chosen, marks = _extreme(op, value, over) or _selected(op, value, over)
     body = f"{at('P', over.at_places)} == {at('N', over.at_cells)} ? {at('S', over.at_places)}"
