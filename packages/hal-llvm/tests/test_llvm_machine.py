@@ -68,6 +68,13 @@ def test_a_hosts_whole_cache_is_not_taken_for_one_machines(tmp_path: Path) -> No
     assert target.settings.max_mem == 49152 and target.settings.cores == target.machine.cores == 2
 
 
+def test_of_a_hosts_whole_cache_sixteen_processors_have_sixteen_shares(tmp_path: Path) -> None:
+    machine = host_target(
+        X86, XEON, 2, range(16), tree(tmp_path, [*CLOUD[:3], (3, "Unified", "307200K", 20, 64, "0-15")])
+    ).machine
+    assert [(c.bytes, c.straddle) for c in machine.caches[1:]] == [(2 << 20, 6), (16 * 6 << 20, 40)]
+
+
 @pytest.mark.parametrize("cpus", [range(16), range(2)])
 def test_an_honest_cache_stays_as_it_is(tmp_path: Path, cpus: range) -> None:
     machine = host_target(X86, ZEN4, len(cpus), cpus, tree(tmp_path, DESKTOP)).machine
@@ -85,7 +92,7 @@ def test_features_decide_and_not_names() -> None:
     assert known_machine(base, ZEN4).vector.native == 32 and known_machine(base, XEON).vector.native == 0
     assert known_machine(base, AVX512) == base
     assert known_machine(base, f"{ZEN4},+avx512vp2intersect".replace("-avx512vp2intersect", "")) == base
-    assert known_machine(base, XEON).cache(2) == Cache(2, 2 << 20, 16, 64, 0, 15, 44, 32, 2)
+    assert known_machine(base, XEON).cache(2) == Cache(2, 2 << 20, 16, 64, 0, 15, 44, 32, 2, straddle=6)
 
 
 @pytest.mark.parametrize(

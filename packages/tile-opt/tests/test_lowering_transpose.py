@@ -114,7 +114,7 @@ def test_rows_that_share_a_set_are_few_in_a_tile_and_leave_by_a_copy(
 ) -> None:
     """Operands are read fewer rows at a time; results that the caches hold are put together in the first one."""
     source = "function (A[N, M]) -> (O) { O[j, i : M, N] = =(A[i, j]); }"
-    made = compiled(source, processor(name), A=shape)
+    made = compiled(source, processor(name, cores=4), A=shape)
     (decision,) = made.decisions.values()
     assert [s.operand for s in decision.plan.stagings] == (["O", "A"] if copied else ["A"])
     assert decision.plan.levels[-1].lanes == rows

@@ -15,7 +15,7 @@ from tile_ir.machine import Cache, Pages
 from tile_ir.stripe.nodes import Block
 from tile_ir.target import Target
 from tile_opt.model.caches import traffic
-from tile_opt.model.footprint import footprint_sets
+from tile_opt.model.footprint import Box, footprint_sets, union
 from tile_opt.model.scheduled import read
 from tile_opt.plan.text import parse_plans
 
@@ -201,3 +201,10 @@ def test_translations_fall_into_no_sets() -> None:
     plan = parse_plans("plan kernel_0 {\n  serial j:16\n  serial i:1\n  vector j:1 x16\n}")
     lines = traffic(read(kernel(COLUMNS, target, plan, X=(50, 2048))), target.machine)
     assert sum(c[3] for buffers in lines.values() for c in buffers.values() if len(c) > 3) < 1000
+
+
+def test_fewer_rows_further_on_are_rows_of_their_own() -> None:
+    """Eight rows of a tile, and the four of the last one: they lie apart, in whichever order they are looked at."""
+    boxes = [Box(0, 640, ((24_000, 8),)), Box(24_000 * 896, 640, ((24_000, 4),))]
+    assert sum(b.lines(64) for b in union(boxes, 64)) == sum(b.lines(64) for b in boxes)
+    assert union([*boxes, Box(24_000 * 8, 640, ((24_000, 2),))], 64)[0] == Box(0, 640, ((24_000, 10),))

@@ -38,6 +38,15 @@ def test_whole_lines_and_whole_rows_stay_with_their_core(dealt: str, columns: in
     assert seconds(dealt, columns) == 0
 
 
+def test_rows_within_a_line_share_its_way() -> None:
+    """Three columns on two cores: each line of five rows travels once, not with every row."""
+    source = "function (A[M, N]) -> (O) { O[j, i : N, M] = =(A[i, j]); }"
+    plans = parse_plans("plan kernel_0 {\n  grid i:1\n  vector j:1 x16\n}")
+    block, machine = kernel(source, TARGET, plans, A=(3, 1600)), TARGET.machine
+    transfer = machine.caches[-1].latency / (machine.clock_ghz * 1e9) / AT_ONCE
+    assert 0 < contended(read(block), machine, 2) <= 2 * 3 * 1600 * 4 / 64 * transfer
+
+
 def test_one_core_shares_with_nobody() -> None:
     block = kernel(PRODUCT, TARGET, parse_plans(PLAN.format(dealt="j:16")), A=(ROWS, 8), B=(8, 22))
     assert contended(read(block), TARGET.machine, 1) == 0

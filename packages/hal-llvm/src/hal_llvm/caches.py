@@ -15,7 +15,7 @@ _MAX_WAYS = 64
 """More ways than this stand for a fully associative cache, or for a hypervisor's invention."""
 _DIE = 32 << 20
 """Bytes of a shared last level that are believed: those of one die, which whoever works has while its neighbours rest."""
-_ENTITLED = 8
+_ENTITLED = 3
 """Of more than that it counts for at most so many times the private level before it, for each processor of ours that shares it.
 
 Virtual machines are told of the whole host's cache, hundreds of megabytes, of which their processors keep a small part.
@@ -54,6 +54,7 @@ def _merged(known: Cache, found: Cache) -> Cache:
         bandwidth=known.bandwidth,
         write=known.write,
         duplex=known.duplex,
+        straddle=known.straddle,
         sector=known.sector,
     )
 

@@ -40,6 +40,8 @@ class Cache:
     they take turns."""
     shared: int = 1
     """Cores that share it."""
+    straddle: float = 0
+    """Cycles that a store waits which begins in one of its lines and ends in the next, where nothing fetched them ahead."""
 
 
 @frozen

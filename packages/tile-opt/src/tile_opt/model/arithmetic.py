@@ -237,7 +237,8 @@ class _Counter:
     def _rearrange(self, access: Access, names: frozenset[str]) -> None:
         """Lanes that are gathered from, or scattered to, several registers."""
         if self._is_vector(names) and not self._side_by_side(access):
-            self._compute("shuffle", self._instances(names) * log2(self.lanes), self._bytes(access.dtype, names))
+            stages = (self.lanes - 1).bit_length()
+            self._compute("shuffle", self._instances(names) * stages, self._bytes(access.dtype, names))
 
     def _side_by_side(self, access: Access) -> bool:
         """Neighbouring lanes are neighbours in memory."""
@@ -285,8 +286,10 @@ class _Counter:
             bytes_ = self.lanes * access.dtype.bytes
             twice = 1 + crossing(access, self.vector, min(bytes_, self.native), self.machine) * self.machine.ports.split
             left_out = MASKED if self.masked and port == "store" else 0
-            self._spend(port, times * (twice * max(1.0, bytes_ / self.native) + left_out))
-            self.work.issue += times * max(1.0, bytes_ / self.machine.vector.bytes)
+            more = 0 if self.masked else self.lanes.bit_count() - 1
+            self._spend(port, times * (twice * max(1.0, bytes_ / self.native) + left_out + more))
+            self._compute("shuffle", times * more, self.native)
+            self.work.issue += times * (max(1.0, bytes_ / self.machine.vector.bytes) + more)
             if not self._side_by_side(access):
                 self._compute("shuffle", times, bytes_)
 

@@ -27,6 +27,10 @@ class Box:
     """Ascending strides, each beyond a line."""
 
     @property
+    def strides(self) -> tuple[int, ...]:
+        return tuple(stride for stride, _ in self.rows)
+
+    @property
     def count(self) -> int:
         """Runs."""
         return prod(n for _, n in self.rows)
@@ -98,7 +102,7 @@ def _spread(access: Access, fixed: Set[str]) -> list[tuple[int, int]]:
 def union(boxes: Iterable[Box], line: int) -> list[Box]:
     """Boxes of one buffer with those that overlap taken together."""
     found: list[Box] = []
-    for other in sorted(boxes, key=lambda b: (b.rows, b.start)):
+    for other in sorted(boxes, key=lambda b: (b.strides, b.start)):
         if found and not found[0].rows and found[0].covers(other):
             continue
         if not found or (joined := _joined(found[-1], other, line)) is None:
@@ -109,8 +113,8 @@ def union(boxes: Iterable[Box], line: int) -> list[Box]:
 
 
 def _joined(a: Box, b: Box, line: int) -> Box | None:
-    """One box for two whose runs touch, or whose rows continue each other; None where they lie apart."""
-    if [s for s, _ in a.rows] != [s for s, _ in b.rows]:
+    """One box for two, `b` beginning no earlier, whose runs touch or whose rows continue each other; None where they lie apart."""
+    if a.strides != b.strides:
         return None
     distance = b.start - a.start
     rows: list[tuple[int, int]] = []

@@ -12,7 +12,7 @@ from tile_ir.machine import Bandwidths, Cache, Machine
 from tile_ir.stripe.nodes import Bind
 
 from tile_opt.lowering.cost import counted
-from tile_opt.model.arithmetic import Work, straight_line
+from tile_opt.model.arithmetic import Work, crossing, straight_line
 from tile_opt.model.caches import Lines, traffic
 from tile_opt.model.causes import Cause, Estimate, overlapped
 from tile_opt.model.flow import LOOP, Flow, again, block_flow, leaf_flow
@@ -55,10 +55,13 @@ class Phase:
     """Lines that pass the caches by with none beside them: memory opens a row for each."""
     pages: float = 0
     """Cycles of translating addresses."""
+    apart: list[float] = field(default_factory=list[float])
+    """Cycles that lines which each level gets from the next take longer than in sequence: nothing fetches them ahead."""
 
     @staticmethod
     def empty(machine: Machine) -> Phase:
-        return Phase(reads=[0.0] * len(machine.caches), writes=[0.0] * len(machine.caches))
+        levels = len(machine.caches)
+        return Phase(reads=[0.0] * levels, writes=[0.0] * levels, apart=[0.0] * levels)
 
 
 def on_processor(tree: Tree, machine: Machine) -> Estimate:
@@ -189,6 +192,7 @@ def _own(phase: Phase, tree: Tree, machine: Machine, lines: Lines, registers: in
             last = level == len(phase.reads) - 1
             phase.writes[level] += bytes_ if buffer in written else 0
             phase.reads[level] += bytes_ if buffer in read or not last else 0
+    _wait_apart(phase, tree, machine, lines)
     return leaf_flow(tree, work, passes, machine)
 
 
@@ -203,6 +207,39 @@ def _pass_by(phase: Phase, tree: Tree, access: Access, vector: Loop, machine: Ma
         phase.lone += bytes_ / line if run < 2 * line else 0.0
     else:
         phase.pieces += bytes_ / run
+
+
+def _wait_apart(phase: Phase, tree: Tree, machine: Machine, lines: Lines) -> None:
+    """Nothing fetches lines ahead along which neither the next instruction nor the next iteration goes on."""
+    vector = tree.vector
+    if vector is None:
+        return
+    for access in tree.accesses.values():
+        found, bytes_ = lines.get(access.buffer), vector.extent * access.dtype.bytes
+        if not found or access.stride(vector.name) != access.dtype.bytes or _run(tree, access, vector) > bytes_:
+            continue
+        straddling = _straddling(access, vector, machine)
+        for level in range(len(phase.apart)):
+            phase.apart[level] += found[level] * _lone_line(machine, level)
+        for level, cache in enumerate(machine.caches[1:]):
+            beyond = found[level + 1] if level + 2 < len(machine.caches) else 0.0
+            phase.apart[level] += straddling * (found[level] - beyond) * cache.straddle
+
+
+def _straddling(access: Access, vector: Loop, machine: Machine) -> float:
+    """Share of an access's stores that wait for two lines."""
+    bytes_ = vector.extent * access.dtype.bytes
+    waits = access.writes and not access.ahead and bytes_ <= machine.caches[0].line
+    return crossing(access, vector, bytes_, machine) if waits else 0.0
+
+
+def _lone_line(machine: Machine, level: int) -> float:
+    """Cycles that a line takes longer which nothing fetched ahead: as many as a core can wait for are on their way."""
+    memory, line = machine.memory, machine.caches[0].line
+    if level + 1 < len(machine.caches):
+        cache = machine.caches[level + 1]
+        return max(0.0, cache.latency / memory.outstanding - line / cache.bandwidth)
+    return machine.cycles(max(0.0, memory.latency / memory.outstanding - line / memory.one_core.read) * 1e-9)
 
 
 def _run(tree: Tree, access: Access, vector: Loop) -> int:
@@ -237,6 +274,7 @@ def _merge(phase: Phase, part: Phase) -> None:
     phase.pieces += part.pieces
     phase.lone += part.lone
     phase.pages += part.pages
+    phase.apart = [a + b for a, b in zip(phase.apart, part.apart, strict=True)]
     phase.reads = [a + b for a, b in zip(phase.reads, part.reads, strict=True)]
     phase.writes = [a + b for a, b in zip(phase.writes, part.writes, strict=True)]
 
@@ -269,7 +307,7 @@ def _phase_time(phase: Phase, machine: Machine, ways: float) -> list[Cause]:
 def _between(phase: Phase, level: int, cache: Cache, second: float) -> tuple[float, str]:
     """Seconds in which lines go between a level and `cache`, the next, and how many bytes."""
     both = (phase.reads[level] / cache.bandwidth, phase.writes[level] / (cache.write or cache.bandwidth))
-    return _beside(*both, cache.duplex) * second, _size(phase.reads[level] + phase.writes[level])
+    return (_beside(*both, cache.duplex) + phase.apart[level]) * second, _size(phase.reads[level] + phase.writes[level])
 
 
 def _beside(coming: float, going: float, equal: float) -> float:
@@ -288,6 +326,7 @@ def _busiest(ports: Mapping[str, float], names: Sequence[str], second: float) ->
 def _memory_time(phase: Phase, machine: Machine, ways: float) -> float:
     memory = machine.memory
     alone, together = (_moved(phase, b) for b in (memory.one_core, memory.all_cores))
+    alone += phase.apart[-1] / (machine.clock_ghz * 1e9)
     alone += (phase.pieces / COMBINING + phase.lone / LONE) * memory.latency * 1e-9
     return max(alone / ways, together) if ways > 1 else alone
 

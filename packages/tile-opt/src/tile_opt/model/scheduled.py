@@ -90,6 +90,8 @@ class Access:
     streaming: bool
     scattered: bool
     """Some subscript is a value that only the run knows."""
+    ahead: bool = False
+    """What it writes next is fetched before."""
 
     def stride(self, loop: str) -> int | None:
         """Bytes between neighbouring iterations of `loop`; None where they differ."""
@@ -333,4 +335,5 @@ def _access(ref: Refinement, view: _View, at: tuple[Quasi | str, ...], nest: Nes
     return Access(
         view.buffer, ref.type.dtype, tuple(sorted(terms, key=lambda t: (t.stride, t.extent))), low,
         reads or agg is not None, writes, agg, ref.hint == "streaming", any(isinstance(a, str) for a in at),
+        ref.hint == "prefetch",
     )  # fmt: skip

@@ -71,7 +71,11 @@ def _apart(written: list[_Written]) -> int:
 
 
 def _of_rows(access: Access, split: Loop, step: int, aligned: int, line: int) -> float:
-    """The lines of rows further apart than neighbouring groups, of which `aligned` bytes divide the pieces."""
+    """The lines of rows further apart than neighbouring groups, of which `aligned` bytes divide the pieces.
+
+    Rows that share a line share its way from core to core, too.
+    """
     rows = [(s, n) for s, n in box(access, {split.name}, access.dtype.bytes).rows if s > step > 0]
     aligned = gcd(aligned, access.offset, *(stride for stride, _ in rows))
-    return 2 * prod(count for _, count in rows) * (line - aligned) / line if rows else 0.0
+    lines = prod(count * min(1.0, stride / line) for stride, count in rows)
+    return 2 * lines * (line - aligned) / line if rows else 0.0

@@ -9,6 +9,7 @@ from tile_ir.stripe.nodes import Bind, TensorType
 
 from tile_opt.kernel.view import Use
 from tile_opt.kernel.work import is_elementwise, nbytes
+from tile_opt.model.far import lines_far_from
 from tile_opt.model.footprint import footprint_sets
 from tile_opt.plan.plan import Cover, Edge, Level, Plan, Staging
 from tile_opt.plan.space.cpu.facts import Facts
@@ -93,17 +94,18 @@ def transpose_plan(facts: Facts, kernel: Turned) -> Plan:
 def _copied(facts: Facts, kernel: Turned, lanes: int, side: int) -> dict[str, int]:
     """Iterations that a copy of the result in the first cache holds, from which it is stored in whole rows; none without one.
 
-    It pays where the lines of a tile's rows push one another out of their sets before the next tile goes on with them, in
-    results that stay in the caches: each is fetched and written back once more, which takes longer than to copy it.
+    It pays in results that stay in the caches where the lines of a tile's rows push one another out of their sets before the
+    next tile goes on with them: each is fetched and written back once more, which takes longer than to copy it. So it does
+    where vectors straddle lines, on a machine whose stores wait for both of them.
     """
     results, near = _results(facts), facts.cache(1)
     width = max(type.dtype.bytes for type in results)
     row = min(ROW_LINES * near.line // width, side)
-    far = max(map(nbytes, results)) > facts.settings.l3_bytes // 4
-    pays = 2 * width / near.line * facts.line_cost(2) > _copying(facts) / lanes
-    if len(results) > 1 or far or not pays or facts.extents[kernel.vector] < row:
-        return {}
-    if _rows_stay(facts, kernel.other, lanes):
+    far = _goes_far(facts)
+    beyond = sum(nbytes(facts.view.type_of(u.buffer)) for u in facts.main.uses) > facts.cache(2).bytes
+    again = 0.0 if _rows_stay(facts, kernel.other, lanes) else 2 * width / near.line * facts.line_cost(2)
+    waits = facts.cache(3).straddle / lanes if beyond and not _is_aligned(facts, kernel.vector) else 0.0
+    if len(results) > 1 or far or max(again, waits) <= _copying(facts) / lanes or facts.extents[kernel.vector] < row:
         return {}
     column = min(COLUMN_LINES * near.line // width, near.bytes // width // row, side)
     return {kernel.other: column, kernel.vector: row}
@@ -117,6 +119,11 @@ def _copying(facts: Facts) -> float:
 
 def _results(facts: Facts) -> list[TensorType]:
     return [facts.view.type_of(u.buffer) for u in facts.main.uses if u.writes]
+
+
+def _goes_far(facts: Facts) -> bool:
+    """No cache keeps the result, whose lines come one by one."""
+    return max(map(nbytes, _results(facts))) > lines_far_from(facts.machine, facts.settings)
 
 
 def _copy(facts: Facts, kernel: Turned, level: int) -> Staging:
@@ -179,12 +186,11 @@ def _walk(
 
 def _is_far(facts: Facts, kernel: Turned) -> bool:
     """The result goes to memory, a few rows at a time best, and what is read waits for the next rows in near caches."""
-    written = max(map(nbytes, _results(facts)))
     near, line, tlbs = facts.cache(2), facts.cache(1).line, facts.machine.pages.tlbs
     pages = tlbs[0].entries if tlbs else 0
     steps = [facts.step(u, kernel.vector) for u in kernel.reads]
     stays = (footprint_sets(BLOCK, step, line, near, facts.pages()) <= 0.5 for step in steps)
-    return written > facts.settings.l3_bytes // 4 and BLOCK * max(steps) <= pages * facts.pages() and all(stays)
+    return _goes_far(facts) and BLOCK * max(steps) <= pages * facts.pages() and all(stays)
 
 
 def _rows_stay(facts: Facts, loop: str, rows: int) -> bool:
@@ -209,10 +215,9 @@ def _is_aligned(facts: Facts, loop: str) -> bool:
 def close_plan(facts: Facts, kernel: Turned) -> Plan | None:
     """Vectors of elements that lie a few steps apart, as shuffles or gathers fetch them; for what is kept in the caches."""
     vector, other = kernel.vector, kernel.other
-    written = max(map(nbytes, _results(facts)))
     far = any(abs(facts.stride(u, vector)) > CLOSE for u in kernel.reads) or facts.extents[other] > CLOSE
     lanes = min(facts.lanes, facts.machine.vector.registers // 2)
-    if far or written > facts.settings.l3_bytes // 4 or facts.extents[vector] < lanes:
+    if far or _goes_far(facts) or facts.extents[vector] < lanes:
         return None
     outer = [n for n in facts.shared if n not in (vector, other)]
     wanted = wanted_groups(facts)
