@@ -155,7 +155,7 @@ def test_cumulative_columns_stay() -> None:
 
 @pytest.mark.parametrize(
     ("rows", "cores", "kept"),
-    [(64, 2, True), (64, 8, True), (63, 8, True), (57, 8, False), (31, 8, False), (32, 8, True), (64, 0, False)],
+    [(64, 2, True), (64, 8, True), (63, 8, True), (57, 8, False), (15, 8, False), (16, 8, True), (64, 0, False)],
 )
 def test_rows_that_are_enough_for_the_cores_are_left_whole(rows: int, cores: int, kept: bool) -> None:
     program = reduction(Aggregation.SUM, (rows, 40_000), frozenset({1}))

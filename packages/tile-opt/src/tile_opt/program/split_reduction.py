@@ -43,7 +43,7 @@ APART = 16
 """Products of operands of their own, side by side, that are enough for the processors."""
 RUN = 64
 """Neighbours in memory that a chunk has together: groups of fewer share what memory hands out at once."""
-ROWS_EACH, ROWS_EVEN = 8, 4
+ROWS_EACH, ROWS_EVEN = 8, 2
 """Rows for each core of a processor that even out what rows differ in, and where each has about as many as the others."""
 IDLE = 1.1
 """Times a core's even share of the rows that the longest core may have there."""
