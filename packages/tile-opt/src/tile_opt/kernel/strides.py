@@ -15,7 +15,7 @@ from tile_opt.kernel.view import KernelView, Use
 def flat_stride(view: KernelView, use: Use, loop: str) -> int:
     """Elements between the accesses of consecutive iterations of `loop`."""
     strides = view.type_of(use.buffer).strides
-    return sum(form.coefficient(loop) * s for form, s in zip(use.forms, strides, strict=True))
+    return sum([form.coefficient(loop) * s for form, s in zip(use.forms, strides, strict=True)])
 
 
 def flat_offset(view: KernelView, use: Use) -> int:

@@ -13,6 +13,7 @@ from types import MappingProxyType
 
 from tile_ir.frozen import frozen
 from tile_ir.machine import Cache, Machine
+from tile_ir.stripe.affine import names_in
 from tile_ir.stripe.nodes import Bind, Index, Refinement
 
 from tile_opt.kernel.regroup import drop_unit_loops, share, unique_loops
@@ -89,7 +90,7 @@ def _reading_again(view: KernelView, machine: Machine, busy: int) -> float:
     tiles = {i.name: i.range for i in view.loops if i.bind is Bind.GRID}
     total = 0.0
     for buffer in view.again:
-        moved = {n for u in view.uses if u.buffer == buffer for f in u.forms for n in f.names}
+        moved = names_in(f for _, use in view.users(buffer) for f in use.forms)
         each = nbytes(view.type_of(buffer)) // prod(r for n, r in tiles.items() if n in moved)
         total += _move(each * (prod(tiles.values()) - 1), each, False, machine, busy)
     return total
@@ -252,12 +253,12 @@ def _takes_lanes(view: KernelView, loop: Index, width: int) -> bool:
     if not is_parallel(loop):
         return False
     for stage in view.stages:
-        heavy = is_heavy(view, stage)
+        alone = not stage.loops and len(view.stages) == 1
         for use in stage.uses:
             step = 1 if view.is_local(use.buffer) else flat_stride(view, use, loop.name)
             if use.writes and step != 1:
                 return False
-            if use.reads and step not in (0, 1) and not heavy and (stage.loops or len(view.stages) > 1):
+            if use.reads and step not in (0, 1) and not alone and not is_heavy(view, stage):
                 return False
     least = min(width, 4)
     return loop.range >= least or (loop.range > 1 and _side_by_side(view, loop, least) >= least)
@@ -325,7 +326,7 @@ def tile_bytes(view: KernelView, machine: Machine) -> int:
     """Local memory of one tile: lanes along a loop around all stages have a copy each of what is not in registers."""
     rows = sum(nbytes(a.type) for a in view.allocs if prod(a.type.sizes) > 1)
     width = _width(view, machine)
-    across = machine.occupancy is None and any(_takes_lanes(view, i, width) for i in view.loops)
+    across = machine.occupancy is None and _shared_lanes(view, width) is not None
     return rows * width * VECTORS if across else rows
 
 
