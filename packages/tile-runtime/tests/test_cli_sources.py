@@ -235,15 +235,20 @@ def test_shells_complete_commands() -> None:
     assert done.stdout.split() == ["explain"]
 
 
-def test_help_is_there_at_once() -> None:
-    """A quarter of a second of processor time; the arrays' library and that of tables are not even imported."""
+def processor_seconds(*arguments: str) -> float:
+    """Of a Python process with these arguments; the best of three."""
     seconds: list[float] = []
     for _ in range(3):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run([sys.executable, "-c", MAIN, "--help"], capture_output=True, check=True)
+        subprocess.run([sys.executable, *arguments], capture_output=True, check=True)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         seconds.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-    assert min(seconds) < 0.25
+    return min(seconds)
+
+
+def test_help_is_there_at_once() -> None:
+    """In a few times what the library of commands takes alone; the arrays' library and that of tables are not even imported."""
+    assert processor_seconds("-c", MAIN, "--help") < 5 * processor_seconds("-c", "import typer")
     look = "import sys, tile_runtime.cli.app; print(*{'numpy', 'rich', 'llvmlite', 'tile_opt'} & {*sys.modules})"
     assert subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True).stdout.split() == []
 
