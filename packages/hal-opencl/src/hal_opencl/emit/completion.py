@@ -7,7 +7,7 @@ loads of later steps too. So there is none where nothing is stored, and it comes
 
 from __future__ import annotations
 
-from tile_ir.emit.walker import blocks, children, walk_expr, walk_functions, walk_statements
+from tile_ir.emit.walker import blocks, children, walk_expr, walk_statements
 from tile_ir.frozen import replace
 from tile_ir.semtree.nodes import (
     AsyncCopy,
@@ -24,12 +24,11 @@ from tile_ir.semtree.nodes import (
     Space,
     Statement,
     Store,
-    TeamMma,
     Var,
     While,
 )
 
-from hal_opencl.emit.copies import asynchronous_bytes
+from hal_opencl.emit.copies import asynchronous_bytes, products_of_teams
 
 COMPLETED = Barrier("item")
 """The item waits for nobody else: all that it has stored is there."""
@@ -46,8 +45,7 @@ def completed(function: Function) -> Function:
 
 def _factors(function: Function) -> set[str]:
     """The arrays that products of teams read."""
-    found = (s for part in walk_functions(function) for s in walk_statements(part.body) if isinstance(s, TeamMma))
-    return {v.name for s in found for v in (s.a, s.b) if isinstance(v, Var)}
+    return {v.name for s in products_of_teams(function) for v in (s.a, s.b) if isinstance(v, Var)}
 
 
 def _fenced(block: Block, factors: set[str], stored: bool) -> tuple[Block, bool]:

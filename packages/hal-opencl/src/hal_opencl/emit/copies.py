@@ -5,6 +5,8 @@ A wait of semtree closes a batch of copies, a commit of PTX closes a commit grou
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from tile_ir.emit.walker import blocks, walk_functions, walk_statements
 from tile_ir.semtree.nodes import PRODUCTS, AsyncCopy, AsyncWait, Block, Expr, Function, Space, TeamMma, Var
 
@@ -20,10 +22,15 @@ def asynchronous_bytes(node: AsyncCopy) -> int:
     return nbytes if nbytes in COPIES and align % nbytes == 0 else 0
 
 
+def products_of_teams(function: Function) -> Iterator[TeamMma]:
+    """Those of the function and its helpers."""
+    for part in walk_functions(function):
+        yield from (s for s in walk_statements(part.body) if isinstance(s, TeamMma))
+
+
 def sums_of_teams(function: Function) -> tuple[Expr, ...]:
     """The variables that products of teams add to, in the function and its helpers."""
-    products = (s for part in walk_functions(function) for s in walk_statements(part.body) if isinstance(s, TeamMma))
-    return tuple({v.name: v for s in products for v in s.c if isinstance(v, Var)}.values())
+    return tuple({v.name: v for s in products_of_teams(function) for v in s.c if isinstance(v, Var)}.values())
 
 
 def each_is_awaited(function: Function) -> bool:
