@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict
 from collections.abc import Sequence, Set
 from functools import cached_property
@@ -18,6 +19,7 @@ from torch.utils._python_dispatch import _disable_current_modes  # pyright: igno
 
 from tile_torch import support
 from tile_torch.fallback import Segments
+from tile_torch.newcomers import Newcomers
 from tile_torch.outputs import results
 from tile_torch.plans import Plan, Recipe
 from tile_torch.program import Summary
@@ -53,6 +55,7 @@ class Executable:
         self._placeholders = module.graph.find_nodes(op="placeholder")
         self._sizes = OpenSizes.of(self._placeholders)
         self._plans: OrderedDict[tuple[int, ...], Plan | Segments] = OrderedDict()
+        self._newcomers = Newcomers(module)
         self._lock = forking.rlock()
 
     @staticmethod
@@ -69,7 +72,17 @@ class Executable:
 
     def __call__(self, arguments: Sequence[Any]) -> list[Any]:
         """The graph's outputs for its inputs."""
-        return self.plan(arguments).run(arguments)
+        sizes = self._sizes.numbers(arguments)
+        if sizes in self._plans:
+            return self.plan(arguments).run(arguments)
+        found = self._newcomers.run(sizes, arguments) if self._newcomers.wait(sizes) else None
+        return self._first(sizes, arguments) if found is None else found
+
+    def _first(self, sizes: tuple[int, ...], arguments: Sequence[Any]) -> list[Any]:
+        start = time.perf_counter()
+        found = self.plan(arguments).run(arguments)
+        self._newcomers.bought(sizes, time.perf_counter() - start)
+        return found
 
     def plan(self, arguments: Sequence[Any]) -> Plan | Segments:
         """The program for the sizes of these arguments, made when it is new; TileTypeError lists what cannot run."""
