@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tile_lang
 from lowering_support import random_inputs
+from model_support import processor
 from test_widen import CPU
 from tile_ir.diagnostics import Source
 from tile_ir.dtype import DType
@@ -73,6 +74,17 @@ def test_copies_in_another_order_move_into_products_that_take_tiles_of_them(text
     passes = (PassConfig("inline", options={"copies": True}), PassConfig("fuse"), PassConfig("merge"))
     program = optimize(to_stripe(bound), CPU, passes=passes, verify=True)
     assert len(kernels_of(program)) == kernels
+
+
+@pytest.mark.parametrize(("row", "kernels"), [(28, 2), (30, 2), (32, 1), (64, 1), (9, 2)])
+def test_copies_stay_where_they_make_one_row_of_those_that_fill_no_vectors(row: int, kernels: int) -> None:
+    """A product of every second element of rows: its lanes go along all rows of the copy, or along one of what is copied."""
+    text = """function (X[C, H, W], K[O, C]) -> (Y) { T[c, h, w : C, H / 2, W / 2] = =(X[c, 2*h, 2*w]);
+        Y[o, h, w : O, H / 2, W / 2] = +(T[c, h, w] * K[o, c]); }"""
+    target = processor("zen4")
+    passes = (PassConfig("inline", options={"copies": True}),)
+    program = translated(text, X=(64, 2 * row, 2 * row), K=(128, 64))
+    assert len(kernels_of(optimize(program, target, passes=passes, verify=True))) == kernels
 
 
 @pytest.mark.parametrize(

@@ -181,15 +181,32 @@ def _cycles(view: KernelView, machine: Machine) -> Iterator[float]:
         elif lane is None and _is_chain(stage):
             each = max(each, machine.ports.add_latency)
         hidden = HIDDEN if lane is None and walks and not stage.loops else 1
-        filled = width if lane is shared is not None else _filled(view, lane, width)
-        yield points(stage, view.ranges) * repeats(stage, view) / filled * each * hidden
+        filled = _filled(view, stage, lane, lane is shared, width, machine)
+        gathered = _gathered(view, stage, lane, machine) if lane is shared else 0
+        yield points(stage, view.ranges) * repeats(stage, view) / filled * each * hidden + gathered / machine.ports.load
 
 
-def _filled(view: KernelView, row: Index | None, width: int) -> float:
-    """Lanes that a row takes of each of its vectors; rows of all stages alike lie across lanes where they are short."""
-    if row is None:
+def _filled(view: KernelView, stage: Stage, lane: Index | None, shared: bool, width: int, machine: Machine) -> float:
+    """Lanes that a loop takes of each vector: tiles of a processor's products end in masked ones.
+
+    Rows of all stages alike lie across lanes where they are short.
+    """
+    if lane is None:
         return 1
-    return width if all(len(s.loops) <= 1 for s in view.stages) else row.range / -(-row.range // width)
+    if not shared:
+        return width if all(len(s.loops) <= 1 for s in view.stages) else lane.range / -(-lane.range // width)
+    if machine.occupancy is not None or not is_heavy(view, stage):
+        return width
+    run = _side_by_side(view, lane, 2 * VECTORS * width)
+    return run / -(-run // width)
+
+
+def _gathered(view: KernelView, stage: Stage, lane: Index | None, machine: Machine) -> int:
+    """Elements that tiles of a processor's product copy one by one, each once, because its lanes would read them apart."""
+    if lane is None or machine.occupancy is not None or not is_heavy(view, stage):
+        return 0
+    apart = (u for u in stage.uses if u.reads and abs(flat_stride(view, u, lane.name)) > 1)
+    return sum(prod(view.ranges.get(n, 1) for n in names_in(u.forms)) for u in apart)
 
 
 def _in_columns(each: float, columns: int, width: int, machine: Machine) -> float:

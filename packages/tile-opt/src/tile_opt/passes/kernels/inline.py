@@ -43,7 +43,7 @@ class Inline(ChoosingPass):
     """Operations; compilers of machine code take long for longer bodies."""
     costly: int = 8
     copies: bool = False
-    """Copies in another order move into contractions, too: their plans copy operands by tiles, where that is worth it.
+    """Copies in another order move into contractions, too, unless stored ones take less: plans copy operands by tiles.
 
     Without it, those that leave rows together.
     """
@@ -89,6 +89,8 @@ class Inline(ChoosingPass):
         often = sum(points(stage, reader.ranges) for reader, stage in loads) / max(1, size)
         names = producer.buffer, results(readers.values())
         if not op_cost(view.stages[0]) and all(self._takes(view, producer, r, s) for r, s in loads):
+            if self.copies:
+                return _by_time(view, producer, readers, machine)
             return Choice(Chosen.INLINED, *names, reason="what reads it reads each of its parts again and again")
         if often > self.max_recompute:
             cheap = op_cost(view.stages[0]) <= self.trivial_cost and sum(u.reads for u in view.stages[0].uses) <= 1
@@ -99,8 +101,7 @@ class Inline(ChoosingPass):
         cheap = op_cost(view.stages[0]) < self.costly and not turned
         if cheap or all(_is_pointwise(s, producer.buffer) for _, s in loads):
             return Choice(Chosen.INLINED, *names, reason="each element is wanted once")
-        together, apart = _seconds(view, producer, readers, machine)
-        return Choice(Chosen.STORED if together > apart else Chosen.INLINED, *names, together, apart)
+        return _by_time(view, producer, readers, machine)
 
     def _takes(self, view: KernelView, producer: Use, reader: KernelView, stage: Stage) -> bool:
         """The stage is a product whose tiles may be copies of what the view, which computes nothing, copies."""
@@ -164,10 +165,12 @@ def _is_pointwise(stage: Stage, buffer: str) -> bool:
     return is_elementwise(stage) and len(set(forms)) == 1
 
 
-def _seconds(view: KernelView, producer: Use, readers: dict[int, KernelView], machine: Machine) -> tuple[float, float]:
-    """What computing it in its readers, and storing it, is expected to take."""
+def _by_time(view: KernelView, producer: Use, readers: dict[int, KernelView], machine: Machine) -> Choice:
+    """Computed in its readers, or stored, whichever is expected to take less."""
     apart = forecast_flat(view, machine) + sum(forecast_flat(r, machine) for r in readers.values())
-    return sum(forecast_flat(inlined(r, view, producer), machine) for r in readers.values()), apart
+    together = sum(forecast_flat(inlined(r, view, producer), machine) for r in readers.values())
+    chosen = Chosen.STORED if together > apart else Chosen.INLINED
+    return Choice(chosen, producer.buffer, results(readers.values()), together, apart)
 
 
 class _Work:
