@@ -6,16 +6,19 @@ from dataclasses import replace
 
 import pytest
 import tile_lang
-from explain_support import NODES
+from explain_support import NODES, compiled
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from model_support import processor
 from test_widen import agree
 from tile_ir.diagnostics import Source
 from tile_ir.dtype import DType
 from tile_ir.program.nodes import TensorType
+from tile_ir.semtree.printer import print_function
 from tile_ir.stripe.nodes import Bind, Program
 from tile_ir.target import HardwareSettings, PassConfig, Target
 from tile_opt.pipeline import schedule
+from tile_opt.plan.text import parse_plans
 from tile_opt.translate import to_stripe
 
 PASSES = tuple(map(PassConfig, ("inline", "fuse", "merge", "stream", "schedule_kernels")))
@@ -68,3 +71,18 @@ def test_runs_that_are_shorter_vectors_are_moved_without_masks(
     assert levels[-1].lanes == lanes
     steps = {cover.loop: cover.size for level in levels if level.bind is Bind.NONE for cover in level.covers}
     assert (together in steps.values()) if together > 1 else all(n == 1 or n == lanes for n in steps.values())
+
+
+@pytest.mark.parametrize(("lanes", "step", "loads"), [(4, 2, 2), (4, 3, 3), (16, 2, 2), (4, 5, 0), (2, 2, 0)])
+def test_vectors_of_elements_a_few_apart_are_shuffled_where_that_is_less_than_to_put_them_together(
+    lanes: int, step: int, loads: int
+) -> None:
+    """Fewer vectors than lanes hold all that lies between the first lane's element and the last one's."""
+    plan = parse_plans(f"plan kernel_0 {{\n serial i:{lanes}\n vector i:1 x{lanes}\n}}")
+    text = f"function (X[N]) -> (R) {{ R[i : 64] = =(X[{step}*i]); }}"
+    made = compiled(text, replace(processor("zen4"), codegen="semtree"), plans=plan, X=(step * 64,))
+    (kernel,) = made.kernels.kernels
+    assert kernel.function is not None
+    code = print_function(kernel.function)
+    assert ("insert" in code) is (loads == 0)
+    assert code.count("shuffle") == loads

@@ -46,8 +46,8 @@ SPREAD, FILLED = 4, 8
 
 More where an unrolled loop takes what is in between out of the same loads, or elements have fewer bytes than `WORD`."""
 WORD = 4
-WIDE = 8
-"""Lanes of a vector for which that pays."""
+WIDE = 4
+"""Lanes of a vector for which that pays, and steps as many as there are lanes: loads and shuffles are fewer than loads and inserts."""
 
 
 @frozen
@@ -78,7 +78,7 @@ def _slots_of(root: Root) -> int:
 
 def widest_spread(lanes: int, width: int, filled: bool = False) -> int:
     """Steps between the lanes of a vector, elements of `width` bytes, up to which shuffles put it together."""
-    return 0 if lanes < WIDE else FILLED if filled or width < WORD else SPREAD
+    return 0 if lanes < WIDE else min(lanes, FILLED if filled or width < WORD else SPREAD)
 
 
 def _spreads(root: Root, stride: int, lanes: Lanes) -> bool:
