@@ -42,3 +42,21 @@ def test_lines_of_rows_that_go_on_later_are_fetched_before(columns: int, fetched
     """A vector in each of many rows at a time, none of which begins at a line; of short rows nothing is left to go on with."""
     made = print_program(optimize(to_stripe(transpose(1000, columns)), PROCESSOR))
     assert ('hint="prefetch"' in made) == fetched
+
+
+@pytest.mark.parametrize(("rows", "streams"), [(47, False), (48, True)])
+def test_what_the_cache_holds_whole_stays_in_it(rows: int, streams: bool) -> None:
+    """A copy of rows of 128 bytes: three quarters of 16 KB are 48 rows that are read and 48 that are written."""
+    i, j = p(i=1), p(j=1)
+    made = contraction(([i, j], [rows, 32]), ([i, j], [rows, 32]), agg=Aggregation.ASSIGN)
+    copied = Program("copied", (Param("A", TensorType(DType.FLOAT32, (rows, 32))),), (made,), (("O", "O"),))
+    assert ('hint="streaming"' in print_program(optimize(to_stripe(copied), PROCESSOR))) == streams
+
+
+@pytest.mark.parametrize(("read", "streams"), [(8, False), (60, True)])
+def test_of_a_large_operand_what_is_read_counts(read: int, streams: bool) -> None:
+    """Rows of 128 bytes from a table four times as large as the cache."""
+    i, j = p(i=1), p(j=1)
+    made = contraction(([i, j], [read, 32]), ([i, j], [512, 32]), agg=Aggregation.ASSIGN)
+    copied = Program("copied", (Param("A", TensorType(DType.FLOAT32, (512, 32))),), (made,), (("O", "O"),))
+    assert ('hint="streaming"' in print_program(optimize(to_stripe(copied), PROCESSOR))) == streams

@@ -1,4 +1,4 @@
-"""stream: mark outputs too large for the last-level cache, so that their stores pass it by."""
+"""stream: mark outputs of kernels that touch more than the last-level cache keeps, so that their stores pass it by."""
 
 from __future__ import annotations
 
@@ -10,32 +10,48 @@ from tile_ir.target import Target
 
 from tile_opt.kernel.strides import flat_stride
 from tile_opt.kernel.view import KernelView, close_kernel, open_kernel
-from tile_opt.kernel.work import is_elementwise, nbytes
+from tile_opt.kernel.work import is_elementwise, nbytes, points
 from tile_opt.model.far import SHARE, lines_far_from
 from tile_opt.passes.base import KernelPass
 
 
 @dataclass(frozen=True)
 class Stream(KernelPass):
-    """Give write-only accesses of buffers of at least `share` times the last-level cache the hint "streaming".
+    """Give write-only accesses the hint "streaming" where all that the kernel touches is more than `whole` of the last-level cache.
 
-    Of smaller ones, too, where that is far and the result is written across its operands.
+    As long as that stays in the cache, the next run, or whoever reads the result, finds it there. A result that is
+    written across its operands passes by from `share` of the cache on, or sooner where that is far: its lines come one
+    by one. A result below `share` never does.
     """
 
     name: ClassVar[str] = "stream"
     share: float = SHARE
+    whole: float = 0.75
 
     def rewrite(self, kernel: Block, target: Target) -> Block:
         view = open_kernel(kernel)
         if view is None:
             return kernel
-        limit = self.share * target.settings.l3_bytes
+        last = target.settings.l3_bytes
+        limit = self.share * last
         if _runs_across(view):
             limit = lines_far_from(target.machine, target.settings, self.share)
+        elif _touched(view) < self.whole * last:
+            return kernel
         large = {b for b in view.writes() - view.reads() if nbytes(view.type_of(b)) >= limit}
         if not large:
             return kernel
         return close_kernel(view.map_uses(lambda u: replace(u, hint="streaming") if u.buffer in large else u))
+
+
+def _touched(view: KernelView) -> int:
+    """Bytes in memory that the kernel reads and writes: of a buffer no more than it has."""
+    reached: dict[str, int] = {}
+    for stage in view.stages:
+        for use in stage.uses:
+            cells = points(stage, view.ranges) * view.type_of(use.buffer).dtype.bytes
+            reached[use.buffer] = reached.get(use.buffer, 0) + cells
+    return sum(min(n, nbytes(view.type_of(b))) for b, n in reached.items() if not view.is_local(b))
 
 
 def _runs_across(view: KernelView) -> bool:
