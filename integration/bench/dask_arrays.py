@@ -275,7 +275,7 @@ def devices(client: Any, args: argparse.Namespace) -> None:
     )
     for count, took in found.items():
         spread = max(seconds[count]) - min(seconds[count])
-        print(f"  {count} devices {took:7.2f} s ±{spread / took / 2:.0%}   {found[1] / took:.2f} times one")
+        print(f"  {count} devices {took:7.3f} s ±{spread / took / 2:.0%}   {found[1] / took:.2f} times one")
 
 
 def _loop_on(client: Any, workers: list[str], args: argparse.Namespace) -> tuple[float, Any]:
@@ -304,7 +304,7 @@ def _loop_on(client: Any, workers: list[str], args: argparse.Namespace) -> tuple
     over = time.perf_counter()
     middle = np.s_[args.size // 2 - 4 : args.size // 2 + 4, :4096]
     found = np.asarray(kept[middle])
-    print(f"    {len(workers)}: submitted in {submitted - start:.2f} s, over after {over - start:.2f} s", flush=True)
+    print(f"    {len(workers)}: submitted in {submitted - start:.3f} s, over after {over - start:.3f} s", flush=True)
     return over - start, found
 
 

@@ -101,6 +101,27 @@ def test_who_waits_for_a_device_leaves_the_thread_to_others(what: str, monkeypat
         assert waiting.result(60) and client.submit(lambda: "then", pure=False).result(60) == "then"
 
 
+def test_edges_come_to_the_hosts_memory_for_other_workers_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tasks read an edge where the chunk beside it is: on the same worker, nobody waits for it or copies it."""
+    copies: list[Resident] = []
+    monkeypatch.setattr(Resident, "part", lambda self, part: self)  # pyright: ignore[reportUnknownLambdaType]
+    monkeypatch.setattr(Resident, "copied", lambda self: copies.append(self))  # pyright: ignore[reportUnknownLambdaType]
+    monkeypatch.setattr(work, "held", Resident(tile.asarray([1.0]), "in chunk"), raising=False)
+
+    def cut(beside: str) -> bool:
+        return work.edge(work.held, (slice(0, 1),), [beside]) is work.held  # type: ignore[attr-defined]
+
+    with (
+        distributed.LocalCluster(n_workers=2, processes=False, dashboard_address=None) as cluster,  # type: ignore[no-untyped-call]
+        distributed.Client(cluster) as client,  # type: ignore[no-untyped-call]
+    ):
+        one, other = [worker.address for worker in cluster.workers.values()]
+        chunks = [client.submit(int, key=f"on {at}", workers=[at]) for at in (one, other)]
+        distributed.wait(chunks)  # type: ignore[no-untyped-call]
+        assert client.submit(cut, f"on {one}", workers=[one]).result(60) and not copies
+        assert not client.submit(cut, f"on {other}", workers=[one]).result(60) and len(copies) == 1
+
+
 def _retire(dask_scheduler: Any) -> None:
     """Take one worker's connection away."""
     worker = next(iter(dask_scheduler.workers))

@@ -10,7 +10,7 @@ from program_samples import random_inputs
 from test_partition import STENCIL, bound, grids, run, same
 from tile_ir.dtype import DType
 from tile_ir.program.nodes import Loop, Program, TensorType
-from tile_opt.partition import Grid, Partition, partition, rounds
+from tile_opt.partition import GRAPHICS, PROCESSOR, Grid, Partition, Speed, partition
 
 SHAPE = (7, 9)
 STEPS = {
@@ -38,10 +38,8 @@ STEPS = {
 }
 
 
-@pytest.fixture(autouse=True)
-def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two rounds are many."""
-    monkeypatch.setattr(rounds, "WRITTEN", 1)
+FEW = Speed(1e10, written=1, most=32)
+"""A device for which two rounds are many."""
 
 
 def has_loops(part: Partition) -> bool:
@@ -57,7 +55,7 @@ def test_rounds_in_a_frame_compute_what_they_compute_uncut(name: str, data: st.D
     steps = data.draw(st.integers(2, 5), "steps")
     cuts = {p.name: data.draw(grids(p.type.shape), p.name) for p in program.inputs}
     cuts |= {p.name: cuts["X"] for p in program.inputs[: len(program.outputs)]}
-    part = partition(program, cuts, steps=steps, exchange=data.draw(st.integers(2, steps), "exchange"))
+    part = partition(program, cuts, steps=steps, exchange=data.draw(st.integers(2, steps), "exchange"), speed=FEW)
     arrays = random_inputs(program)
     want, outputs = dict(arrays), [public for public, _ in program.outputs]
     for _ in range(steps):
@@ -76,13 +74,19 @@ def bound_step(source: str) -> Program:
 
 
 def test_all_chunks_of_a_form_share_a_loop_of_a_few_operations() -> None:
-    part = partition(bound(STENCIL, X=(400, 30)), {"X": Grid(((100,) * 4, (30,)))}, steps=60, exchange=30)
+    part = partition(bound(STENCIL, X=(400, 30)), {"X": Grid(((100,) * 4, (30,)))}, steps=60, exchange=30, speed=FEW)
     programs = {id(p): p for s in part.stages for p in (part.kernel(s, t) for t in part.tasks(s))}
     assert len(part.stages) == 2 and len(programs) == 3
     assert all([type(op).__name__ for op in p.ops] == ["Loop", "Gather"] for p in programs.values())
 
 
 def test_a_task_reads_no_more_than_its_rounds_need() -> None:
-    part = partition(bound(STENCIL, X=(400, 30)), {"X": Grid(((100,) * 4, (30,)))}, steps=20, exchange=20)
+    part = partition(bound(STENCIL, X=(400, 30)), {"X": Grid(((100,) * 4, (30,)))}, steps=20, exchange=20, speed=FEW)
     (stage,) = part.stages
     assert [task.needs.reads[0][1].shape[0] for task in part.tasks(stage)] == [120, 140, 140, 120]
+
+
+@pytest.mark.parametrize(("speed", "stages"), [(PROCESSOR, 4), (GRAPHICS, 1)])
+def test_graphics_processors_compute_more_rounds_between_two_messages(speed: Speed, stages: int) -> None:
+    part = partition(bound(STENCIL, X=(32768, 32768)), {"X": Grid(((4096,) * 8, (32768,)))}, steps=100, speed=speed)
+    assert len(part.stages) == stages and has_loops(part) == (speed is GRAPHICS)

@@ -11,9 +11,9 @@ import numpy as np
 from dask.base import tokenize
 from dask.highlevelgraph import HighLevelGraph
 from tile_ir.diagnostics import Diagnostic, TileTypeError
-from tile_ir.program.nodes import Program, TensorType
+from tile_ir.program.nodes import Loop, Program, TensorType
 from tile_ir.recent import Recent
-from tile_opt.partition import Grid, Partition
+from tile_opt.partition import PROCESSOR, Grid, Partition
 from tile_opt.partition import partition as cut
 from tile_runtime.arguments import collect, input_type
 from tile_runtime.checks import check_function
@@ -21,7 +21,7 @@ from tile_runtime.function import BaseFunction
 from tile_runtime.typed import program_digest
 
 from tile_dask.graph import Graph
-from tile_dask.kernels import Device
+from tile_dask.kernels import Device, speed_of
 from tile_dask.persisting import results
 
 da = cast("Any", dask.array)
@@ -48,13 +48,13 @@ def apply(
     Results are cut as the arrays are that they follow, or by `out_chunks`: for the only result, or by output name.
     `device` names the device of the workers, or is a function that a worker calls to know its own; None is the
     worker's default. With `steps` the function is applied so many times, each time to what it gave; tasks compute
-    `exchange` steps, or rounds of a loop, before they look at their neighbours again (None: chosen by bytes).
+    `exchange` steps, or rounds of a loop, before they look at their neighbours again (None: chosen by what that costs).
 
     Several outputs come as a tuple. TileTypeError for arguments that do not fit, unknown chunk sizes, and what cannot
     be computed chunk by chunk exactly; the error of a device names function and chunk, when it is computed.
     """
     values, program = _typed(function, arrays, named)
-    part = _partition(function, program, values, out_chunks, steps, exchange)
+    part = _partition(function, program, values, out_chunks, device, steps, exchange)
     token = tokenize(program_digest(program), *[_name(v) for v in values.values()], part.grids, device, steps, exchange)
     names = {n: _chunks(v) for n, v in values.items()}
     names |= {n: f"{function.name}-{n}-{token}" for n in part.constants}
@@ -69,13 +69,14 @@ def partition(
     function: BaseFunction,
     *arrays: Any,
     out_chunks: Chunks | Mapping[str, Chunks] = None,
+    device: Device = None,
     steps: int = 1,
     exchange: int | None = None,
     **named: Any,
 ) -> Partition:
     """How `apply` would cut the work: print `.explain()` of it."""
     values, program = _typed(function, arrays, named)
-    return _partition(function, program, values, out_chunks, steps, exchange)
+    return _partition(function, program, values, out_chunks, device, steps, exchange)
 
 
 # --- arguments ------------------------------------------------------------------------------------------
@@ -128,6 +129,7 @@ def _partition(
     program: Program,
     values: Mapping[str, DaskArray],
     out_chunks: Chunks | Mapping[str, Chunks],
+    device: Device,
     steps: int,
     exchange: int | None,
 ) -> Partition:
@@ -136,8 +138,10 @@ def _partition(
             raise _error(f"{what} is a whole number from 1, not {number!r}")
     grids = {name: Grid(tuple(tuple(map(int, axis)) for axis in value.chunks)) for name, value in values.items()}
     wanted = _wanted(function, program, out_chunks)
-    key = (program_digest(program), *(tuple(g.items()) for g in (grids, wanted)), steps, exchange)
-    return _partitions.get(key, lambda: cut(program, grids, wanted, steps=steps, exchange=exchange))
+    has_rounds = steps > 1 or any(isinstance(op, Loop) for op in program.ops)
+    speed = speed_of(device) if has_rounds else PROCESSOR
+    key = (program_digest(program), *(tuple(g.items()) for g in (grids, wanted)), steps, exchange, speed)
+    return _partitions.get(key, lambda: cut(program, grids, wanted, steps=steps, exchange=exchange, speed=speed))
 
 
 def _wanted(function: BaseFunction, program: Program, chunks: Chunks | Mapping[str, Chunks]) -> dict[str, Grid]:

@@ -67,6 +67,8 @@ class Graph:
         self._numbers: dict[int, int] = {}
         """The number of a kernel, by the identity of its program, which the partition and `_combining` keep."""
         self._layouts: dict[object, _Layout] = {}
+        self._beside: dict[Key, list[Key]] = {}
+        """By edge: the chunks of the same array that lie in the boxes which it is for."""
         self._combining: dict[object, Program] = {}
         self._kernel_layer = f"{label}-kernels-{token}"
         self._layer(self._kernel_layer)[self._kernel_layer] = DataNode(self._kernel_layer, self._kernels)
@@ -142,11 +144,17 @@ class Graph:
     def _read(self, array: str, box: Box, given: list[TaskRef], layers: set[str]) -> Read:
         """What a task is told about a box; the chunks and edges that hold it are added to `given`, theirs to `layers`."""
         layout, first = self._layout(array, box)
+        chunks: list[Key] = []
+        edges: list[Key] = []
         for step, edge_part in layout.sources:
             home, place = self._partition.home(array, tuple([a + b for a, b in zip(first, step, strict=True)]))
             name = self.names[home]
-            given.append(TaskRef((name, *place)) if edge_part is None else self._edge(name, place, edge_part))
+            key = (name, *place) if edge_part is None else self._edge(name, place, edge_part)
+            (chunks if edge_part is None else edges).append(key)
+            given.append(TaskRef(key))
             layers.add(name if edge_part is None else _edges(name))
+        for key in edges:
+            self._beside[key] += chunks
         return layout.read
 
     def _layout(self, array: str, box: Box) -> tuple[_Layout, Place]:
@@ -162,15 +170,16 @@ class Graph:
             self._layouts[key] = _laid_out(here, Grid(sizes), self._partition.types[array].dtype)
         return self._layouts[key], first
 
-    def _edge(self, name: str, place: Place, part: Slices) -> TaskRef:
+    def _edge(self, name: str, place: Place, part: Slices) -> Key:
         layer = _edges(name)
         key = (layer, *place, *[end for s in part for end in (s.start, s.stop)])
         tasks = self.layers.get(layer)
         if tasks is None:
             tasks = self._layer(layer, name)
         if key not in tasks:
-            tasks[key] = Task(key, edge, TaskRef((name, *place)), part)
-        return TaskRef(key)
+            beside = self._beside[key] = []
+            tasks[key] = Task(key, edge, TaskRef((name, *place)), part, beside)
+        return key
 
     # --- partial results -----------------------------------------------------------------------------
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import cached_property
 
 from tile_hal.interfaces import Device as RuntimeDevice
+from tile_ir.diagnostics import TileDeviceError
 from tile_ir.program.nodes import Program, TensorType
 from tile_ir.recent import Recent
+from tile_opt.partition import GRAPHICS, PROCESSOR, Speed
 from tile_runtime.devices import device as find_device
 from tile_runtime.function import BaseFunction
 from tile_runtime.typed import program_digest
@@ -17,6 +20,18 @@ Device = str | Callable[[], str] | None
 """A device's name; or what gives one where it is called, on the worker; None: the worker's default device."""
 CODES = 1024
 """Programs that a process keeps."""
+
+
+def speed_of(device: Device) -> Speed:
+    """What the workers' devices are like, as far as it is known here.
+
+    Who gives a function has devices to tell apart, and what is not here but on workers is what they are kept for: both are taken for
+    graphics processors. It says how loops are cut, never what comes of them.
+    """
+    if not callable(device):
+        with suppress(TileDeviceError):
+            return GRAPHICS if find_device(device).target.machine.is_gpu else PROCESSOR
+    return GRAPHICS
 
 
 class Code:

@@ -14,6 +14,10 @@ from tile_dask.boxes import Array, Read, Slices, assembled
 from tile_dask.kernels import Kernel
 from tile_dask.resident import Resident, boxes, has_own_memory, with_room
 
+Key = Any
+HERE = frozenset({"waiting", "ready", "constrained", "executing", "long-running", "memory"})
+"""What dask's worker says of a task that is computed there, or was."""
+
 
 def compute(
     kernels: Sequence[Kernel],
@@ -41,19 +45,38 @@ def compute(
         raise
 
 
-def edge(chunk: Array | Resident, part: Slices) -> Array | Resident:
+def edge(chunk: Array | Resident, part: Slices, beside: Sequence[Key] = ()) -> Array | Resident:
     """A thin part of a chunk, as an array of its own, also where the part is contiguous: no view keeps the chunk.
 
-    It is over when the part is there: tasks run ahead of a device only until they come to this. Others may run meanwhile.
+    Tasks read it with the chunks `beside` it. Where these are on the same worker, it stays on the device, too, and nobody waits for
+    it. Else it is over when the part is there: tasks run ahead of a device only until they come to this. Others may run meanwhile.
     """
     if not isinstance(chunk, Resident):
         return chunk[part].copy()
     found = chunk.part(part)
-    if not isinstance(found, Resident):
+    if not isinstance(found, Resident) or _are_here(beside):
         return found
     if not found.ready:
         _step_aside()
     return found.copied()
+
+
+def _are_here(chunks: Sequence[Key]) -> bool:
+    """The worker that asks has these chunks, or is about to have them: so tasks that read them will run here. In one process all do."""
+    worker = _worker()
+    if worker is None:
+        return True
+    found = [worker.state.tasks.get(key) for key in chunks]
+    return bool(found) and all(task is not None and task.state in HERE for task in found)
+
+
+def _worker() -> Any:
+    """The worker of dask's distributed scheduler whose task this is; None elsewhere."""
+    distributed: Any = sys.modules.get("distributed")
+    if distributed is not None:
+        with suppress(ValueError):
+            return distributed.get_worker()
+    return None
 
 
 def _step_aside() -> None:

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from tile_opt.partition.partition import Partition as Partition
 from tile_opt.partition.partition import partition as partition
+from tile_opt.partition.speeds import GRAPHICS as GRAPHICS
+from tile_opt.partition.speeds import PROCESSOR as PROCESSOR
+from tile_opt.partition.speeds import Speed as Speed
 from tile_opt.partition.traffic import Traffic as Traffic
 from tile_opt.partition.traffic import traffic as traffic
 from tile_opt.regions import Box as Box
 from tile_opt.regions import Grid as Grid
 
-__all__ = ["Box", "Grid", "Partition", "Traffic", "partition", "traffic"]
+__all__ = ["GRAPHICS", "PROCESSOR", "Box", "Grid", "Partition", "Speed", "Traffic", "partition", "traffic"]

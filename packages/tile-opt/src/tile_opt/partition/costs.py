@@ -7,19 +7,16 @@ from math import prod
 
 from tile_ir.program.nodes import Contraction, Gather
 
+from tile_opt.partition.speeds import CHOICES, PROCESSOR
 from tile_opt.partition.stages import Stage, Stages
 from tile_opt.regions.boxes import Box, Place
 
 HANDED_ON = 0.5e9
 """Bytes a second from one task to another, on another machine at worst."""
-COMPUTED = 1e10
-"""Scalar operations a second."""
 TASK = 1e-3
 """Seconds that an engine spends on a task."""
 HOP = 24e-3
 """Seconds from the end of a task, by way of the engine's scheduler, until a part of what it made is on another worker."""
-MOST_ROUNDS = 32
-"""Rounds that a task may compute between two exchanges."""
 
 
 def kept(stages: Stages, exchange: int | None) -> frozenset[str]:
@@ -63,7 +60,7 @@ def _computed(stages: Stages, arrays: frozenset[str]) -> dict[str, int]:
 def _dear(stages: Stages, name: str, cells: int) -> bool:
     """Computing `cells` cells instead of each once takes longer than an array of them."""
     type, grid = stages.types[name], stages.grids[name]
-    again = (cells - type.size) * _work(stages, name) / COMPUTED
+    again = (cells - type.size) * _work(stages, name) / PROCESSOR.computed
     return again > 2 * type.nbytes / HANDED_ON + grid.chunks * TASK
 
 
@@ -78,7 +75,8 @@ def _work(stages: Stages, name: str) -> float:
 
 def _exchange(stages: Stages, rounds: Sequence[tuple[str, ...]], arrays: frozenset[str]) -> int:
     """Rounds between two exchanges for which one round costs least; about as many behind the last exchange as before it."""
-    choices = [n for n in (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, MOST_ROUNDS) if n <= len(rounds)]
+    few = [_shared(len(rounds), exchanges) for exchanges in (1, 2, 3)]
+    choices = [n for n in sorted({*CHOICES, *few}) if n <= min(len(rounds), stages.speed.most)]
     best = min(choices, key=lambda n: (_round_cost(stages, rounds, arrays, n), n))
     return _shared(len(rounds), _shared(len(rounds), best))
 
@@ -104,7 +102,7 @@ def _stage_cost(stages: Stages, stage: Stage) -> float:
         parts = stages.grids[name].parts(read)
         pieces += len(parts)
         moved += beyond(read, parts) * stages.types[name].dtype.bytes
-    return operations / COMPUTED + moved / HANDED_ON + pieces * TASK + (HOP if moved else 0)
+    return operations / stages.speed.computed + moved / HANDED_ON + pieces * TASK + (HOP if moved else 0)
 
 
 def beyond(read: Box, parts: Sequence[tuple[Place, Box]]) -> int:

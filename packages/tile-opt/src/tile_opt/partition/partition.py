@@ -16,6 +16,7 @@ from tile_opt.partition.cascades import with_cascades
 from tile_opt.partition.costs import kept
 from tile_opt.partition.explain import explained, told
 from tile_opt.partition.merges import merged
+from tile_opt.partition.speeds import PROCESSOR, Speed
 from tile_opt.partition.stages import Stage, Stages
 from tile_opt.partition.tasks import Tasks
 from tile_opt.partition.unroll import Unrolled, repeated, unrolled
@@ -50,12 +51,13 @@ def partition(
     *,
     steps: int = 1,
     exchange: int | None = None,
+    speed: Speed = PROCESSOR,
 ) -> Partition:
     """Cut a program whose inputs are cut by `grids` (an input that is missing is one chunk).
 
     `out` says how outputs are cut, by their public names; the others follow what they are computed from. With `steps`
     the program is applied so many times, its outputs the first inputs of the next time; tasks compute `exchange` of
-    these steps, or rounds of a loop, between two exchanges of cells (None: chosen by the bytes that it saves).
+    these steps, or rounds of a loop, between two exchanges of cells (None: chosen by what it costs on devices of `speed`).
     TileTypeError for grids that do not fit, and for what cannot be computed chunk by chunk exactly.
     """
     given = _checked({p.name: p.type for p in program.inputs}, grids, "input")
@@ -63,7 +65,7 @@ def partition(
     program = _shared(program)
     inner = repeated(program, steps) if steps > 1 else unrolled(program)
     inner, chosen = _chosen(inner, wanted, out or {})
-    stages = with_cascades(Stages(inner.program, given, chosen, inner.stacks, inner.loops), inner.program)
+    stages = with_cascades(Stages(inner.program, given, chosen, inner.stacks, inner.loops, speed), inner.program)
     arrays = kept(stages, exchange)
     return _assembled(inner, stages, given, arrays)
 

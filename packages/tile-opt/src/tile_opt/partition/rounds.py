@@ -16,15 +16,14 @@ from tile_opt.regions.rounds import Rounds
 
 if TYPE_CHECKING:
     from tile_opt.analysis import Sets
+    from tile_opt.partition.speeds import Speed
     from tile_opt.partition.unroll import Carried
-
-WRITTEN = 32
-"""Rounds of a task that are written out: each has a shape of its own, and compilation takes as long as it has rounds."""
 
 
 class Values(Protocol):
     """A program's values, and how some are computed from others."""
 
+    speed: Speed
     loops: tuple[Carried, ...]
     splits: dict[str, dict[str, tuple[int, ...]]]
     makers: dict[str, Op]
@@ -55,7 +54,7 @@ class Looped(NamedTuple):
 
 def looped(name: str, arrays: frozenset[str], stages: Values) -> Looped | None:
     """The rounds that give `name`, where they are many and equal; None where they are not."""
-    found = _span(name, arrays, stages.loops)
+    found = _span(name, arrays, stages.loops, stages.speed.written)
     if found is None or name in stages.splits:
         return None
     outer = arrays.difference(*found[1:])
@@ -71,13 +70,13 @@ def looped(name: str, arrays: frozenset[str], stages: Values) -> Looped | None:
     return Looped((*found[0], *captured), tuple(values), key, Rounds(walkers, types, len(rounds), result))
 
 
-def _span(name: str, arrays: frozenset[str], loops: Sequence[Carried]) -> Carried | None:
-    """The values handed on from the last round that gives arrays to the one that gives `name`."""
+def _span(name: str, arrays: frozenset[str], loops: Sequence[Carried], few: int) -> Carried | None:
+    """The values handed on from the last round that gives arrays to the one that gives `name`, more than a few rounds later."""
     for loop in loops:
         for last, values in enumerate(loop):
             if name in values:
                 first = next((n for n in range(last - 1, -1, -1) if arrays.issuperset(loop[n])), last)
-                return loop[first : last + 1] if last - first > WRITTEN else None
+                return loop[first : last + 1] if last - first > few else None
     return None
 
 

@@ -39,6 +39,7 @@ from tile_opt.analysis import FlatDomain, Sets, analyze, uncovered
 from tile_opt.partition import grids as follow
 from tile_opt.partition.merges import Cascade, Merge
 from tile_opt.partition.rounds import looped
+from tile_opt.partition.speeds import PROCESSOR, Speed
 from tile_opt.partition.splits import Reduction
 from tile_opt.partition.unroll import Carried
 from tile_opt.regions.boxes import Box, Grid, stacked
@@ -95,6 +96,7 @@ class Stages:
         wanted: Mapping[str, Grid],
         stacks: Mapping[str, tuple[str, ...]],
         loops: tuple[Carried, ...] = (),
+        speed: Speed = PROCESSOR,
         cascades: Mapping[str, Cascade] = MappingProxyType({}),
     ) -> None:
         """`given` are the grids of inputs; `wanted` those of some values, by name; `stacks` have rows that are values, rounds of `loops` too.
@@ -103,8 +105,8 @@ class Stages:
         """
         self.sets = Sets()
         self.grids: dict[str, Grid] = dict(given)
-        self._given = given, wanted, stacks, loops
-        self.loops = loops
+        self._given = given, wanted, stacks, loops, speed
+        self.loops, self.speed = loops, speed
         self._wanted = {**wanted, **{name: cascade.grid for name, cascade in cascades.items()}}
         self._cascades = cascades
         self.inner = frozenset(value for cascade in cascades.values() for value in cascade.inner)
