@@ -14,9 +14,9 @@ settings.register_profile("explore", deadline=None, print_blob=True)
 # The same examples in every run, on every machine: a failure comes from the change at hand and stays until it is mended.
 # `--hypothesis-profile=explore` draws others each time, as the nightly session does.
 settings.load_profile("fixed")
-SHARE = 3
+SHARE = 4
 """By default a property is tried on one in so many of the examples that it asks for; `--run-slow` tries it on all."""
-FEW = 5
+FEW = 4
 """Examples that are not too many for every run."""
 SETTINGS = "_hypothesis_internal_use_settings"
 """Where Hypothesis keeps what a test's own settings say, which come before those of a profile."""

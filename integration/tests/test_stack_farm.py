@@ -22,9 +22,9 @@ from tile_ir.program.nodes import TensorType
 
 
 def test_some_hundred_cases() -> None:
-    harvest = Farm(20_260, BACKENDS, 1, 3600.0, 0, 25).run()
+    harvest = Farm(20_260, BACKENDS, 1, 3600.0, 0, 14).run()
     assert not harvest.failures, markdown(harvest, harvest.failures, "found by the default run")
-    assert harvest.total("same") > 150
+    assert harvest.total("same") > 80
 
 
 def test_a_program_follows_from_its_number_alone() -> None:

@@ -72,7 +72,7 @@ if __name__ == "__main__":
 '''
 
 
-@pytest.mark.parametrize("methods", [("fork",) * 4, ("forkserver", "spawn")], ids=["fork", "others"])
+@pytest.mark.parametrize("methods", [("fork",) * 2, ("forkserver", "spawn")], ids=["fork", "others"])
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_children_of_a_busy_process_compile_and_run(methods: tuple[str, ...], tmp_path: Path) -> None:
     script = tmp_path / "parent.py"

@@ -62,7 +62,7 @@ def sums(program: Program) -> Iterator[KernelView]:
 def test_teams_can_multiply_what_is_drawn(name: str, kernels: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "integration" / "bench"))
     able = target(teams=True)
-    for case, program in drawn(name, 3):
+    for case, program in drawn(name, 2):
         found = list(sums(program))
         assert len(found) == kernels, case
         for view in found:

@@ -154,13 +154,7 @@ linux = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads 
 
 @linux
 def test_calls_hold_memory_flat() -> None:
-    assert growth(call(), 2_000, 10_000) <= 2 << 20
-
-
-@linux
-def test_compilations_hold_memory_flat(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TILE_CACHE", "off")
-    assert growth(compile_another, 60, 60) <= 6 << 20
+    assert growth(call(), 1_000, 4_000) <= 2 << 20
 
 
 @linux

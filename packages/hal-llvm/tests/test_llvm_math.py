@@ -60,11 +60,11 @@ SPECIAL = [
 ]
 
 
-def call(name: str, dtype: DType, lanes: int, arity: int) -> list[Statement]:
+def call(name: str, dtype: DType, lanes: int, arity: int, count: int = N) -> list[Statement]:
     t, pointer, i = Type(dtype, lanes), Type(dtype, ptr=True), Var("i", I64)
     args = tuple(Load(Var(f"p{n + 1}", pointer), i, t) for n in range(arity))
     store = Store(Var("p0", pointer), i, Call(name, args, t))
-    return [For("i", Const(0, I64), Const(N, I64), lanes, Block((store,)))]
+    return [For("i", Const(0, I64), Const(count, I64), lanes, Block((store,)))]
 
 
 def ulps(got: Any, exact: Any) -> Any:
@@ -102,21 +102,21 @@ def test_float32_within_bounds_and_equal_in_every_lane(
 ) -> None:
     monkeypatch.setattr(compiler, "machine_for", lambda p: replace(machine_for(p), fma=machine_for(p).fma and fused))
     bound, reference = BOUNDS[name]
-    arity = arity_of(name)
-    for kind in ("bits", "exponents", "special", "wide", "unit", "one", "large"):
-        args = inputs(arity, kind)
-        out = np.zeros(N, np.float32)
-        cases = [(call(name, DType.FLOAT32, lanes, arity), [out, *args]) for lanes in (1, 4, 16)]
-        scalar, narrow, vector = launch_all(cases)
-        np.testing.assert_array_equal(scalar.view(np.uint32), narrow.view(np.uint32))
-        np.testing.assert_array_equal(scalar.view(np.uint32), vector.view(np.uint32))
-        with np.errstate(all="ignore"):
-            exact = reference(*(a.astype(np.float64) for a in args))
-        error = ulps(vector, exact)
-        worst = int(np.argmax(error))
-        assert error[worst] <= bound, (kind, [a[worst] for a in args], vector[worst], exact[worst])
-        zeros = (vector == 0) & (exact == 0)
-        assert (np.signbit(vector) == np.signbit(exact))[zeros].all()
+    arity, kinds = arity_of(name), ("bits", "exponents", "special", "wide", "unit", "one", "large")
+    # All in one array: a kernel for each kind would be compiled for each.
+    args = [np.concatenate(operand) for operand in zip(*(inputs(arity, kind) for kind in kinds), strict=True)]
+    out = np.zeros(args[0].size, np.float32)
+    cases = [(call(name, DType.FLOAT32, lanes, arity, out.size), [out, *args]) for lanes in (1, 4, 16)]
+    scalar, narrow, vector = launch_all(cases)
+    np.testing.assert_array_equal(scalar.view(np.uint32), narrow.view(np.uint32))
+    np.testing.assert_array_equal(scalar.view(np.uint32), vector.view(np.uint32))
+    with np.errstate(all="ignore"):
+        exact = reference(*(a.astype(np.float64) for a in args))
+    error = ulps(vector, exact)
+    worst = int(np.argmax(error))
+    assert error[worst] <= bound, (kinds[worst // N], [a[worst] for a in args], vector[worst], exact[worst])
+    zeros = (vector == 0) & (exact == 0)
+    assert (np.signbit(vector) == np.signbit(exact))[zeros].all()
 
 
 @pytest.mark.parametrize("name", INEXACT)
@@ -167,17 +167,18 @@ def test_float64_within_bounds_and_equal_in_every_lane(
 ) -> None:
     monkeypatch.setattr(compiler, "machine_for", lambda p: replace(machine_for(p), fma=machine_for(p).fma and fused))
     bound, reference = BOUNDS[name]
-    for kind in ("bits", "exponents", "wide", "unit", "one", "large"):
-        x = doubles(kind)
-        scalar, vector = launch_all([(call(name, DType.FLOAT64, lanes, 1), [np.zeros(N), x]) for lanes in (1, 8)])
-        np.testing.assert_array_equal(scalar.view(np.uint64), vector.view(np.uint64))
-        with np.errstate(all="ignore"):
-            exact = reference(x.astype(np.longdouble))
-            rounded = exact.astype(np.float64)
-            grid = np.ldexp(np.longdouble(1), np.maximum(np.frexp(np.abs(exact))[1], -1021) - 53)
-            error = np.abs(vector.astype(np.longdouble) - exact) / grid
-        error = np.where((vector == rounded) | (np.isnan(vector) & np.isnan(rounded)), 0, error)
-        worst = int(np.argmax(np.where(np.isnan(error), np.inf, error)))
-        assert error[worst] <= bound, (kind, x[worst], vector[worst], exact[worst], error[worst])
-        zeros = (vector == 0) & (exact == 0)
-        assert (np.signbit(vector) == np.signbit(exact))[zeros].all()
+    kinds = ("bits", "exponents", "wide", "unit", "one", "large")
+    x = np.concatenate([doubles(kind) for kind in kinds])
+    cases = [(call(name, DType.FLOAT64, lanes, 1, x.size), [np.zeros(x.size), x]) for lanes in (1, 8)]
+    scalar, vector = launch_all(cases)
+    np.testing.assert_array_equal(scalar.view(np.uint64), vector.view(np.uint64))
+    with np.errstate(all="ignore"):
+        exact = reference(x.astype(np.longdouble))
+        rounded = exact.astype(np.float64)
+        grid = np.ldexp(np.longdouble(1), np.maximum(np.frexp(np.abs(exact))[1], -1021) - 53)
+        error = np.abs(vector.astype(np.longdouble) - exact) / grid
+    error = np.where((vector == rounded) | (np.isnan(vector) & np.isnan(rounded)), 0, error)
+    worst = int(np.argmax(np.where(np.isnan(error), np.inf, error)))
+    assert error[worst] <= bound, (kinds[worst // N], x[worst], vector[worst], exact[worst], error[worst])
+    zeros = (vector == 0) & (exact == 0)
+    assert (np.signbit(vector) == np.signbit(exact))[zeros].all()

@@ -71,7 +71,7 @@ def test_chunks_that_memory_cannot_hold_go_to_disk_and_back(tmp_path: Path) -> N
         distributed.LocalCluster(1, processes=False, memory_limit="1GB", dashboard_address=None) as cluster,  # type: ignore[no-untyped-call]
         distributed.Client(cluster) as client,  # type: ignore[no-untyped-call]
     ):
-        kept = client.persist(tile_dask.apply(BLUR, da.from_array(x, 300)))
+        kept = client.persist(tile_dask.apply(BLUR, da.from_array(x, 600)))
         distributed.wait(kept)  # type: ignore[no-untyped-call]
         (worker,) = cluster.workers.values()
         assert len(worker.data.disk) > 0

@@ -33,6 +33,7 @@ MASKS = {
 }
 
 
+@pytest.mark.diagonal(2)
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("causal", [0, 1])
 def test_masks(mask: str, causal: int) -> None:
@@ -90,6 +91,7 @@ STAGES = {
 """Batch, new places, places of the cache, and the last key of each sequence."""
 
 
+@pytest.mark.diagonal(2)
 @pytest.mark.parametrize("stage", STAGES)
 @pytest.mark.parametrize("settings", [{}, {"do_rotary": 1}, {"local_window_size": 3}, {"softcap": 5.0, "packed": 1}])
 def test_groups(stage: str, settings: dict[str, float]) -> None:

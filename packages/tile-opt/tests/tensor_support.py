@@ -16,7 +16,6 @@ from tile_ir.matrix import MATRIX_INSTRUCTIONS, MMA
 from tile_ir.program.nodes import Program, TensorType
 from tile_ir.semtree.verify import OPTIONAL_NODES
 from tile_ir.semtree.verify import verify as verify_function
-from tile_ir.stripe import interpret
 from tile_ir.stripe.nodes import Block
 from tile_ir.stripe.nodes import Program as Stripe
 from tile_ir.stripe.walk import blocks_in
@@ -201,14 +200,10 @@ def whole(x: Array) -> Array:
 
 
 def agree(sample: Sample, target: Target, seed: int = 0) -> Stripe:
-    """The sample is one kernel of matrix instructions, right on both interpreters; the scheduled program."""
+    """The sample is one kernel of matrix instructions, and right; the scheduled program."""
     inputs = inputs_of(sample.program, seed)
     stripe = scheduled(sample.program, target)
     assert on_matrix(stripe) and len(kernels_of(stripe)) == 1
-    (name,) = stripe.outputs
-    before, after = (interpret.run(s, inputs)[name] for s in (to_stripe(sample.program), stripe))
-    for got in (before, after):
-        near(got, sample, inputs, whole, 1e-6)
     near(run_kernels(stripe, target, inputs), sample, inputs, tf32, 1e-6)
     return stripe
 

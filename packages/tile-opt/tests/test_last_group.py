@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from math import prod
 
-import numpy as np
 import pytest
 import tile_lang
 import tile_opt
@@ -16,7 +15,6 @@ from tile_ir.frozen import replace
 from tile_ir.machine import Launch
 from tile_ir.program.nodes import Contraction, Poly, Program, TensorType
 from tile_ir.semtree.nodes import LastGroup
-from tile_ir.stripe import interpret
 from tile_ir.stripe.walk import blocks_in
 from tile_ir.target import Target
 from tile_opt.model.estimate import estimate
@@ -67,9 +65,6 @@ def test_one_kernel_has_the_results_of_two(source: str, dtype: DType, shape: tup
     assert any(isinstance(s, LastGroup) for s in joined[0].function.body.body)  # type: ignore[union-attr]
     stripe = to_stripe(program)
     inputs = random_inputs(stripe)
-    expected, found = interpret.run(stripe, inputs), interpret.run(compiled.stripe, inputs)
-    for name in expected:
-        np.testing.assert_allclose(found[name], expected[name], rtol=2e-5, atol=1e-5)
     check(compiled.stripe, inputs, target(), reference=stripe)
 
 

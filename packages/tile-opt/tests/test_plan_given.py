@@ -112,9 +112,6 @@ def test_a_given_plan_is_refused_or_right(name: str, target: str, data: st.DataO
         assert all(d.message and d.span for d in refusal.diagnostics)
         return
     inputs = random_inputs(stripe)
-    expected, got = interpret.run(stripe, inputs), interpret.run(made.program, inputs)
-    for output, value in expected.items():
-        np.testing.assert_allclose(got[output], value, rtol=2e-5, atol=2e-5, err_msg=output)
     check(made.program, inputs, TARGETS[target], reference=stripe)
 
 

@@ -15,7 +15,6 @@ from tile_ir.diagnostics import TileDeviceError, TilePlanError
 from tile_ir.dtype import DType
 from tile_ir.frozen import replace
 from tile_ir.matrix import MATRIX_INSTRUCTIONS, ROUND
-from tile_ir.stripe import interpret
 from tile_ir.stripe.nodes import Block, Direction, Program
 from tile_ir.stripe.parser import parse_program
 from tile_ir.stripe.printer import print_program
@@ -25,7 +24,6 @@ from tile_opt.passes.base import kernels_of
 from tile_opt.passes.kernels.tensor_tile import TensorTile
 from tile_opt.plan.plan import Plan
 from tile_opt.plan.text import print_plans
-from tile_opt.translate import to_stripe
 
 BF16, F32 = DType.BFLOAT16, DType.FLOAT32
 ONLY_TEAMS = replace(TEAMS, matrix=tuple(n for n, i in MATRIX_INSTRUCTIONS.items() if i.team > 1))
@@ -45,13 +43,10 @@ def roundings(stripe: Program) -> int:
 
 
 def agrees(sample: Sample, copies: int) -> Program:
-    """The products of so many copies are right on both interpreters, rounded on the one that rounds."""
+    """The products of so many copies are right."""
     inputs = inputs_of(sample.program)
     stripe = optimize_given(sample, ONLY_TEAMS, print_plans({"kernel_0": plan_for(sample)}))
     assert len(list(kernels_of(stripe))) == copies + 1
-    (name,) = stripe.outputs
-    for program in (to_stripe(sample.program), stripe):
-        near(interpret.run(program, inputs)[name], sample, inputs, lambda x: x.astype(np.float64), 1e-6)
     near(run_kernels(stripe, ONLY_TEAMS, inputs), sample, inputs, tf32, 1e-6)
     text = print_program(stripe)
     assert print_program(parse_program(text)) == text

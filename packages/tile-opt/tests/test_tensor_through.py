@@ -23,7 +23,6 @@ from tensor_support import (
 from test_tensor_copied import ONLY_TEAMS, roundings
 from tile_ir.diagnostics import TilePlanError
 from tile_ir.dtype import DType
-from tile_ir.stripe import interpret
 from tile_ir.stripe.nodes import Program
 from tile_ir.stripe.parser import parse_program
 from tile_ir.stripe.printer import print_program
@@ -44,14 +43,12 @@ def plan_for(sample: Sample) -> Plan:
 
 
 def agrees(sample: Sample, rounding: bool) -> Program:
-    """The best plan without copies before it: one kernel, proved, and right on both interpreters; the one of kernels rounds."""
+    """The best plan without copies before it: one kernel, proved, and right; it rounds."""
     inputs = inputs_of(sample.program)
     stripe = optimize_given(sample, ONLY_TEAMS, print_plans({"kernel_0": plan_for(sample)}))
     assert len(list(kernels_of(stripe))) == 1 and (roundings(stripe) > 0) is rounding
     report = prove(to_stripe(sample.program), stripe, seconds=30)
     assert "1 proved" in str(report), str(report)
-    (name,) = stripe.outputs
-    near(interpret.run(stripe, inputs)[name], sample, inputs, lambda x: x.astype(np.float64), 1e-6)
     near(run_kernels(stripe, ONLY_TEAMS, inputs), sample, inputs, tf32, 1e-6)
     text = print_program(stripe)
     assert print_program(parse_program(text)) == text

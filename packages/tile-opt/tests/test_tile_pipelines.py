@@ -299,7 +299,7 @@ def test_random_chains_keep_their_results(sample: tuple[str, tuple[int, ...]]) -
 def products(draw: st.DrawFn) -> tuple[str, dict[str, tuple[int, ...]]]:
     """Products of rows one after the other, perhaps in groups, with something of each row in between."""
     rows, groups = draw(st.integers(2, 14)), draw(st.integers(1, 2))
-    wide, shapes, lines = [draw(st.integers(1, 9))], {}, list[str]()
+    wide, shapes, lines = [draw(st.integers(1, 9))], dict[str, tuple[int, ...]](), list[str]()
     shapes["A"], name = (groups, rows, wide[0]), "A"
     for step in range(draw(st.integers(2, 3))):
         wide.append(draw(st.integers(1, 9)))

@@ -19,7 +19,6 @@ from tensor_support import TENSOR
 from tile_ir.diagnostics import Source
 from tile_ir.dtype import DType
 from tile_ir.program.nodes import TensorType
-from tile_ir.stripe import interpret
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Bind, Block
 from tile_ir.stripe.nodes import Program as Stripe
@@ -63,13 +62,9 @@ def inputs_of(stripe: Stripe) -> Mapping[str, Any]:
 
 
 def agree(stripe: Stripe, target: Target) -> Stripe:
-    """The scheduled program gives what the given one gives, on both interpreters."""
+    """The kernels of the scheduled program give what the given one gives."""
     scheduled = optimize(stripe, target, verify=True)
-    inputs = inputs_of(stripe)
-    expected, got = interpret.run(stripe, inputs), interpret.run(scheduled, inputs)
-    for name, value in expected.items():
-        np.testing.assert_array_equal(got[name], value, err_msg=name)
-    check(scheduled, inputs, target, exact=True, reference=stripe)
+    check(scheduled, inputs_of(stripe), target, exact=True, reference=stripe)
     return scheduled
 
 

@@ -200,11 +200,11 @@ def test_processes_share_a_folder(folder: Path) -> None:
     code = (
         "import numpy as np, tile_runtime as tile, warnings; warnings.filterwarnings('error', message='.*kernel cache')\n"
         "a = np.arange(6, dtype=np.float32)\n"
-        "for c in range(3): assert (tile.Function(f'function (A) -> (B) {{ B = A * {c}.0; }}')(a) == a * c).all()\n"
+        "for c in range(2): assert (tile.Function(f'function (A) -> (B) {{ B = A * {c}.0; }}')(a) == a * c).all()\n"
     )
-    running = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(3)]
-    assert [p.wait(timeout=60) for p in running] == [0, 0, 0]
-    assert len(DiskCache(folder).entries()) == 3 and DiskCache(folder).verify() == []
+    running = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(2)]
+    assert [p.wait(timeout=60) for p in running] == [0, 0]
+    assert len(DiskCache(folder).entries()) == 2 and DiskCache(folder).verify() == []
 
 
 def test_devices_that_keep_no_code_are_asked_for_none(folder: Path, late: Any) -> None:

@@ -186,6 +186,7 @@ def test_the_same_loop_is_compiled_once() -> None:
     assert len(evaluator.programs) == before + 1
 
 
+@pytest.mark.diagonal(2)
 @pytest.mark.parametrize("checkpoint", [0, 2, 3])
 @pytest.mark.parametrize("reverse", [False, True])
 def test_gradients_are_those_of_the_rounds_written_out(checkpoint: int, reverse: bool) -> None:

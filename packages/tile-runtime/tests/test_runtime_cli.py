@@ -399,7 +399,11 @@ def test_closed_streams_are_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "deed", ["import ctypes; ctypes.string_at(0)", "import time; time.sleep(1000)"], ids=["crash", "hang"]
+    "deed",
+    [
+        pytest.param("import ctypes; ctypes.string_at(0)", id="crash"),
+        pytest.param("import time; time.sleep(1000)", id="hang", marks=pytest.mark.slow),
+    ],
 )
 def test_a_plugin_that_does_not_survive_its_import_is_one_sentence(tmp_path: Path, deed: str) -> None:
     """Each command is a process of its own, and only the first tries the plugin."""

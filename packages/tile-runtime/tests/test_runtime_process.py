@@ -136,7 +136,7 @@ def test_calls_hold_memory_flat() -> None:
 
 @linux
 def test_compiles_hold_memory_flat() -> None:
-    assert _grown_by_compiles(100) < 16 << 20
+    assert _grown_by_compiles(60) < 12 << 20
 
 
 @linux

@@ -55,7 +55,7 @@ def agrees(program: Program, data: dict[str, Any], **design: Any) -> Report:
     return report
 
 
-@pytest.mark.diagonal(2)
+@pytest.mark.diagonal(4)
 @pytest.mark.parametrize("sram", [1, 2, 8, 64])
 @pytest.mark.parametrize("conv", [1, 3, 4])
 def test_the_slides_convolution_is_right_on_every_machine(sram: int, conv: int) -> None:

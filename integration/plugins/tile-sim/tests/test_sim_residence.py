@@ -73,6 +73,7 @@ def test_copies_that_stay_lie_in_every_sram() -> None:
     assert len(view.access) == 1 + len(view.type.sizes), "the first form chooses the copy"
 
 
+@pytest.mark.diagonal(2)
 @pytest.mark.parametrize("sram", [0.5, 1, 2, 4, 16])
 @pytest.mark.parametrize(
     "design", [{"NUM_SRAM": 1, "NUM_CONV": 1}, {"NUM_SRAM": 2}, {"NUM_SRAM": 8, "NUM_CONV": 8}, {"PIPELINE_DEPTH": 1}]
