@@ -14,6 +14,7 @@ import tile_runtime as tile
 from tile_hal import Device
 from tile_hal.disk_cache import DiskCache
 from tile_ir.diagnostics import Diagnostic
+from tile_ir.stripe.nodes import Block
 from tile_opt.plan.text import parse_plans
 from tile_runtime.lowered import Lowered
 from tile_runtime.measuring import tuning, winners
@@ -40,7 +41,7 @@ def hold(monkeypatch: pytest.MonkeyPatch, best: int, broken: Sequence[int] = ())
 
     def seconds(self: Launch) -> float:
         self.prepared.run(self.buffers).wait()
-        size = next(i.range for i in self.prepared.kernel_list.kernels[0].stripe.body[0].indexes if i.value is None)  # pyright: ignore
+        size = rows_of(self)
         if size in broken:
             raise tile.TileDeviceError(Diagnostic("TILE-D000", "out of luck"))
         return 1.0 if size == best else 2.0
@@ -93,18 +94,38 @@ def test_kernels_run_while_the_device_is_held(low: Lowered, monkeypatch: pytest.
     assert found and all(found) and not held.locked()
 
 
-def test_hopeless_plans_run_once(low: Lowered, monkeypatch: pytest.MonkeyPatch) -> None:
+def rows_of(launch: Launch) -> int:
+    """Iterations of the outermost loop of a launch's kernel."""
+    (kernel,) = launch.prepared.kernel_list.kernels
+    block = kernel.stripe.body[0]
+    assert isinstance(block, Block)
+    return next(i.range for i in block.indexes if i.value is None)
+
+
+def test_hopeless_plans_run_twice(low: Lowered, monkeypatch: pytest.MonkeyPatch) -> None:
     runs: list[int] = []
 
     def seconds(self: Launch) -> float:
-        size = next(i.range for i in self.prepared.kernel_list.kernels[0].stripe.body[0].indexes if i.value is None)  # pyright: ignore
+        size = rows_of(self)
         runs.append(size)
         return {4: 1.0, 2: 11.0, 8: 9.0}[size]
 
     monkeypatch.setattr(Launch, "seconds", seconds)
     tuned = tuning.measure(low, 3)
-    assert runs.count(2) == 1 and runs.count(4) == runs.count(8) == 6
+    assert runs.count(2) == 2 and runs.count(4) == runs.count(8) == 6
     assert [t.seconds for t in tuned.trials] == [1.0, 9.0, 11.0] and tuned.lowered is low
+
+
+def test_a_plan_whose_first_run_was_interrupted_runs_on(low: Lowered, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs: list[int] = []
+
+    def seconds(self: Launch) -> float:
+        size = rows_of(self)
+        runs.append(size)
+        return 100.0 if size == 2 and runs.count(2) == 1 else {4: 1.0, 2: 0.5, 8: 9.0}[size]
+
+    monkeypatch.setattr(Launch, "seconds", seconds)
+    assert [t.seconds for t in tuning.measure(low, 3).trials] == [0.5, 1.0, 9.0] and runs.count(2) == 6
 
 
 def test_each_kernel_has_its_own_winner(planned: Device, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from tile_runtime.lowered import Lowered
 
 UNMEASURED = float("inf")
-HOPELESS = 10
-"""A plan whose first run takes so many times as long as that of the fastest is not run again."""
+HOPELESS, LOOKS = 10, 2
+"""A plan whose best of so many runs takes so many times as long as that of the fastest is not run again: the first run may have been
+cold or interrupted."""
 
 
 @dataclass(slots=True)
@@ -261,16 +262,14 @@ def _run(kernels: Sequence[Sequence[Trial]], variants: Sequence[_Variant], watch
                 if trial.running:
                     trial.seconds = min(trial.seconds, spent.get(id(trial), UNMEASURED))
             watch(trials, turn * len(variants) + number + 1, total)
-        if not turn:
+        if turn + 1 == LOOKS:
             for kernel in kernels:
                 _drop_slow(kernel)
 
 
 def _drop_slow(kernel: Sequence[Trial]) -> None:
-    """The first run is cold: it only tells which plans are not worth more of them."""
+    """Plans that are not worth more runs keep the best time so far."""
     fastest = min(trial.seconds for trial in kernel)
     for trial in kernel:
-        if trial.running and not trial.own and trial.seconds > HOPELESS * fastest:
+        if not trial.own and trial.seconds > HOPELESS * fastest:
             trial.running = False
-        elif trial.running:
-            trial.seconds = UNMEASURED
