@@ -20,6 +20,8 @@ from tile_opt.plan.text import parse_plans
 TURNED = "function (A[N, M]) -> (B) { B[i, j : M, N] = =(A[j, i]); }"
 NARROW = replace(processor("zen4"), machine=Machine())
 """Vectors of four floats."""
+PRODUCTS = "function (A[I, K], B[K, J]) -> (C) { C[i, j : I, J] = +(A[i, k] * B[k, j]); }"
+CHAIN = "function (A, B) -> (C) { C = A * B + A; }"
 PRODUCT = "function (X[N]) -> (R) { R[] = *(X[i]); }"
 
 
@@ -35,6 +37,19 @@ def test_two_equal_demands_expose_what_the_machine_says() -> None:
     found = overlapped([Cause("a", 3.0), Cause("b", 3.0)], 0.25)
     assert sum(c.seconds for c in found) == pytest.approx(3.0 * 1.25)
     assert overlapped([Cause("a", 0.0)], 0.25) == []
+
+
+@pytest.mark.parametrize(("source", "keeps"), [(PRODUCTS, True), (CHAIN, False)])
+def test_what_stays_in_registers_is_hidden_better_behind_what_moves(source: str, keeps: bool) -> None:
+    target = processor("zen4")
+    ports = replace(target.machine.ports, exposed_kept=target.machine.ports.exposed / 4)
+    block = kernel(source, target, A=(192, 192), B=(192, 192))
+    usual, hidden = (
+        estimate(block, replace(target, machine=replace(target.machine, ports=p)))
+        for p in (target.machine.ports, ports)
+    )
+    assert hidden.seconds < usual.seconds * 0.99 if keeps else hidden.seconds == pytest.approx(usual.seconds)
+    assert sum(c.seconds for c in hidden.causes) == pytest.approx(hidden.seconds)
 
 
 def cause(block: Block, target: Target, name: str) -> float:

@@ -95,6 +95,8 @@ class Ports:
     """Cycles until the larger or smaller of two floats is there; 0 = half of `Functions.minmax` instructions beside one addition's."""
     exposed: float = 0.26
     """What the shorter of two equal demands, such as arithmetic and a cache's traffic, adds although they overlap."""
+    exposed_kept: float = 0
+    """The same of arithmetic that keeps its results in registers from one iteration to the next; 0 = `exposed`."""
     window: int = 320
     """Instructions among which independent ones are found; 0 where they run in order."""
     mispredict: float = 15

@@ -40,6 +40,8 @@ class Phase:
     """Statements that overlap: their work in all executions, and what they move, by buffer and level."""
 
     work: Work = field(default_factory=Work)
+    kept: float = 0
+    """Cycles of arithmetic whose results stay in registers from one iteration to the next."""
     waits: float = 0
     """Cycles in which no instruction can start because all wait for results."""
     delay: float = 0
@@ -176,6 +178,7 @@ def _own(phase: Phase, tree: Tree, machine: Machine, lines: Lines, registers: in
     work = straight_line(tree, machine)
     _spill(work, tree, machine, registers)
     phase.work.plus(work, passes)
+    phase.kept += _computing(work.cycles(machine.ports)) * passes if _keeps(tree) else 0.0
     if tree.serial and tree.serial[-1].bind is not Bind.GRID:
         trips = tree.serial[-1].extent
         phase.delay += passes / trips * (machine.ports.mispredict if trips > FORESEEN else 0)
@@ -226,6 +229,16 @@ def _wait_apart(phase: Phase, tree: Tree, machine: Machine, lines: Lines) -> Non
             phase.apart[level] += straddling * (found[level] - beyond) * cache.straddle
 
 
+def _keeps(tree: Tree) -> bool:
+    """It adds to registers: all that it loads can be asked for long before, and nothing waits for stores."""
+    return any(a.agg is not None and a.buffer.in_registers for a in tree.accesses.values())
+
+
+def _computing(ports: Mapping[str, float]) -> float:
+    """Cycles of arithmetic."""
+    return max(ports[name] for name in COMPUTE)
+
+
 def _straddling(access: Access, vector: Loop, machine: Machine) -> float:
     """Share of an access's stores that wait for two lines."""
     bytes_ = vector.extent * access.dtype.bytes
@@ -268,6 +281,7 @@ def _held(tree: Tree, access: Access) -> int:
 
 def _merge(phase: Phase, part: Phase) -> None:
     phase.work.plus(part.work)
+    phase.kept += part.kept
     phase.delay += part.delay
     phase.waits += part.waits
     phase.non_temporal += part.non_temporal
@@ -291,17 +305,28 @@ def _phase_time(phase: Phase, machine: Machine, ways: float) -> list[Cause]:
     compute, access = (_busiest(ports, names, second) for names in (COMPUTE, ACCESS))
     waiting = phase.waits * second
     core = replace(compute, seconds=compute.seconds + waiting)
-    demands = [core, access]
-    demands += [Cause(f"L{c.level}", *_between(phase, n, c, second)) for n, c in enumerate(machine.caches[1:])]
-    demands.append(Cause("pages", phase.pages * second, "translations"))
+    moving = [access]
+    moving += [Cause(f"L{c.level}", *_between(phase, n, c, second)) for n, c in enumerate(machine.caches[1:])]
+    moving.append(Cause("pages", phase.pages * second, "translations"))
     moved = phase.reads[-1] + phase.writes[-1] + phase.non_temporal
-    demands.append(Cause("memory", _memory_time(phase, machine, ways), _size(moved)))
+    moving.append(Cause("memory", _memory_time(phase, machine, ways), _size(moved)))
     ends = Cause("loop ends", phase.delay * second, "branches")
-    found = [c for c in overlapped(demands, machine.ports.exposed) if c.name != core.name]
-    shown = sum(c.seconds for c in overlapped(demands, machine.ports.exposed) if c.name == core.name)
+    shown, found = _beside_moves(core, moving, phase, machine)
     share = waiting / core.seconds if core.seconds else 0.0
     waited = Cause("latency", shown * share, "results that are waited for")
     return [*found, replace(compute, seconds=shown * (1 - share)), waited, ends]
+
+
+def _beside_moves(core: Cause, moving: Sequence[Cause], phase: Phase, machine: Machine) -> tuple[float, list[Cause]]:
+    """Seconds of the arithmetic that show, and of all that moves beside it."""
+    ports = machine.ports
+    kept = min(1.0, phase.kept / (_computing(phase.work.cycles(ports)) or 1.0))
+    exposed = ports.exposed + kept * ((ports.exposed_kept or ports.exposed) - ports.exposed)
+    found = overlapped(moving, ports.exposed)
+    moves = sum(c.seconds for c in found)
+    both = {c.name: c.seconds for c in overlapped([replace(core, name="core"), Cause("moves", moves)], exposed)}
+    shown = both.get("moves", 0.0) / moves if moves else 0.0
+    return both.get("core", 0.0), [replace(c, seconds=c.seconds * shown) for c in found]
 
 
 def _between(phase: Phase, level: int, cache: Cache, second: float) -> tuple[float, str]:
