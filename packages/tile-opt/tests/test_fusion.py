@@ -76,15 +76,25 @@ def test_copies_in_another_order_move_into_products_that_take_tiles_of_them(text
     assert len(kernels_of(program)) == kernels
 
 
-@pytest.mark.parametrize(("row", "kernels"), [(28, 2), (30, 2), (32, 1), (64, 1), (9, 2)])
+STEPPED = """function (X[N, C, H, W], K[O, C]) -> (Y) { T[n, c, h, w : N, C, H / 2, W / 2] = =(X[n, c, 2*h, 2*w]);
+    Y[n, o, h, w : N, O, H / 2, W / 2] = +(T[n, c, h, w] * K[o, c]); }"""
+
+
+@pytest.mark.parametrize(("row", "kernels"), [(28, 2), (30, 2), (32, 1), (64, 1), (9, 1)])
 def test_copies_stay_where_they_make_one_row_of_those_that_fill_no_vectors(row: int, kernels: int) -> None:
-    """A product of every second element of rows: its lanes go along all rows of the copy, or along one of what is copied."""
-    text = """function (X[C, H, W], K[O, C]) -> (Y) { T[c, h, w : C, H / 2, W / 2] = =(X[c, 2*h, 2*w]);
-        Y[o, h, w : O, H / 2, W / 2] = +(T[c, h, w] * K[o, c]); }"""
-    target = processor("zen4")
+    """A product of every second element of rows: its lanes go along all rows of the copy, or along one of what is copied.
+
+    Those of very short rows go along another loop.
+    """
+    program = translated(STEPPED, X=(1, 64, 2 * row, 2 * row), K=(128, 64))
     passes = (PassConfig("inline", options={"copies": True}),)
-    program = translated(text, X=(64, 2 * row, 2 * row), K=(128, 64))
-    assert len(kernels_of(optimize(program, target, passes=passes, verify=True))) == kernels
+    assert len(kernels_of(optimize(program, processor("zen4"), passes=passes, verify=True))) == kernels
+
+
+def test_a_copy_with_long_rows_is_not_cut_into_tiles_of_short_ones() -> None:
+    program = translated(STEPPED, X=(4, 256, 56, 56), K=(512, 256))
+    passes = (PassConfig("inline", options={"copies": True}), PassConfig("fuse"), PassConfig("tile_pipelines"))
+    assert len(kernels_of(optimize(program, processor("xeon", 2), passes=passes, verify=True))) == 2
 
 
 @pytest.mark.parametrize(

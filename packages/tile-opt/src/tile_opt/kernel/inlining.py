@@ -13,7 +13,7 @@ from tile_ir.stripe.nodes import Const, Load, LoadIndex, Op, Statement, Store
 from tile_opt.kernel.regroup import fresh_all
 from tile_opt.kernel.unify import plain_loop
 from tile_opt.kernel.view import KernelView, Stage, Use
-from tile_opt.kernel.work import is_elementwise
+from tile_opt.kernel.work import is_elementwise, is_heavy
 
 _PLAIN = (Load, Const, Op, LoadIndex, Store)
 
@@ -36,6 +36,13 @@ def _flat_elementwise(stage: Stage) -> bool:
     if stage.constraints or stage.guard or not is_elementwise(stage):
         return False
     return all(isinstance(s, Const | Op | LoadIndex) or (isinstance(s, Load | Store) and not s.at) for s in stage.body)
+
+
+def is_operand(view: KernelView, stage: Stage, buffer: str) -> bool:
+    """The stage is a product that reads the buffer in rows and columns, which tiles of it may be copies of."""
+    forms = [f for u in stage.uses if u.buffer == buffer for f in u.forms]
+    plain = all(f.is_const or (len(f.terms) == 1 and f.terms[0][1] == 1) for f in forms)
+    return plain and is_heavy(view, stage)
 
 
 def inlined(reader: KernelView, view: KernelView, producer: Use) -> KernelView:

@@ -98,8 +98,13 @@ def _reading_again(view: KernelView, machine: Machine, busy: int) -> float:
 
 def forecast_flat(view: KernelView, machine: Machine) -> float:
     """Seconds of a kernel whose loops are all in its stages: those that its stages can share are shared."""
+    return forecast(sharing(view), machine).seconds
+
+
+def sharing(view: KernelView) -> KernelView:
+    """The kernel with all loops that its stages can share around them."""
     flat = unique_loops(drop_unit_loops(view))
-    return forecast(share(flat, shared_loops(flat)), machine).seconds
+    return share(flat, shared_loops(flat))
 
 
 def _busy(view: KernelView, machine: Machine) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -13,12 +14,17 @@ from tile_ir.target import Target
 
 from tile_opt.blocks.buffers import drop_unused_temporaries, fixed_kernels, temporaries
 from tile_opt.blocks.tree import main_of, with_kernels
-from tile_opt.kernel.inlining import inlined, producer_of
+from tile_opt.kernel.inlining import inlined, is_operand, producer_of
 from tile_opt.kernel.strides import flat_stride
 from tile_opt.kernel.view import KernelView, Stage, Use, close_kernel, open_kernel
 from tile_opt.kernel.work import elements, is_elementwise, is_heavy, op_cost, points
-from tile_opt.model.fusion import forecast_flat
+from tile_opt.model.fusion import forecast, forecast_flat, sharing
 from tile_opt.passes.choosing import Choice, Choices, ChoosingPass, Chosen, results
+from tile_opt.passes.kernels.merge import merged
+from tile_opt.plan.space.cpu.tiles import fastest_cycles
+
+Readers = dict[int, KernelView]
+"""Kernels, by number."""
 
 ROW = 64
 """Bytes that lie together, of which a device reads as fast as of more."""
@@ -69,7 +75,7 @@ class Inline(ChoosingPass):
             elif work.ends_a_product(k, view, producer, readers):
                 choice = _kept(view, readers, "the kernel that makes its operand does it on the way")
             else:
-                choice = self.judged(view, producer, readers, target.machine)
+                choice = self.judged(view, producer, readers, target)
             choices.append(choice)
             if choice.chosen is Chosen.INLINED:
                 work.move(k, view, producer, readers)
@@ -82,7 +88,7 @@ class Inline(ChoosingPass):
     def _is_long(self, stage: Stage) -> bool:
         return len(stage.body) > self.max_body or op_cost(stage) > self.max_cost
 
-    def judged(self, view: KernelView, producer: Use, readers: dict[int, KernelView], machine: Machine) -> Choice:
+    def judged(self, view: KernelView, producer: Use, readers: dict[int, KernelView], target: Target) -> Choice:
         """Whether the view's result is computed by its readers."""
         size = elements(view.type_of(producer.buffer))
         loads = [(r, s) for r in readers.values() for s in r.stages for u in s.uses if u.buffer == producer.buffer]
@@ -90,7 +96,7 @@ class Inline(ChoosingPass):
         names = producer.buffer, results(readers.values())
         if not op_cost(view.stages[0]) and all(self._takes(view, producer, r, s) for r, s in loads):
             if self.copies:
-                return _by_time(view, producer, readers, machine)
+                return _by_tiles(view, producer, readers, target)
             return Choice(Chosen.INLINED, *names, reason="what reads it reads each of its parts again and again")
         if often > self.max_recompute:
             cheap = op_cost(view.stages[0]) <= self.trivial_cost and sum(u.reads for u in view.stages[0].uses) <= 1
@@ -101,11 +107,11 @@ class Inline(ChoosingPass):
         cheap = op_cost(view.stages[0]) < self.costly and not turned
         if cheap or all(_is_pointwise(s, producer.buffer) for _, s in loads):
             return Choice(Chosen.INLINED, *names, reason="each element is wanted once")
-        return _by_time(view, producer, readers, machine)
+        return _by_time(view, producer, readers, target.machine)
 
     def _takes(self, view: KernelView, producer: Use, reader: KernelView, stage: Stage) -> bool:
         """The stage is a product whose tiles may be copies of what the view, which computes nothing, copies."""
-        if not _is_operand(reader, stage, producer.buffer):
+        if not is_operand(reader, stage, producer.buffer):
             return False
         return self.copies or _keeps_rows(view, producer) or (self.turns and _has_side(view, producer, stage))
 
@@ -147,13 +153,6 @@ def _is_view(view: KernelView, producer: Use) -> bool:
     return not op_cost(view.stages[0]) and _keeps_rows(view, producer)
 
 
-def _is_operand(view: KernelView, stage: Stage, buffer: str) -> bool:
-    """The stage is a product that reads the buffer in rows and columns, which tiles of it may be copies of."""
-    forms = [f for u in stage.uses if u.buffer == buffer for f in u.forms]
-    plain = all(f.is_const or (len(f.terms) == 1 and f.terms[0][1] == 1) for f in forms)
-    return plain and is_heavy(view, stage)
-
-
 def _kept(view: KernelView, readers: dict[int, KernelView], reason: str) -> Choice:
     """Its readers do not make it again."""
     return Choice(Chosen.STORED, results((view,)), results(readers.values()), reason=reason)
@@ -165,12 +164,33 @@ def _is_pointwise(stage: Stage, buffer: str) -> bool:
     return is_elementwise(stage) and len(set(forms)) == 1
 
 
-def _by_time(view: KernelView, producer: Use, readers: dict[int, KernelView], machine: Machine) -> Choice:
+def _by_time(view: KernelView, producer: Use, readers: Readers, machine: Machine) -> Choice:
     """Computed in its readers, or stored, whichever is expected to take less."""
-    apart = forecast_flat(view, machine) + sum(forecast_flat(r, machine) for r in readers.values())
-    together = sum(forecast_flat(inlined(r, view, producer), machine) for r in readers.values())
+    return _shorter(view, producer, readers, machine, lambda r: forecast_flat(r, machine))
+
+
+def _by_tiles(view: KernelView, producer: Use, readers: Readers, target: Target) -> Choice:
+    """The same for products: one that seems to take longer with the producer in it is asked for its fastest register tiles."""
+    first = _by_time(view, producer, readers, target.machine)
+    if first.chosen is Chosen.INLINED:
+        return first
+    return _shorter(view, producer, readers, target.machine, lambda r: _tiled_seconds(r, target))
+
+
+def _shorter(
+    view: KernelView, producer: Use, readers: Readers, machine: Machine, seconds: Callable[[KernelView], float]
+) -> Choice:
+    apart = forecast_flat(view, machine) + sum(map(seconds, readers.values()))
+    together = sum(seconds(inlined(r, view, producer)) for r in readers.values())
     chosen = Chosen.STORED if together > apart else Chosen.INLINED
     return Choice(chosen, producer.buffer, results(readers.values()), together, apart)
+
+
+def _tiled_seconds(view: KernelView, target: Target) -> float:
+    """Seconds of a kernel whose loops are all in its stages, once those are merged that will be."""
+    found = sharing(view)
+    found = open_kernel(merged(close_kernel(found))) or found
+    return forecast(found, target.machine, fastest_cycles(found, target)).seconds
 
 
 class _Work:

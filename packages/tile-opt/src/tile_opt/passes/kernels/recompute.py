@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from tile_ir.machine import Machine
+from tile_ir.target import Target
 
 from tile_opt.kernel.inlining import inlined
 from tile_opt.kernel.view import KernelView, Use
@@ -38,7 +39,8 @@ class Recompute(Inline):
         stage = view.stages[0]
         return replace(view, loops=(), stages=(replace(stage, loops=(*view.loops, *stage.loops)),))
 
-    def judged(self, view: KernelView, producer: Use, readers: dict[int, KernelView], machine: Machine) -> Choice:
+    def judged(self, view: KernelView, producer: Use, readers: dict[int, KernelView], target: Target) -> Choice:
+        machine = target.machine
         loads = [(r, s) for r in readers.values() for s in r.stages for u in s.uses if u.buffer == producer.buffer]
         names = producer.buffer, results(readers.values())
         if not 2 <= len(loads) <= self.most or any(is_heavy(r, s) or carries(s) for r, s in loads):

@@ -28,12 +28,13 @@ from tile_opt.blocks.buffers import (
     with_joined,
 )
 from tile_opt.blocks.tree import kernels_of
+from tile_opt.kernel.inlining import is_operand
 from tile_opt.kernel.pipeline import close_pipeline
 from tile_opt.kernel.strides import flat_stride
 from tile_opt.kernel.tiles import Tiled, TiledLoop, numbers, private_bytes, tiled
 from tile_opt.kernel.view import KernelView, close_kernel, open_kernel
 from tile_opt.kernel.windows import Window, dimension, is_free, windows
-from tile_opt.kernel.work import view_carries, view_is_heavy
+from tile_opt.kernel.work import op_cost, view_carries, view_is_heavy
 from tile_opt.model.fusion import Forecast, forecast, forecast_tiled
 from tile_opt.passes.choosing import Choice, Choices, ChoosingPass, Chosen, results
 from tile_opt.plan.space.cpu.matrix import is_on_tiles
@@ -192,8 +193,20 @@ class Chains:
             if view is None or self.kernels[k] is None or k > members[-1] or view_carries(view):
                 continue
             kept = self._kept(k, {k, *members})
-            if view.writes() & read and not kept & read and self._may_move(k, members):
+            if (
+                view.writes() & read
+                and not kept & read
+                and not self._lays_out(view, members)
+                and self._may_move(k, members)
+            ):
                 yield k
+
+    def _lays_out(self, view: KernelView, members: Sequence[int]) -> bool:
+        """It copies an operand of a product, which would do so itself but for the long rows of the copy: tiles would cut them."""
+        if any(map(op_cost, view.stages)):
+            return False
+        stages = ((self._view(k), s) for k in members for s in self._view(k).stages)
+        return any(is_operand(v, s, b) for v, s in stages for b in view.writes() & {u.buffer for u in s.uses})
 
     def _kept(self, k: int, members: Collection[int]) -> frozenset[str]:
         """What a kernel writes that is a result of the program, or that kernels other than `members` read."""
