@@ -40,6 +40,7 @@ from tile_opt.program.split_reduction import SplitReduction as SplitReduction
 from tile_opt.program.subsample import Subsample as Subsample
 from tile_opt.program.tall_products import TallProducts as TallProducts
 from tile_opt.program.unfold import Unfold as Unfold
+from tile_opt.program.unfold_gradients import UnfoldGradients as UnfoldGradients
 
 ROWS = 8
 """Rows of a tile that a register tile has: with fewer, each vector that it loads is multiplied too seldom."""
@@ -118,10 +119,10 @@ def rewrites_for(target: Target) -> tuple[Rewrite, ...]:
 
 
 def _unfolded(target: Target) -> tuple[Rewrite, ...]:
-    """Rows of windows for matrix instructions that teams of sub-groups share, where their rounding is allowed."""
+    """Rows and columns of windows for matrix instructions that teams of sub-groups share, where their rounding is allowed."""
     found = (MATRIX_INSTRUCTIONS[name] for name in target.matrix)
     dtypes = frozenset(i.a.dtype for i in found if i.team > 1 and target.options.rounds(i.a.dtype))
-    return (Unfold(dtypes=dtypes),) if dtypes else ()
+    return (Unfold(dtypes=dtypes), UnfoldGradients(dtypes=dtypes)) if dtypes else ()
 
 
 def _row_kept(target: Target) -> int:

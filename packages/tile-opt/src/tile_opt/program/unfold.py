@@ -62,7 +62,7 @@ class Unfold(Rewrite):
 
 
 @dataclass(frozen=True)
-class _Factor:
+class Factor:
     """What a convolution reads of one of its tensors."""
 
     load: TensorLoad
@@ -79,8 +79,8 @@ class _Windows:
     """A convolution: what its subscripts are."""
 
     op: Contraction
-    data: _Factor
-    weight: _Factor
+    data: Factor
+    weight: Factor
     near: tuple[str, ...]
     """What a row has at least: the index inside windows along the last dimension, and that of channels, if one is."""
     others: tuple[str, ...]
@@ -117,19 +117,19 @@ class _Windows:
         names, loads = {*self.op.indexes}, dict[str, TensorLoad]()
         # By their names they stay in the order of a row, and become one loop.
         row = tuple(claim(f"row{n}", names) for n in range(len(self.rows)))
-        bounds: list[Constraint] = []
+        limits: list[Constraint] = []
         for factor in (self.data, self.weight):
             copy, forms = self._copy(claim(f"{factor.load.tensor}_rows", taken), factor)
             forms = (*forms, *(Poly.of({n: 1}) for n in row))
             loads[factor.load.dst] = TensorLoad(factor.load.dst, copy.name, forms)
-            bounds += _bounds(zip(forms, copy.type.shape, strict=True), self.op)
+            limits += bounds(zip(forms, copy.type.shape, strict=True), self.op)
             yield copy
         kept = tuple(c for c in self.op.constraints if c.formula in self.op.output)
         indexes = (*(n for n in self.op.indexes if n not in self.rows), *row)
         moved = tuple(loads[load.dst] for load in self.op.loads)
-        yield replace(self.op, indexes=indexes, constraints=(*kept, *bounds), loads=moved)
+        yield replace(self.op, indexes=indexes, constraints=(*kept, *limits), loads=moved)
 
-    def _copy(self, name: str, factor: _Factor) -> tuple[Contraction, tuple[Poly, ...]]:
+    def _copy(self, name: str, factor: Factor) -> tuple[Contraction, tuple[Poly, ...]]:
         """The factor's rows, and the convolution's subscripts of them."""
         sizes: dict[str, int] = {}
         reads: list[Poly] = []
@@ -149,7 +149,7 @@ class _Windows:
             forms += [seen] if seen is not None else []
         return self._rows(name, factor, sizes, tuple(reads)), tuple(forms)
 
-    def _rows(self, name: str, factor: _Factor, sizes: Mapping[str, int], reads: tuple[Poly, ...]) -> Contraction:
+    def _rows(self, name: str, factor: Factor, sizes: Mapping[str, int], reads: tuple[Poly, ...]) -> Contraction:
         """``name[sizes, rows] = =(factor[reads])``, 0 behind the ends of windows and channels."""
         indexes = (*sizes, *self.rows)
         output = tuple(Poly.of({n: 1}) for n in indexes)
@@ -162,7 +162,7 @@ class _Windows:
             Aggregation.ASSIGN,
             indexes,
             output,
-            _bounds((*zip(output, shape, strict=True), *ends, *read), self.op),
+            bounds((*zip(output, shape, strict=True), *ends, *read), self.op),
             (TensorLoad("$unfolded", factor.load.tensor, reads),),
             (),
             "$unfolded",
@@ -172,7 +172,7 @@ class _Windows:
         )
 
 
-def _bounds(sizes: Iterable[tuple[Poly, int]], op: Contraction) -> tuple[Constraint, ...]:
+def bounds(sizes: Iterable[tuple[Poly, int]], op: Contraction) -> tuple[Constraint, ...]:
     return tuple(dict.fromkeys(Constraint(form, size, op.origin) for form, size in sizes))
 
 
@@ -183,28 +183,28 @@ def _sorted(form: Poly, names: Collection[str]) -> tuple[list[str], list[str]]:
 
 def _windows(op: Op, types: Mapping[str, TensorType]) -> _Windows | None:
     """What a convolution is; None for other operations."""
-    if not isinstance(op, Contraction) or not _is_product(op):
+    if not isinstance(op, Contraction) or not is_product(op) or len(result_ranges(op)) < len(op.output):
         return None
-    factors = [_Factor(load, types[load.tensor]) for load in op.loads if isinstance(load.tensor, str)]
-    if len(factors) != 2 or not _is_bounded(op, factors):
+    factors = [Factor(load, types[load.tensor]) for load in op.loads if isinstance(load.tensor, str)]
+    if len(factors) != 2 or not is_bounded(op, factors):
         return None
     return next((w for pair in permutations(factors) if (w := _convolution(op, *pair)) is not None), None)
 
 
-def _is_product(op: Contraction) -> bool:
+def is_product(op: Contraction) -> bool:
     """A sum of products, which are 0 where both factors are."""
     sums = op.agg is Aggregation.SUM and op.default is None and len(op.loads) == 2
     functions = [s.fn for s in op.body]
-    return sums and functions.count("mul") == 1 and {*functions} <= PRODUCT and len(result_ranges(op)) == len(op.output)
+    return sums and functions.count("mul") == 1 and {*functions} <= PRODUCT
 
 
-def _is_bounded(op: Contraction, factors: Iterable[_Factor]) -> bool:
+def is_bounded(op: Contraction, factors: Iterable[Factor]) -> bool:
     """Nothing but the sizes of its tensors bounds what it sums over."""
     sizes = {dim for factor in factors for dim in factor.dims} | {*zip(op.output, op.type.shape, strict=True)}
     return all((c.formula, c.size) in sizes for c in op.constraints)
 
 
-def _convolution(op: Contraction, data: _Factor, weight: _Factor) -> _Windows | None:
+def _convolution(op: Contraction, data: Factor, weight: Factor) -> _Windows | None:
     summed = {n for n in op.indexes if n not in result_ranges(op)}
     sizes = {form.index: size for form, size in weight.dims if form.index is not None}
     if len(sizes) != len(weight.type.shape) or not summed <= {*sizes}:
