@@ -57,7 +57,13 @@ def draw_fewer(test: object) -> None:
 def pytest_collection_finish() -> None:
     """What is there before the first test stays: the collector need not look through it again and again."""
     gc.freeze()
-    gc.set_threshold(20_000, 20, 20)
+    gc.set_threshold(100_000, 20, 100)
+
+
+def pytest_sessionfinish() -> None:
+    """What is garbage goes in one round: pytest makes five at the end, and Python another one."""
+    gc.collect()
+    gc.freeze()
 
 
 def is_slow(item: pytest.Item, cases: Counter[object]) -> bool:

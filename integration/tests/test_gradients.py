@@ -402,14 +402,14 @@ def test_the_digits_network_learns(fast: Any, tmp_path: Path) -> None:
 
 
 def test_training_steps_agree_between_devices() -> None:
-    """One step on every compiling device changes the weights alike."""
+    """One step on two compiling devices changes the weights alike."""
     import train_digits
 
     rng = np.random.default_rng(2)
     images = rng.uniform(0, 1, (train_digits.BATCH, 8, 8, 1)).astype(np.float32)
     labels = rng.integers(0, 10, train_digits.BATCH).astype(np.int32)
     found: list[list[Array]] = []
-    for device in DEVICES:
+    for device in DEVICES[:2]:
         trainer = train_digits.Trainer(device)
         before = [w.numpy() for w in trainer.weights]
         list(trainer.epoch(images, labels, 0.1, np.arange(train_digits.BATCH)))

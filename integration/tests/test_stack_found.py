@@ -332,7 +332,7 @@ def test_what_was_found_stays_mended(what: str) -> None:
             assert trial.check(way) is Verdict.SAME, way
 
 
-@pytest.mark.diagonal(2)
+@pytest.mark.diagonal(4)
 @pytest.mark.parametrize("dtype", list(DType))
 @pytest.mark.parametrize("descending", [0, 1])
 def test_order_with_ties_zeros_of_both_signs_and_values_that_are_no_numbers(dtype: DType, descending: int) -> None:

@@ -151,6 +151,7 @@ def subscripts(draw: Random, cells: Sequence[str]) -> tuple[list[str], str]:
     return reads, limits
 
 
+@pytest.mark.diagonal(2)
 @pytest.mark.parametrize("seed", range(60))
 def test_drawn_chains_give_the_same_bits(seed: int) -> None:
     text, shape = drawn(Random(seed))

@@ -60,6 +60,7 @@ def program(kind: str, agg: Aggregation, default: str, given: Mapping[str, Array
     return bind(parse(SUBSCRIPTS[kind].format(agg=agg.symbol, default=default)), types)
 
 
+@pytest.mark.diagonal(3)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("kind", SUBSCRIPTS)
 @pytest.mark.parametrize("sparse", [False, True])

@@ -98,6 +98,7 @@ def assert_convolved(got: Array, x: Array, f: Array) -> None:
     assert (np.abs(got.astype(np.float64) - want) <= 2.0**-8 * size).all()
 
 
+@pytest.mark.diagonal(2)
 @pytest.mark.parametrize("layout", MATMUL)
 @pytest.mark.parametrize(("m", "n", "k"), [(32, 32, 32), (17, 34, 45), (7, 34, 45), (20, 5, 64)])
 def test_products_of_bfloat16(layout: str, m: int, n: int, k: int) -> None:

@@ -67,7 +67,7 @@ def fetched(
     return model, misses(trace(block), target.machine.caches[:2])
 
 
-@pytest.mark.diagonal(2)
+@pytest.mark.diagonal(4)
 @pytest.mark.parametrize("name", MACHINES)
 @pytest.mark.parametrize("case", CASES)
 def test_lines_are_those_of_a_simulator(name: str, case: str) -> None:

@@ -112,6 +112,7 @@ CASES = {
 }
 
 
+@pytest.mark.diagonal(2)
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("fused", [False, True], ids=["alone", "with_tail"])
 def test_the_pipeline_keeps_the_meaning(name: str, fused: bool) -> None:

@@ -115,6 +115,7 @@ def test_a_given_plan_is_refused_or_right(name: str, target: str, data: st.DataO
     check(made.program, inputs, TARGETS[target], reference=stripe)
 
 
+@pytest.mark.diagonal(2)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_compilers_own_plans_are_accepted_and_right(name: str, target: str) -> None:

@@ -33,6 +33,7 @@ def test_the_compilers_own_schedules_are_proved(name: str, target: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::tile_ir.diagnostics.TilePlanWarning")
+@pytest.mark.diagonal(2)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", PROGRAMS)
 @settings(max_examples=4)
@@ -120,6 +121,11 @@ def test_a_wrong_schedule_is_refuted_with_its_witness(name: str) -> None:
     refuted = report.of(Verdict.REFUTED)
     assert any(re.search(message, f.message) for f in refuted), str(report)
     assert all("stored by" in f.message or " in kernel_" in f.message for f in refuted)
+
+
+def test_a_wrong_schedule_is_an_error() -> None:
+    schedule, old, new, _ = next(iter(MUTANTS.values()))
+    text = (SCHEDULES / f"{schedule}.stripe").read_text("utf-8")
     with pytest.raises(ProofError, match="the schedule is wrong: kernel_"):
         check(_before(schedule), parse_program(text.replace(old, new, 1)))
 

@@ -56,6 +56,7 @@ def distance(a: Array, b: Array) -> npt.NDArray[np.float64]:
     return np.where((a != a) & (b != b), 0.0, steps)
 
 
+@pytest.mark.diagonal(2)
 @pytest.mark.parametrize("dtype", [DType.FLOAT32, DType.FLOAT64, DType.FLOAT16], ids=str)
 @pytest.mark.parametrize("name", sorted(OPTIONAL_FUNCTIONS))
 def test_formulas_keep_the_stated_bounds(name: str, dtype: DType) -> None:

@@ -64,7 +64,7 @@ def test_a_pass_on_every_block_needs_no_tags(step: str, name: str) -> None:
     same_results(to_stripe(PROGRAMS[name]), after, random_inputs(PROGRAMS[name]))
 
 
-@pytest.mark.diagonal(2)
+@pytest.mark.diagonal(4)
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("name", ["conv_relu", "two_convs", "softmax", "chain"])
 def test_each_pass_keeps_the_meaning(step: str, name: str) -> None:

@@ -176,6 +176,7 @@ CELLS = {
 }  # fmt: skip
 
 
+@pytest.mark.diagonal(2)
 @pytest.mark.parametrize(("rows", "columns"), [(1, 33), (4, 64), (17, 40)])
 @pytest.mark.parametrize("name", CELLS)
 def test_items_of_a_row_read_what_they_wrote(name: str, rows: int, columns: int) -> None:

@@ -13,7 +13,7 @@ import pytest
 import torch
 import torch_support
 
-SOME = 20
+SOME = 12
 """Operators of which one sample each is run by default."""
 
 
