@@ -34,6 +34,7 @@ from tile_ir.machine import (
 from tile_ir.program.nodes import Program
 from tile_ir.stripe.nodes import Block
 from tile_ir.target import Target
+from tile_opt.model.arithmetic import straight_line
 from tile_opt.model.estimate import Estimate, estimate
 from tile_opt.model.operations import instructions
 from tile_opt.model.scheduled import read
@@ -194,6 +195,23 @@ def test_neighbours_a_few_elements_apart_are_spread_by_shuffles() -> None:
     )
     launch = target.machine.launch.kernel + target.machine.launch.group
     assert 0 < near.seconds - launch < (far.seconds - launch) / 3
+
+
+def test_neighbours_in_between_are_made_of_the_same_loads() -> None:
+    """Of pairs that one pass takes, the firsts and the seconds lie in the same two vectors; one by one both fetch them."""
+    target = TARGETS["zen4"]
+    together, apart = (
+        loading(target, f"plan kernel_0 {{\n serial k:{k} i:16\n {inner}\n vector i:1 x16\n}}")
+        for k, inner in ((2, "unroll k:1"), (1, ""))
+    )
+    assert 0 < together <= 0.55 * apart
+
+
+def loading(target: Target, plan: str) -> float:
+    """Slots of all loads of a kernel that separates pairs, by a plan."""
+    source = "function (X[N, M]) -> (R) { R[k, i : M, N] = =(X[i, k]); }"
+    trees = read(kernel(source, target, parse_plans(plan), X=(4096, 2))).walk()
+    return sum(straight_line(tree, target.machine).load * tree.passes for tree in trees if tree.accesses)
 
 
 MASKED = """plan kernel_0 {

@@ -265,6 +265,12 @@ class _Counter:
             return 0
         return -(-(steps * (self.lanes - 1) + 1) // self.lanes)
 
+    def _sharing(self, access: Access) -> int:
+        """Vectors of every so-many-th element that are made of the same loads: those of the neighbours in between."""
+        steps = (access.stride(self.vector.name) or 0) // access.dtype.bytes if self.vector is not None else 1
+        between = (i for i in self.tree.static if i.bind is Bind.UNROLL and access.stride(i.name) == access.dtype.bytes)
+        return max((i.extent for i in between if i.extent <= steps), default=1)
+
     def _move(self, port: str, access: Access, names: frozenset[str], times: int = 0) -> None:
         """Fetch or store every value of the access, or so many; what crosses a line counts twice, lanes apart each on their own."""
         times = times or self._instances(names)
@@ -275,9 +281,10 @@ class _Counter:
             self.work.issue += times
         elif port == "load" and (parts := self._spread(access)):
             whole = max(1.0, self.lanes * access.dtype.bytes / self.native)
-            self._spend(port, times * parts * whole * 2)  # few begin on a line
+            loads = times * parts / self._sharing(access)
+            self._spend(port, loads * whole * 2)  # few begin on a line
             self._compute("shuffle", times * parts, self.lanes * access.dtype.bytes)
-            self.work.issue += times * parts
+            self.work.issue += loads
         elif self.vector is None or not (self._side_by_side(access) or (port == "store" and self._filled(access))):
             self._spend(port, times * self.lanes)
             self._compute("shuffle", times * self.lanes, self.lanes * access.dtype.bytes)
