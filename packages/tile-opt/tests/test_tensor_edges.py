@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from tensor_support import (
+    BIAS_RELU,
     DTYPES,
     PORTABLE,
     SMALL,
@@ -18,19 +19,26 @@ from tensor_support import (
     bound,
     inputs_of,
     matmul,
+    near,
     on_matrix,
+    optimize_given,
     plan_of,
     run_kernels,
     scheduled,
     tf32,
     view_of,
+    whole,
 )
 from tile_ir.dtype import DType
-from tile_ir.stripe.nodes import Transfer
+from tile_ir.stripe import interpret
+from tile_ir.stripe.nodes import Block, Transfer
 from tile_ir.stripe.parser import parse_program
 from tile_ir.stripe.printer import print_program
+from tile_opt.passes.base import kernels_of
 from tile_opt.passes.kernels.tensor_tile import TensorTile
 from tile_opt.plan.plan import Across
+from tile_opt.plan.steps.groups.last_group import waits_for_all
+from tile_opt.plan.text import print_plans
 
 F32, BF16 = DTYPES
 LIGHT = replace(SMALL, nodes=PORTABLE)
@@ -102,6 +110,22 @@ def test_groups_share_the_reduction_of_few_results(source: str, shapes: tuple[tu
         want = np.stack([np.einsum("nxi,nxj->ij", padded[:, t : t + 16], b) for t in range(3)])
     got = run_kernels(stripe, FEW, inputs)
     assert np.abs(got - want).max() < 1e-5 * np.abs(want).max()
+
+
+@pytest.mark.parametrize("dtype", [F32, BF16], ids=str)
+def test_the_last_group_of_a_tile_puts_few_partial_results_together(dtype: DType) -> None:
+    """Ragged tiles, and what follows the sum: one kernel, as a second one would only begin when this is done."""
+    slow = replace(FEW, machine=replace(FEW.machine, launch=replace(FEW.machine.launch, kernel=4e-6)))
+    sample = matmul("nt", dtype, 21, 20, 264, BIAS_RELU)
+    found = TensorTile().candidates(view_of(sample, slow), slow)
+    plans = print_plans({"kernel_0": next(p for p in found if any(r.across is Across.GROUPS for r in p.reductions))})
+    inputs, stripe = inputs_of(sample.program), optimize_given(sample, slow, plans)
+    (kernel,) = kernels_of(stripe)
+    assert on_matrix(stripe) and isinstance(kernel, Block) and waits_for_all(kernel) is not None
+    near(run_kernels(stripe, slow, inputs), sample, inputs, tf32, 1e-5)
+    near(interpret.run(stripe, inputs)["R"], sample, inputs, whole, 1e-5)
+    apart = replace(slow, nodes=slow.nodes - {"LastGroup"})
+    assert len(kernels_of(optimize_given(sample, apart, plans))) == 2
 
 
 def test_what_is_behind_the_last_product_does_not_count() -> None:

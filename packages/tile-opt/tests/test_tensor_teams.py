@@ -297,6 +297,13 @@ def test_groups_whose_results_take_long_share_a_core(k: int, columns: int) -> No
     assert plan.tile("o", 0, 256) == columns
 
 
+def test_results_that_take_longest_leave_in_pieces_of_two_sectors() -> None:
+    """Rows of an instruction along memory leave in pieces of one: 17.0 µs instead of 14.6 on an H200. One step lies in local memory once."""
+    plan = plan_for(matmul("nn", BF16, 2480, 2480, 56), BUSY_TEAMS)
+    assert plan.instruction is not None and dict(plan.instruction.loops)["m"] == "i"
+    assert {s.versions for s in plan.stagings if s.operand in "AB"} == {1}
+
+
 def test_results_of_shares_go_through_local_memory_whatever_the_kernel_calls_them() -> None:
     """The plan names what the whole kernel has, so that it fits an equal one, and may be given."""
     source = "function (D[K, P], G[O, K]) -> (R) { R[o, p : O, P] = +(D[k, p] * G[o, k]); }"

@@ -27,6 +27,7 @@ from tile_opt.kernel.work import MERGING
 from tile_opt.plan.builders.local import team_local_bytes
 from tile_opt.plan.names import operands
 from tile_opt.plan.plan import Across, Edge, Level, Plan
+from tile_opt.plan.steps.groups.last_group import waits_for_all
 
 MOST_UNROLLED = 4096
 """Copies of a body in straight-line code."""
@@ -371,8 +372,10 @@ def local_memory_fits(kernel: Block, plan: Plan, target: Target) -> Iterator[Fin
 
 
 def groups_run_whole_kernels(kernel: Block, plan: Plan, target: Target) -> Iterator[Finding]:
-    """Loops on the grid are around all that the kernel does."""
-    for block in [b for b in blocks_in(kernel) if b is not kernel]:
+    """Loops on the grid are around all that the kernel does, but for what a last group does alone."""
+    joined = waits_for_all(kernel)
+    whole = (kernel,) if joined is None else (kernel, joined[0])
+    for block in [b for b in blocks_in(kernel) if not any(b is w for w in whole)]:
         if any(i.bind is Bind.GRID and i.range > 1 for i in block.indexes):
             number = next((n for n, level in enumerate(plan.levels) if level.bind is Bind.GRID), None)
             message = f"the grid runs whole kernels, and this level is about {block.name!r} alone"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from math import prod
 from typing import ClassVar
 
 from tile_ir.frozen import replace
@@ -20,6 +21,7 @@ from tile_opt.kernel.view import KernelView
 from tile_opt.passes.kernels.merge import merged
 from tile_opt.passes.scheduling import Built, SchedulingPass, refused
 from tile_opt.plan.builders.tensor_checks import problems
+from tile_opt.plan.builders.tensor_shares import build_joined, is_joined
 from tile_opt.plan.builders.tensor_tiles import LEVELS, build_tensor_tiles, factors, takes_copies
 from tile_opt.plan.panels import copied_before
 from tile_opt.plan.plan import Across, Cover, Plan
@@ -70,14 +72,33 @@ class TensorTile(SchedulingPass):
         inner = match_of(parts.partial, match.instruction, dict(match.loops))
         if not inner:
             raise refused(f"groups cannot share {shared.loop!r} of kernel {view.name!r}")
-        kernel = _kernel(parts.partial, inner, _partial_plan(plan, parts), target)
+        own, collective = _partial_plan(plan, parts), _collective(target)
+        if _is_joined(view, plan, parts, target):
+            _check(parts.partial, inner, own)
+            kernel, buffer = build_joined(inner, own, parts, collective=collective)
+            return Built(kernel, buffers=(buffer,))
+        kernel = _kernel(parts.partial, inner, own, target)
         return Built(kernel, after=(merged(parts.combine),), buffers=(parts.buffer,))
 
 
+def _is_joined(view: KernelView, plan: Plan, parts: SharedReduction, target: Target) -> bool:
+    sizes = {i.name: plan.tile(i.name, LEVELS.index(Bind.GRID), i.range) for i in view.loops}
+    tiles = prod(-(-i.range // sizes[i.name]) for i in view.loops)
+    return is_joined(prod(sizes.values()), tiles, parts.ways, target)
+
+
+def _collective(target: Target) -> bool:
+    return "MatrixLoad" in target.nodes
+
+
 def _kernel(view: KernelView, match: Match, plan: Plan, target: Target) -> Block:
+    _check(view, match, plan)
+    return build_tensor_tiles(view, match, plan, collective=_collective(target))
+
+
+def _check(view: KernelView, match: Match, plan: Plan) -> None:
     for problem in problems(view, match, plan):
         raise refused(f"the plan of kernel {view.name!r} cannot be built: {problem}")
-    return build_tensor_tiles(view, match, plan, collective="MatrixLoad" in target.nodes)
 
 
 def _partial_plan(plan: Plan, parts: SharedReduction) -> Plan:

@@ -28,8 +28,11 @@ def problems(view: KernelView, match: Match, plan: Plan) -> Iterator[str]:
         yield "a matrix instruction takes four levels: grid, subgroup, serial and unroll"
         return
     copies = [s for s in plan.stagings if s.unit == "LOCAL" and s.level == LEVELS.index(Bind.NONE)]
-    if {s.operand for s in copies} != factors(match) or any(s.versions < 2 or s.dtype for s in copies):
-        yield "both factors of a matrix instruction are staged in LOCAL under the serial level, in 2 versions or more"
+    if {s.operand for s in copies} != factors(match) or any(s.dtype for s in copies):
+        yield "both factors of a matrix instruction are staged in LOCAL under the serial level, as they are"
+        return
+    if any(s.versions < 2 for s in copies) and not TensorTile(view, match, plan).once:
+        yield "steps of a matrix instruction take turns in 2 versions or more of LOCAL"
         return
     for loop, outer, inner in _nested_sizes(view, match, plan):
         if outer % inner:

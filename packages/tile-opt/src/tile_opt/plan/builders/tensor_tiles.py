@@ -155,7 +155,12 @@ class TensorTile:
     @property
     def ahead(self) -> int:
         """Steps that are under way while one is computed, of this round of the outer loops or of later ones."""
-        return min(self._versions - 1 - self._behind, self.steps * self._rounds)
+        return min(max(1, self._versions - 1 - self._behind), self.steps * self._rounds)
+
+    @property
+    def once(self) -> bool:
+        """A single copy is all there is, and nothing is copied over it."""
+        return self.steps * self._rounds == 1 and not self.through
 
     @property
     def _versions(self) -> int:

@@ -7,16 +7,22 @@ from dataclasses import dataclass
 from math import prod
 
 from tile_ir.frozen import replace
+from tile_ir.stripe.nodes import Scope
 
 from tile_opt.kernel.instructions import matches
 from tile_opt.kernel.view import KernelView
-from tile_opt.plan.plan import Across, Plan, Reduction
+from tile_opt.plan.builders.tensor_shares import is_joined, joining_seconds, most_ways
+from tile_opt.plan.plan import Across, Plan, Reduction, Staging
 from tile_opt.plan.space.gpu.copied import BANDWIDTH
 from tile_opt.plan.space.tensor.tile import Tile, tiles_of
 from tile_opt.plan.steps.groups.share_reduction import SharedReduction, even_share, share_reduction
 
 EACH = (1, 2)
 """Groups that a core may get."""
+COMBINES = 1.7
+"""Launches that a kernel takes which puts partial results together (an H200: 6.8 to 7.8 µs)."""
+LONGER = 1.05
+"""Times longer than predicted that shares take of which there are as few as a last group puts together (an H200: 0.97 to 1.2)."""
 
 
 @dataclass(frozen=True)
@@ -27,14 +33,38 @@ class Shared:
     loop: str
     ways: int
     parts: SharedReduction
+    launches: float = 1.0
+    """That a kernel of its own is counted as which puts the partial results together; `COMBINES` beside tiles that need none."""
 
     @property
     def seconds(self) -> float:
-        """Predicted: the partial results, which are written and read again, and one more launch."""
+        """Predicted: the partial results, which are written and read again, and one more launch or the last groups."""
         machine = self.tile.target.machine
         memory = machine.memory.all_cores
-        moved = self.parts.buffer.type.nbytes * (1 / memory.write + 1 / memory.read) / 1e9
-        return self.tile.seconds + moved / BANDWIDTH + machine.launch.kernel
+        written = self.parts.buffer.type.nbytes / memory.write / 1e9 / BANDWIDTH
+        if self.joined:
+            return LONGER * self.tile.seconds + written + joining_seconds(self._cells * self.ways, machine)
+        read = self.parts.buffer.type.nbytes / memory.read / 1e9 / BANDWIDTH
+        return self.tile.seconds + written + read + self.launches * machine.launch.kernel
+
+    @property
+    def joined(self) -> bool:
+        """The last group of each tile puts the partial results together, not a kernel of its own."""
+        return is_joined(self._cells, self.tile.groups // self.ways, self.ways, self.tile.target)
+
+    @property
+    def is_short(self) -> bool:
+        """Its products take no longer than a kernel that combines: cores that have none are worth less than that."""
+        launch = self.tile.target.machine.launch.kernel
+        return self.joined and self.tile.seconds < (1 + COMBINES) * launch
+
+    def _stays(self, staging: Staging) -> bool:
+        """Partial results that lie as the lanes have them need no local memory on their way."""
+        return self.joined and staging.scope is Scope.SUBGROUP
+
+    @property
+    def _cells(self) -> int:
+        return prod(self.tile.group.values())
 
     @property
     def through(self) -> bool:
@@ -50,7 +80,7 @@ class Shared:
         return replace(
             inner,
             levels=(replace(grid, covers=covers), *rest),
-            stagings=tuple(map(self.parts.whole, inner.stagings)),
+            stagings=tuple(self.parts.whole(s) for s in inner.stagings if not self._stays(s)),
             reductions=tuple(shared if r.loop == self.loop else r for r in inner.reductions),
             edges=tuple((n, e) for n, e in inner.edges if n != shares),
             reason=f"{inner.reason}, {self.loop} shared by {self.ways} groups",
@@ -82,12 +112,22 @@ def _spread(view: KernelView, best: Tile) -> Iterator[Shared]:
     if best.groups >= cores:
         return
     for loop in (i.name for i in best.match.main.loops):
-        deep = best.deep if loop == best.loops["k"] else 1
-        sizes = {even_share(view.ranges[loop], -(-each * cores // best.groups), deep) for each in EACH}
-        for size in sorted(sizes):
-            ways = -(-view.ranges[loop] // size)
-            if ways > 1 and even_share(view.ranges[loop], ways, deep) == size:
-                yield from _tiles(view, best, loop, size, ways)
+        ways = {-(-each * cores // best.groups) for each in EACH}
+        found = [t for n in sorted(ways) for t in _ways(view, best, loop, n)]
+        most = most_ways(prod(best.group.values()), best.target)
+        fewer = {n for many in ways for n in (most, most // 2) if 1 < n < many} - ways
+        found += [t for n in sorted(fewer) for t in _ways(view, best, loop, n) if t.is_short]
+        needed = not any(t.joined for t in found)
+        yield from found if needed else (replace(t, launches=COMBINES) for t in found)
+
+
+def _ways(view: KernelView, best: Tile, loop: str, wanted: int) -> Iterator[Shared]:
+    """Tiles of about so many shares of a loop, in whole steps."""
+    deep = best.deep if loop == best.loops["k"] else 1
+    size = even_share(view.ranges[loop], wanted, deep)
+    ways = -(-view.ranges[loop] // size)
+    if ways > 1 and even_share(view.ranges[loop], ways, deep) == size:
+        yield from _tiles(view, best, loop, size, ways)
 
 
 def _tiles(view: KernelView, best: Tile, loop: str, size: int, ways: int) -> Iterator[Shared]:
@@ -96,4 +136,5 @@ def _tiles(view: KernelView, best: Tile, loop: str, size: int, ways: int) -> Ite
         if match.loops == best.match.loops:
             for tile in tiles_of(parts.partial, match, best.target, through=best.through):
                 if prod(tile.group.values()) == prod(best.group.values()):
-                    yield Shared(tile, loop, ways, parts)
+                    found = Shared(tile, loop, ways, parts)
+                    yield replace(found, tile=replace(tile, shared=True)) if found.joined else found

@@ -18,14 +18,17 @@ from tile_opt.plan.plan import Staging
 PARTIAL = 1.5
 """Sectors' worth of time that a store to a sector takes of which little is written (an H200: 4.2 MB of float32, an element of each
 at a time, 15 µs)."""
-GIVEN = 1.2
-"""Times longer that results take which go through local memory than their bytes."""
+GIVEN, NARROW = 1.2, 1.25
+"""Times longer that results take which go through local memory than their bytes; and than that where pieces of rows are single
+sectors (an H200: 2480 x 2480 of bfloat16 by pieces of 32 bytes 17.0 µs, of 64 bytes 14.6)."""
 SET, LONE = 5, 2
 """Instructions that set a result in local memory and store it, beside its operations; times longer that a lone group of a core takes
 for them, which has too few sub-groups to hide what each waits for (an H200: 75 µs for 51 MB of a convolution's results and as many
 operands, where memory takes 28)."""
 TAKEN_VERSIONS = 3
 """Parts of an operand in local memory at once: those under way hide the latency of memory."""
+ROWS = 16
+"""Of an instruction's results, in a sub-group."""
 WORD = 4
 """Bytes of elements whose pairs are stored at once."""
 
@@ -47,6 +50,12 @@ def given_seconds(work: Contraction, machine: Machine) -> float:
     """Seconds of storing whole pieces of rows, out of local memory."""
     width = max((work.view.type_of(use.buffer).dtype.bytes for use in work.results), default=0)
     return GIVEN * prod(work.shared.values()) * width / (machine.memory.all_cores.write * 1e9)
+
+
+def narrow_pieces(work: Contraction, rows: str) -> float:
+    """Times longer than that, as a sub-group has `ROWS` iterations of the loop `rows`, which may be along memory."""
+    along = (use for use in work.results if abs(flat_stride(work.view, use, rows)) == 1)
+    return NARROW if any(ROWS * work.view.type_of(use.buffer).dtype.bytes <= SECTOR for use in along) else 1.0
 
 
 def set_seconds(view: KernelView, main: Stage, machine: Machine, *, alone: bool) -> float:

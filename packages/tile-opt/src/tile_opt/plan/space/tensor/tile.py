@@ -15,7 +15,7 @@ from tile_ir.powers import power_of_two
 from tile_ir.stripe.nodes import Bind, Scope
 from tile_ir.target import Target
 
-from tile_opt.kernel.instructions import Match, is_box
+from tile_opt.kernel.instructions import Match
 from tile_opt.kernel.view import KernelView, Use
 from tile_opt.model.contraction import contraction
 from tile_opt.model.group_cost import GroupCost, beside
@@ -26,8 +26,9 @@ from tile_opt.plan.builders.tensor_checks import problems
 from tile_opt.plan.builders.tensor_results import given, part_of, taken
 from tile_opt.plan.builders.tensor_tiles import LEVELS, TensorTile, panel_swizzle, takes_copies
 from tile_opt.plan.plan import Across, Cover, Edge, Instruction, Level, Plan, Reduction, Staging
+from tile_opt.plan.space.tensor import stores
+from tile_opt.plan.space.tensor.beside import loops_beside
 from tile_opt.plan.space.tensor.pitches import pitch
-from tile_opt.plan.space.tensor.stores import given_bytes, given_results, given_seconds, set_seconds, store_seconds
 from tile_opt.plan.steps.groups.banks import BANK_BYTES, COPY_BYTES
 
 TEAMS = (2, 1)
@@ -74,19 +75,19 @@ def tiles_of(view: KernelView, match: Match, target: Target, *, through: bool = 
     # Two instructions deep where that wastes little.
     deep = 2 * side if depth % (2 * side) == 0 or depth > MANY * side else side
     for tall, wide in TILES:
-        for other in (None, *_beside(view, match)):
+        for other in (None, *loops_beside(view, match)):
             tile = Tile(view, match, target, tall, wide, deep, other)
-            if tile.fits and tile.versions >= 2 and prod(WARPS) * LANES <= target.settings.threads:
+            if tile.fits and prod(WARPS) * LANES <= target.settings.threads:
                 yield tile
 
 
 def _team_tiles(view: KernelView, match: Match, target: Target, through: bool) -> Iterator[Tile]:
     """Every tile of teams of sub-groups, each of which has one instruction's rows of all columns."""
     for deep, teams in product(_depths(view, match), TEAMS):
-        for other in (None, *_beside(view, match)):
+        for other in (None, *loops_beside(view, match)):
             warps = teams * match.instruction.team, 1
             tile = Tile(view, match, target, 1, 1, deep, other, warps, through)
-            fits = tile.fits and tile.versions >= 2 and prod(warps) * LANES <= target.settings.threads
+            fits = tile.fits and prod(warps) * LANES <= target.settings.threads
             if fits and not next(problems(view, match, tile.plan()), None):
                 yield tile
                 yield from tile.with_more_beside()
@@ -100,17 +101,6 @@ def _depths(view: KernelView, match: Match) -> Iterator[int]:
     fitting = min(range(side, line + 1, side), key=lambda n: (-(-extent // n) * (n + STEP_DEPTH), -n))
     if fitting < line:
         yield fitting
-
-
-def _beside(view: KernelView, match: Match) -> Iterator[str]:
-    """Loops that rows may follow beside the instruction's: those of the first factor alone."""
-    left, right = match.main.use(match.left), match.main.use(match.right)
-    sides = {loop for _, loop in match.loops}
-    others = {n for f in right.forms for n in f.names} | sides
-    for loop in view.loops:
-        moves = loop.name not in others and any(loop.name in f.names for f in left.forms)
-        if moves and is_box(left, sides | {loop.name}):
-            yield loop.name
 
 
 @dataclass(frozen=True)
@@ -133,6 +123,8 @@ class Tile:
     """Factors go through registers into local memory, which round and turn them."""
     most: int = TEAM_VERSIONS
     """Steps under way, at most: with fewer a core may have more groups."""
+    shared: bool = False
+    """Groups have a share of the reduction, of few steps."""
 
     @property
     def instruction(self) -> MatrixInstruction:
@@ -170,8 +162,8 @@ class Tile:
 
     @property
     def fits(self) -> bool:
-        """Rows follow a second loop where that has some of them."""
-        return self.beside is None or bool(self._shares)
+        """Steps take turns in local memory, and rows follow a second loop where that has some of them."""
+        return (self.beside is None or bool(self._shares)) and self.versions >= min(2, self._turns)
 
     def _iterations(self, shared: bool) -> dict[str, int]:
         side, n = self.instruction.sides, self.loops["n"]
@@ -197,11 +189,16 @@ class Tile:
         unit = COPY_BYTES // width
         # Neighbours in memory follow the reduction, or not; the pitch is padded.
         sizes = (max(n * (self.deep + unit), self.deep * (n + 2 * unit)) for n in self._area)
-        steps = -(-self.view.ranges[self.loops["k"]] // self.deep) * self._rounds
         if self.instruction.team > 1:
             most = THROUGH_VERSIONS if self.through else self.most
-            return min(most, self.local // (width * self.deep * sum(self._area)), steps + 1)
-        return min(MOST_VERSIONS, self.local // (width * sum(sizes)), steps + 1)
+            return min(most, self.local // (width * self.deep * sum(self._area)), self._turns)
+        return min(MOST_VERSIONS, self.local // (width * sum(sizes)), self._turns)
+
+    @property
+    def _turns(self) -> int:
+        """Steps, and one more that may be copied while the last of them is multiplied; a single one has nothing behind it."""
+        steps = -(-self.view.ranges[self.loops["k"]] // self.deep) * self._rounds
+        return 1 if steps == 1 and not self.through else steps + 1
 
     @property
     def _area(self) -> tuple[int, int]:
@@ -230,11 +227,11 @@ class Tile:
             return ()
         ragged = {n for n, size in self.group.items() if self.view.ranges[n] % size}
         stages = [s for s in self.view.stages if s is not self.match.main and given(self.view, s, ragged)]
-        direct = store_seconds(work, self.loops["m"], columns, self.target.machine)
-        if not stages or direct <= given_seconds(work, self.target.machine):
+        direct = stores.store_seconds(work, self.loops["m"], columns, self.target.machine)
+        if not stages or direct <= stores.given_seconds(work, self.target.machine):
             return ()
         operands = (u for s in stages for u in taken(self.view, s, self.warp))
-        return given_results(work, operands, LEVELS.index(Bind.SUBGROUP))
+        return stores.given_results(work, operands, LEVELS.index(Bind.SUBGROUP))
 
     @cached_property
     def _given_bytes(self) -> int:
@@ -244,7 +241,7 @@ class Tile:
         dtypes = {s: self.view.type_of(s.operand).dtype for s in self._given}
         result, columns = dtypes[self._given[0]], self.loops["n"]
         tile = {**self.warp, columns: part_of(self.warp[columns], result)}
-        return prod(self.warps) * sum(given_bytes(s, d, tile) for s, d in dtypes.items())
+        return prod(self.warps) * sum(stores.given_bytes(s, d, tile) for s, d in dtypes.items())
 
     def with_more_beside(self) -> Iterator[Tile]:
         """The tile with a step less under way, where a core may then have another one of its many groups."""
@@ -269,14 +266,16 @@ class Tile:
         tile = Traffic(own | self.group, {}, "", 1, depth, self.deep)
         traffic = GroupCost(work, machine, self.local).traffic(tile)
         cache = traffic["cache"] * (AHEAD if self.instruction.team > 1 else 1)
-        direct = store_seconds(work, self.loops["m"], self.loops["n"], machine)
-        stored = given_seconds(work, machine) if self._given else direct
+        direct = stores.store_seconds(work, self.loops["m"], self.loops["n"], machine)
+        stored = stores.given_seconds(work, machine) if self._given else direct
         stored = max(traffic["results"], stored / (2 if self.resident > 1 else 1))
         # Tiles through registers are compared with those of single sub-groups, for which nobody counts this.
         counted = self._given and not self.through
-        setting = set_seconds(self.view, self.match.main, machine, alone=self.resident == 1) if counted else 0.0
+        setting = stores.set_seconds(self.view, self.match.main, machine, alone=self.resident == 1) if counted else 0.0
         stored = max(stored, setting) if self.resident > 1 else stored + setting
-        seconds = beside((matrix, cache, traffic["memory"])) + stored + machine.launch.kernel
+        products = beside((matrix, cache, traffic["memory"]))
+        stored *= stores.narrow_pieces(work, self.loops["m"]) if self._given and stored > products else 1.0
+        seconds = products + stored + machine.launch.kernel
         rounded = self.through and takes_copies(self.instruction)
         return seconds * (ROUNDED if rounded else 1.0) * (APART if self.through and self.beside else 1.0)
 
@@ -389,14 +388,14 @@ class Tile:
     def _starts(self) -> float:
         """Times longer because steps wait for their operands: too few steps under way cover what loads take.
 
-        Those through registers are one ahead; others are enough where rounds of the outer reductions are not short.
+        Those through registers are one ahead; others are enough where rounds of the outer reductions, or shares, are not short.
         """
         machine = self.target.machine
-        if self._rounds == 1 and not self.through:
+        if self._rounds == 1 and not (self.through or self.shared):
             return 1.0
         together = min(self.resident, -(-self.groups // max(1, self.target.settings.cores)))
         products = self._step(together) if self.through else self._products / self.rate
-        steps = 1 / FAR if self.through else self.versions - 1
+        steps = 1 / FAR if self.through else max(1, self.versions - 1)
         return max(1.0, machine.memory.latency * machine.clock_ghz / (steps * products * together))
 
     @cached_property

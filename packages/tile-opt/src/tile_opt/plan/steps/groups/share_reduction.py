@@ -21,9 +21,21 @@ class SharedReduction:
     """The stage of `partial` that aggregates."""
     shares: str
     """Its shared loop over the groups that share the reduction."""
-    combine: Block
-    """In normal form: aggregates the partial results and does the rest of the stages."""
+    combining: KernelView
+    """Aggregates the partial results and does the rest of the stages."""
+    added: Stage
+    """The stage of `combining` that aggregates them."""
     buffer: Refinement
+
+    @property
+    def combine(self) -> Block:
+        """`combining` in normal form."""
+        return close_kernel(self.combining)
+
+    @property
+    def ways(self) -> int:
+        """Groups that share the reduction."""
+        return self.buffer.type.sizes[0]
 
     @property
     def sums(self) -> str:
@@ -62,7 +74,7 @@ def share_reduction(view: KernelView, main: Stage, loop: str, size: int) -> Shar
     name = claim(f"{out.buffer}_partial", view.buffers)
     buffer = Refinement.allocation(name, type)
     partial, reduced = _partial(view, main, out, loop, size, shares, buffer)
-    return SharedReduction(partial, reduced, shares.name, _combine(view, main, out, shares, buffer), buffer)
+    return SharedReduction(partial, reduced, shares.name, *_combine(view, main, out, shares, buffer), buffer)
 
 
 def _passed(buffer: Refinement, direction: Direction) -> Refinement:
@@ -96,12 +108,12 @@ def _partial(
     return replace(view, name=name, loops=(shares, *view.loops), stages=stages, refs=refs, allocs=allocs), moved
 
 
-def _combine(view: KernelView, main: Stage, out: Use, shares: Index, buffer: Refinement) -> Block:
-    """The kernel with a sum over partial results in the place of `main`."""
+def _combine(view: KernelView, main: Stage, out: Use, shares: Index, buffer: Refinement) -> tuple[KernelView, Stage]:
+    """The kernel with a sum over partial results in the place of `main`, and that."""
     reading = Use("partial", buffer.into, _at(view, shares.name), Direction.IN)
     body = (Load("$p", "partial"), Store(out.name, "$p"))
     stage = Stage(f"{main.name}_combine", (shares,), (), (reading, out), body)
     stages = tuple(stage if s is main else s for s in view.stages)
     used = {u.buffer for s in stages for u in s.uses}
     refs = (*(r for r in view.refs if r.into in used), _passed(buffer, Direction.IN))
-    return close_kernel(replace(view, name=f"{view.name}_combine", stages=stages, refs=refs))
+    return replace(view, name=f"{view.name}_combine", stages=stages, refs=refs), stage
