@@ -52,7 +52,7 @@ class UnfoldGradients(Rewrite):
     channels: int = 16
     window: int = 16
     columns: int = 32
-    least: int = 1 << 27
+    least: int = 1 << 24
     spread: int = 2
 
     def apply(self, program: Program) -> Program:
