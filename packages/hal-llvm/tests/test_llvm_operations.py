@@ -39,10 +39,10 @@ def at(place: int, dtype: DType, lanes: int) -> Expr:
     return Load(Var(f"p{place}", Type(dtype, ptr=True)), Var("i", I64), Type(dtype, lanes))
 
 
-def each(value: Expr, lanes: int) -> list[Statement]:
+def each(value: Expr, lanes: int, count: int = N) -> list[Statement]:
     """p0[i…] = value, over all i."""
     store = Store(Var("p0", Type(value.type.dtype, ptr=True)), Var("i", I64), value)
-    return [For("i", Const(0, I64), Const(N, I64), lanes, Block((store,)))]
+    return [For("i", Const(0, I64), Const(count, I64), lanes, Block((store,)))]
 
 
 def same(got: Any, expected: Any) -> None:
@@ -186,3 +186,22 @@ def test_extremes_with_a_constant(launch: Any, samples: Samples, name: str, cons
     want = numerics.apply(name, [value, np.float32(constant)], DType.FLOAT32)
     for pair in ((at(1, DType.FLOAT32, 8), Const(constant, t)), (Const(constant, t), at(1, DType.FLOAT32, 8))):
         same(launch(each(Binary(name, *pair, t), 8), np.zeros(N, np.float32), value)[0], want)
+
+
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
+@pytest.mark.parametrize("lanes", [1, 16, 32])
+@pytest.mark.parametrize("dtype", [DType.FLOAT16, DType.BFLOAT16], ids=str)
+def test_every_half_float_beside_zero(launch_all: Any, dtype: DType, lanes: int) -> None:
+    """Of -0 and 0 the sum is 0; the sum with -0 is the number itself."""
+    every = np.arange(1 << 16, dtype=np.uint16).view(dtype.numpy)
+    t, zeros = Type(dtype, lanes), (0.0, -0.0)
+    value = at(1, dtype, lanes)
+    sums = [s for z in zeros for s in (Binary("add", value, Const(z, t), t), Binary("add", Const(z, t), value, t))]
+    got = launch_all([(each(s, lanes, every.size), [np.zeros_like(every), every]) for s in sums])
+    for n, found in enumerate(got):
+        want = numerics.apply("add", [every, np.full_like(every, zeros[n // 2])], dtype)
+        same(found, want)
+        numbers = ~np.isnan(every.astype(np.float32))
+        np.testing.assert_array_equal(
+            np.signbit(found.astype(np.float32)[numbers]), np.signbit(want.astype(np.float32)[numbers])
+        )

@@ -137,6 +137,8 @@ def binary(code: Code, op: str, left: str, right: str, dtype: DType, lanes: int)
         return code.let(f"{_BOOL[op]} {register(dtype, lanes)} {left}, {right}")
     if not dtype.is_float:
         return _INTEGER[op](code, left, right, dtype, lanes)
+    if op == "add" and dtype in HALVES and (zero := literal(0.0, dtype, lanes)) in (left, right):
+        return _beside_zero(code, left if right == zero else right, dtype, lanes)
     compute = DType.FLOAT32 if dtype in HALVES else dtype
     a, b = widen(code, left, dtype, lanes), widen(code, right, dtype, lanes)
     if op in _FLOAT:
@@ -144,6 +146,15 @@ def binary(code: Code, op: str, left: str, right: str, dtype: DType, lanes: int)
     else:
         result = _float_minmax(code, op, a, b, compute, lanes)
     return narrow(code, result, dtype, lanes)
+
+
+def _beside_zero(code: Code, value: str, dtype: DType, lanes: int) -> str:
+    """A half float and 0, added: only -0 changes, so that nothing is widened and rounded. Sums of parts that lie apart are full of these."""
+    held_as, bits = register(dtype, lanes), spread("i16", lanes)
+    word = value if held_as == bits else code.let(f"bitcast {held_as} {value} to {bits}")
+    minus = code.let(f"icmp eq {bits} {word}, {literal(0x8000, DType.INT16, lanes)}")
+    chosen = select(code, minus, literal(0, DType.INT16, lanes), word, bits, lanes)
+    return chosen if held_as == bits else code.let(f"bitcast {bits} {chosen} to {held_as}")
 
 
 _BOOL = {
