@@ -20,6 +20,7 @@ from tile_ir.dtype import DType
 from tile_ir.program.nodes import TensorType
 from tile_ir.stripe import interpret
 from tile_ir.stripe.nodes import Bind, Block, Program
+from tile_ir.stripe.walk import blocks_in
 from tile_ir.target import PassConfig
 from tile_opt.blocks.tree import kernels_of
 from tile_opt.kernel.view import KernelView, open_kernel
@@ -28,7 +29,8 @@ from tile_opt.model.contraction import contraction
 from tile_opt.passes.kernels.group_tile import GroupTile
 from tile_opt.pipeline import optimize
 from tile_opt.plan.check import PlanCheck
-from tile_opt.plan.plan import Plan
+from tile_opt.plan.plan import Edge, Plan
+from tile_opt.plan.space.gpu.tiles import along_rows, ranked
 from tile_opt.plan.space.gpu.windows import WindowSpace, window_plan
 from tile_opt.translate import to_stripe
 
@@ -36,7 +38,11 @@ Shapes = Mapping[str, tuple[int, ...]]
 PASSES = (*FRONT[:3], PassConfig("ungroup"), FRONT[3])
 TARGET = GPU.resolved(cores=132)
 DEPTHWISE = "function (D[N, X, Y, C], K[I, J, C]) -> (R) { R[n, x, y, c : N, X, Y, C] = +(D[n, x+i-1, y+j-1, c] * K[i, j, c]); }"
+ROWS = "function (D[N, X], K[I]) -> (R) { R[n, x : N, X] = +(D[n, x+i-4] * K[i]); }"
 FIRST = "function (D[N, C, X, Y], K[C, I, J]) -> (R) { R[n, c, x, y : N, C, X, Y] = +(D[n, c, x+i-1, y+j-1] * K[c, i, j]); }"
+GROUPED = """function (D[N, C, X, Y], K[O, E, I, J]) -> (R) {
+    R[n, 7*g + o, x, y : N, O, X, Y] = +(D[n, 6*g + e, x+i-1, y+j-1] * K[7*g + o, e, i, j]), g < 32, o < 7;
+}"""
 FEW = "function (D[N, C, X, Y], K[O, C, I, J]) -> (R) { R[n, o, x, y : N, O, X, Y] = +(D[n, c, x+i-1, y+j-1] * K[o, c, i, j]); }"
 
 
@@ -95,6 +101,11 @@ def plans(view: KernelView) -> list[Plan]:
     return [window_plan(space, found) for found in space.best()]
 
 
+def wide_plans(view: KernelView) -> list[Plan]:
+    """Those whose windows slide along rows in memory."""
+    return [plan() for _, plan in along_rows(view, TARGET)]
+
+
 def agree(program: Program, plan: Plan, dtype: DType = DType.FLOAT32) -> None:
     """The kernels find what the unscheduled program means."""
     inputs = random_inputs(program)
@@ -112,7 +123,7 @@ def test_plans_keep_the_meaning_of_random_convolutions(case: Case, number: int) 
     view = contracted(program)
     if contraction(view) is None:
         return
-    found = plans(view)
+    found = [*plans(view)[:6], *wide_plans(view)[:6]]
     plan = found[number % len(found)]
     PlanCheck(view, plan, TARGET, {}).before()
     agree(program, plan, case.dtype)
@@ -121,14 +132,14 @@ def test_plans_keep_the_meaning_of_random_convolutions(case: Case, number: int) 
 @pytest.mark.parametrize("last", [False, True])
 def test_what_lies_outside_an_image_adds_nothing(last: bool) -> None:
     """Not even infinity times what is loaded in its place."""
-    shapes = {"D": (1, 5, 6, 4), "K": (3, 3, 4)} if last else {"D": (1, 4, 5, 6), "K": (4, 3, 3)}
+    shapes = {"D": (1, 5, 6, 4), "K": (3, 3, 4)} if last else {"D": (1, 4, 5, 8), "K": (4, 3, 3)}
     program = front(Case(DEPTHWISE if last else FIRST, shapes))
     inputs: dict[str, Any] = random_inputs(program)
     inputs["K"][...] = 0
     inputs["K"][(0, 0, slice(None)) if last else (slice(None), 0, 0)] = np.inf
     inputs["D"][...] = np.abs(inputs["D"]) + 1
     view = contracted(program)
-    for plan in islice(plans(view), 3):
+    for plan in (*plans(view)[:3], *wide_plans(view)[:2]):
         made = GroupTile().schedule(program, TARGET, {view.name: plan}).program
         got = execute(lower_kernels(made, TARGET), inputs)["R"]
         np.testing.assert_array_equal(got, interpret.run(program, inputs)["R"])
@@ -145,6 +156,42 @@ def test_neighbouring_items_write_neighbouring_results(source: str, near: str) -
         (items,) = plan.bound(Bind.GROUP)
         assert items.covers[-1].loop == near and items.covers[-1].size == 1
         assert prod(c.size for c in items.covers) > 1, "an item keeps several cells where a window slides"
+
+
+@pytest.mark.parametrize(
+    ("source", "shapes"),
+    [(ROWS, {"D": (3, 24), "K": (9,)}), (FIRST, {"D": (2, 3, 4, 16), "K": (3, 3, 3)})],
+    ids=["rows", "images"],
+)
+def test_windows_along_rows_are_whole_vectors(source: str, shapes: Shapes) -> None:
+    """Those around them are loaded, and the cells are stored, side by side; odd rows have no such plans."""
+    program = front(Case(source, shapes))
+    view = contracted(program)
+    near = view.loops[-1].name
+    wide = wide_plans(view)
+    assert wide, "neighbouring cells of an item share a window"
+    for plan in wide[:2]:
+        agree(program, plan)
+        (kernel,) = kernels_of(GroupTile().schedule(program, TARGET, {view.name: plan}).program)
+        assert isinstance(kernel, Block)
+        vectors = {i.name for b in blocks_in(kernel) for i in b.indexes if i.bind is Bind.VECTOR}
+        assert any(name.startswith("D_window") for name in vectors) and f"{near}_i" in vectors
+    odd = contracted(front(Case(source, {**shapes, "D": (*shapes["D"][:-1], shapes["D"][-1] + 1)})))
+    assert not wide_plans(odd)
+
+
+@pytest.mark.parametrize(
+    ("source", "shapes", "taken"),
+    [(ROWS, {"D": (4096, 4096), "K": (31,)}, True), (GROUPED, {"D": (16, 192, 48, 48), "K": (224, 6, 3, 3)}, False)],
+    ids=["rows", "grouped"],
+)
+def test_windows_along_rows_are_taken_where_estimates_agree(source: str, shapes: Shapes, taken: bool) -> None:
+    """The space takes them for faster in both cases."""
+    view = contracted(front(Case(source, shapes)))
+    assert along_rows(view, TARGET)[0][0] < ranked(view, TARGET)[0][0]
+    made = GroupTile().choose(view, TARGET)
+    assert made is not None
+    assert (dict(made[0].edges).get(view.loops[-1].name) is Edge.PEEL) == taken
 
 
 def test_long_reductions_are_left_to_tiles_in_local_memory() -> None:

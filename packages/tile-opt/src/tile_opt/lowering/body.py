@@ -91,6 +91,14 @@ def products_of(body: Sequence[stripe.Statement], refs: Sequence[stripe.Refineme
     )
 
 
+@frozen
+class Dynamic:
+    """A subscript known when the kernel runs: so many times a variable."""
+
+    value: Expr
+    unit: int = 1
+
+
 class Body:
     """Emits flat statements through a builder."""
 
@@ -155,8 +163,8 @@ class Body:
                 affine = affine + part[0] * stride
                 quasi += [(scale * stride, form) for scale, form in part[1]]
             else:
-                dynamic = self._add(dynamic, self._times(part, stride))
-                step = gcd(step, stride)
+                dynamic = self._add(dynamic, self._times(part.value, part.unit * stride))
+                step = gcd(step, part.unit * stride)
         return Position(affine, tuple(quasi), dynamic, step)
 
     def _total(
@@ -172,20 +180,30 @@ class Body:
 
     def _subscript(
         self, subscript: Quasi | str, size: int, clamp: bool, at: Instance
-    ) -> tuple[Affine, tuple[Scaled, ...]] | Expr:
+    ) -> tuple[Affine, tuple[Scaled, ...]] | Dynamic:
         """A subscript as a form, or as a variable of the index type when it is dynamic or must be clamped."""
         if isinstance(subscript, str):
             value = at.values[subscript]
             if isinstance(value, Const) and not clamp:
                 return Affine((), int(value.value)), ()
             dtype = self.builder.index_type.dtype
-            return clamped(self.builder, value, size) if clamp else self.builder.cast(value, dtype)
+            return Dynamic(clamped(self.builder, value, size) if clamp else self.builder.cast(value, dtype))
         affine, quasi = resolve_quasi(subscript, at.env, self.builder.ranges)
         if clamp:
             low, high = bounds(affine, quasi, self.builder.ranges)
             if low < 0 or high >= size:
-                return clamped(self.builder, self._form(affine, quasi, at.lanes), size, low, high)
+                return self._clamped(affine, quasi, size, at)
         return affine, quasi
+
+    def _clamped(self, affine: Affine, quasi: tuple[Scaled, ...], size: int, at: Instance) -> Dynamic:
+        """The nearest subscript inside; lanes that begin on multiples of something still do."""
+        unit = 1
+        if at.lanes.symbol and at.lanes.symbol not in affine.names and not quasi:
+            unit = gcd(size - 1, affine.const, *(c for _, c in affine.terms)) or 1
+        part = Affine.of([(n, c // unit) for n, c in affine.terms], affine.const // unit)
+        low, high = bounds(part, quasi, self.builder.ranges)
+        value = self._form(part, quasi, at.lanes)
+        return Dynamic(clamped(self.builder, value, (size - 1) // unit + 1, low, high), unit)
 
     def _form(self, affine: Affine, quasi: tuple[Scaled, ...], lanes: Lanes) -> Expr:
         """A form as a variable: scalar when all lanes agree."""

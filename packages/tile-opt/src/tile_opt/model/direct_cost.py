@@ -18,7 +18,7 @@ from tile_ir.machine import Machine, Occupancy
 from tile_opt.kernel.strides import flat_stride
 from tile_opt.kernel.view import Use
 from tile_opt.model.coalescing import PER_TURN, sectors
-from tile_opt.model.contraction import SECTOR, Contraction
+from tile_opt.model.contraction import SECTOR, Contraction, Operand
 from tile_opt.model.group_cost import ADDRESSES, SPARE, Cost
 from tile_opt.model.group_cost import sectors as by_sectors
 
@@ -49,6 +49,8 @@ class DirectTile:
     """Loops along which items take turns, in pieces of so many cells; an item's other cells are neighbours."""
     vector: str = ""
     lanes: int = 1
+    whole: int = 1
+    """Elements along `vector` that are loaded and stored at once, though each cell has arithmetic of its own."""
     outer: tuple[str, ...] = ()
     """Reduction loops around the windows, one iteration at a time; the others are straight-line code."""
 
@@ -157,18 +159,28 @@ class DirectCost:
         points = tile.cells * prod(inner.values())
         loads = turns = 0.0
         for o in self.work.operands:
-            wide = tile.lanes if tile.lanes > 1 and self._stride(o.use, tile.vector) == 1 else 1
-            each = o.distinct(counts) / wide
+            wide = max(tile.lanes, tile.whole) if tile.vector and self._stride(o.use, tile.vector) == 1 else 1
+            each = self._loads(o, counts, wide, tile)
             loads += each
             turns += each * self._turns(o.use, o.width * wide, tile)
-        stores = tile.cells / tile.lanes
+        width = max(tile.lanes, tile.whole)
+        stores = tile.cells / width
         guards = GUARD * prod(inner.values()) if self.guarded else 0
         arithmetic = repeats * points * self.work.slots
         issued = arithmetic + repeats * (loads * (1 + ACCESS) + guards) + stores * (1 + ACCESS) + START
-        path = repeats * turns + stores * self._turns(self.out, self._stored * tile.lanes, tile)
+        path = repeats * turns + stores * self._turns(self.out, self._stored * width, tile)
         together = subgroups * max(arithmetic / self.rate, issued / self.issue, path)
         alone = issued + path + self._latency * (1 + EXPOSED * (repeats - 1))
         return together, alone
+
+    @staticmethod
+    def _loads(operand: Operand, counts: Mapping[str, int], wide: int, tile: DirectTile) -> float:
+        """Loads of an item; of whole vectors around a window the first and the last one are read in part."""
+        found = operand.distinct(counts)
+        if tile.whole == 1 or wide == 1:
+            return found / wide
+        row = operand.row(counts)
+        return found / row * -(-(row + wide - 1) // wide)
 
     def _code(self, tile: DirectTile) -> float:
         """Instructions of the kernel."""
@@ -203,6 +215,18 @@ class DirectCost:
     def _cache_rate(self) -> float:
         """Bytes per second that all multiprocessors get from the last cache."""
         return self.machine.caches[-1].bandwidth * self.machine.cores * self.machine.clock_ghz * 1e9
+
+
+def slides_along(work: Contraction, use: Use, loop: str, lanes: int) -> bool:
+    """A window slides along `loop`, in rows of whole vectors."""
+    view = work.view
+    form = [f for f in use.forms if loop in f.names]
+    strides = view.type_of(use.buffer).strides
+    others = {n for n in work.shared if n != loop and flat_stride(view, use, n)}
+    whole = all(s % lanes == 0 for s in strides if s != 1) and all(
+        flat_stride(view, use, n) % lanes == 0 for n in others
+    )
+    return flat_stride(view, use, loop) == 1 and len(form) == 1 and form[0].coefficient(loop) == 1 and whole
 
 
 def vector_fits(work: Contraction, use: Use, loop: str, lanes: int) -> bool:

@@ -17,13 +17,13 @@ from tile_ir.target import Target
 from tile_opt.kernel.view import KernelView, Stage
 from tile_opt.kernel.work import merged_use
 from tile_opt.model.contraction import contraction
-from tile_opt.model.search import surely_faster
+from tile_opt.model.search import choose, surely_faster
 from tile_opt.passes.kernels.merge import merged
 from tile_opt.passes.scheduling import Built, SchedulingPass, refused
 from tile_opt.plan.builders.group_tiles import build_group_tiles
 from tile_opt.plan.panels import copied_before
 from tile_opt.plan.plan import Across, Cover, Edge, Level, Plan, Reduction
-from tile_opt.plan.space.gpu.tiles import plans, ranked
+from tile_opt.plan.space.gpu.tiles import along_rows, plans, ranked
 from tile_opt.plan.steps.groups.share_reduction import SharedReduction, even_share, share_reduction
 
 NEAR = 1.4
@@ -42,7 +42,10 @@ class GroupTile(SchedulingPass):
         yield from plans(view, target)
 
     def choose(self, view: KernelView, target: Target) -> tuple[Plan, Built] | None:
-        """The first candidate, or one of another form: the space does not see where neighbours meet in one bank."""
+        """The first candidate, or one of another form: the space does not see where neighbours meet in one bank.
+
+        Windows along rows are taken where both the space and the estimates of the kernels take them for faster.
+        """
         found = ranked(view, target)
         if not found:
             return None
@@ -53,7 +56,9 @@ class GroupTile(SchedulingPass):
         near = (make() for s, make in islice(found, 1, None) if s <= NEAR * seconds)
         others = (self._made(view, plan, target) for plan in islice(_other_forms(first[0], near), FORMS))
         alone = (pair for pair in others if pair[1].alone)
-        return surely_faster(target, first, seconds, alone, lambda pair: pair[1].kernel)
+        best = surely_faster(target, first, seconds, alone, lambda pair: pair[1].kernel)
+        rows = [self._made(view, make(), target) for s, make in along_rows(view, target)[:1] if s < seconds]
+        return choose(target, best, rows, lambda pair: pair[1].kernel) if rows else best
 
     def _made(self, view: KernelView, plan: Plan, target: Target) -> tuple[Plan, Built]:
         check("a plan of", view.name)

@@ -35,7 +35,7 @@ from tile_opt.plan.plan import Level, Plan, Staging
 from tile_opt.plan.steps.groups.axes import Axis, axis_of, choices, combinations, item_levels
 from tile_opt.plan.steps.groups.copy import GroupCopy, Items, group_copy
 from tile_opt.plan.steps.groups.teams import Teams
-from tile_opt.plan.steps.groups.window import Window, window
+from tile_opt.plan.steps.groups.window import Window, side_by_side, window
 from tile_opt.plan.tree import REGISTER, Nest, Node, close_tree
 
 
@@ -414,6 +414,8 @@ class GroupTile:
             stage, uses=uses, loops=stage.loops + self.run, constraints=(*stage.constraints, *limits, *first)
         ).substitute(self.forms)
         moved = replace(moved, uses=tuple(kept.get(u.name, u) for u in moved.uses))
+        if any(w.wide for w in self.windows):
+            moved = side_by_side(moved, self.view)
         return [moved, *([Sync()] if kept else []), *(c.give() for c in copies.values())]
 
     @cached_property

@@ -55,6 +55,9 @@ FEW = 12
 NARROW_WINDOW = 64
 """Points of a window that may be whole in a step."""
 
+Timed = tuple[float, Callable[[], Plan]]
+"""What a space expects of a plan, and how it is made."""
+
 
 @dataclass(frozen=True)
 class Ranked:
@@ -266,7 +269,7 @@ class TileSpace:
 
 def plans(view: KernelView, target: Target) -> Iterator[Plan]:
     """Plans for the contraction of `view`, best first; none for kernels of other classes."""
-    for _, plan in ranked(view, target):
+    for _, plan in sorted([*ranked(view, target), *along_rows(view, target)], key=lambda pair: pair[0]):
         yield plan()
 
 
@@ -276,14 +279,23 @@ def forecast(view: KernelView, target: Target) -> float | None:
     return found[0][0] / OPTIMISM if found else None
 
 
-def ranked(view: KernelView, target: Target) -> list[tuple[float, Callable[[], Plan]]]:
+def along_rows(view: KernelView, target: Target) -> list[Timed]:
+    """(seconds, plan) of items whose windows slide along rows in memory, best first; apart, as not every model takes them for faster."""
+    work = _contraction(view, target)
+    if work is None:
+        return []
+    windows = WindowSpace(work, target)
+    return [(f.cost.seconds, partial(window_plan, windows, f)) for f in windows.along_rows()]
+
+
+def ranked(view: KernelView, target: Target) -> list[Timed]:
     """(seconds, plan), best first; none for kernels of other classes."""
-    work = contraction(view)
-    if work is None or not target.machine.is_gpu or target.settings.use_global:
+    work = _contraction(view, target)
+    if work is None:
         return []
     space, windows = TileSpace(work, target), WindowSpace(work, target)
     near = windows.best() if space.windows or prod(work.own.values()) <= FEW else []
-    found: list[tuple[float, Callable[[], Plan]]] = []
+    found: list[Timed] = []
     for r in (ranked := space.best()):
         found.append((OPTIMISM * r.cost.seconds, GroupPlan(work, r.tile, r.cost, space.costs).plan))
     for f in near:
@@ -293,7 +305,11 @@ def ranked(view: KernelView, target: Target) -> list[tuple[float, Callable[[], P
     return sorted(found, key=lambda pair: pair[0])
 
 
-def _on_copies(work: Contraction, target: Target, seconds: float) -> Iterator[tuple[float, Callable[[], Plan]]]:
+def _contraction(view: KernelView, target: Target) -> Contraction | None:
+    return contraction(view) if target.machine.is_gpu and not target.settings.use_global else None
+
+
+def _on_copies(work: Contraction, target: Target, seconds: float) -> Iterator[Timed]:
     """(seconds, plan) of tiles of copies of the operands, where making the copies may pay: without them it takes `seconds`."""
     copies = copied(work, target.machine)
     if copies is None or copies.seconds > (copies.gain - 1) * seconds:

@@ -3,6 +3,7 @@
 Depthwise convolutions and stencils, few input channels, few channels in a group. Items lie in the order of the results in
 memory, so that neighbours load and store side by side whatever the sizes; an item's cells lie along other loops: where a
 window slides, and where an operand is used again. What an item touches of an operand it loads once, unconditionally.
+Where windows slide along memory, cells may be neighbours there as well, in whole vectors.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from tile_ir.target import Target
 
 from tile_opt.kernel.strides import flat_stride
 from tile_opt.model.contraction import Contraction
-from tile_opt.model.direct_cost import DirectCost, DirectTile, vector_fits
+from tile_opt.model.direct_cost import DirectCost, DirectTile, slides_along, vector_fits
 from tile_opt.model.group_cost import Cost
 from tile_opt.plan.plan import Across, Cover, Edge, Level, Plan, Reduction, Staging
 
@@ -30,6 +31,8 @@ PLAIN = 32
 RUNS = (2, 4, 7, 8, 16)
 COLUMNS = (2, 4, 8, 16)
 """Cells along loops where an operand is used again."""
+WHOLE = (1, 2)
+"""Vectors of cells along memory where windows slide along it."""
 CELLS = 64
 """Most cells of an item, in words."""
 BODY = 1024
@@ -59,10 +62,17 @@ class WindowSpace:
 
     def best(self) -> list[Found]:
         """The best tiles, best first; none where reductions are long."""
+        return self._best(self._tiles(GROUPS[0]))
+
+    def along_rows(self) -> list[Found]:
+        """The same of tiles with neighbouring cells in memory where windows slide along it: whole vectors around them are loaded."""
+        return self._best(self._row_tiles(GROUPS[0]))
+
+    def _best(self, tiles: Iterator[DirectTile]) -> list[Found]:
         slides = any(self.work.partners(n) for n in self.work.shared)
         if prod(self.work.own.values()) > (SHORT if slides else PLAIN):
             return []
-        first = self._ranked(self._tiles(GROUPS[0]))
+        first = self._ranked(tiles)
         groups = [(g, across) for g in GROUPS if g <= self.threads for across in ACROSS]
         return self._ranked(self._dealt(r.tile, *g) for r in first[:FINALISTS] for g in groups)
 
@@ -78,30 +88,41 @@ class WindowSpace:
         return tuple(sorted(self.work.shared, key=lambda n: -abs(flat_stride(view, out, n))))
 
     def _tiles(self, items: int) -> Iterator[DirectTile]:
+        near = self.order[-1]
         for lanes in self._lanes():
-            for each in self._cells(lanes):
-                pieces = {n: lanes for n in each if n == self.order[-1] and each[n] > lanes}
-                tile = DirectTile({}, each, pieces, self.order[-1] if lanes > 1 else "", lanes)
+            for each in self._cells({near: lanes} if lanes > 1 else {}):
+                pieces = {n: lanes for n in each if n == near and each[n] > lanes}
+                tile = DirectTile({}, each, pieces, near if lanes > 1 else "", lanes)
                 yield self._dealt(self._bounded(tile), items, 0)
+
+    @cached_property
+    def _width(self) -> int:
+        """Elements of the widest access, of results and of all operands."""
+        widths = (*(o.width for o in self.work.operands), self.work.view.type_of(self.costs.out.buffer).dtype.bytes)
+        return self.target.machine.vector.bytes // max(widths)
 
     def _lanes(self) -> Iterator[int]:
         """Widths of accesses along the results."""
         yield 1
-        near, work = self.order[-1], self.work
-        widest = max(o.width for o in work.operands)
-        lanes = self.target.machine.vector.bytes // max(
-            widest, self.work.view.type_of(self.costs.out.buffer).dtype.bytes
-        )
+        near, work, lanes = self.order[-1], self.work, self._width
         plain = not work.partners(near) and all(near not in c.names for c in work.main.constraints)
         uses = [*(o.use for o in work.operands), self.costs.out]
         if lanes > 1 and plain and all(vector_fits(work, u, near, lanes) for u in uses):
             yield lanes
 
-    def _cells(self, lanes: int) -> Iterator[dict[str, int]]:
-        near = self.order[-1]
-        base = {near: lanes} if lanes > 1 else {}
+    def _row_tiles(self, items: int) -> Iterator[DirectTile]:
+        near, work, lanes = self.order[-1], self.work, self._width
+        moved = [o for o in work.operands if near in o.loops]
+        if lanes == 1 or work.shared[near] % lanes or not all(slides_along(work, o.use, near, lanes) for o in moved):
+            return
+        if work.partners(near) and vector_fits(work, self.costs.out, near, lanes):
+            for cells in (n * lanes for n in WHOLE if n * lanes <= work.shared[near]):
+                for each in self._cells({near: cells}):
+                    yield self._dealt(self._bounded(DirectTile({}, each, {}, near, whole=lanes)), items, 0)
+
+    def _cells(self, base: dict[str, int]) -> Iterator[dict[str, int]]:
         for run in self._runs():
-            for column in self._columns(lanes):
+            for column in self._columns(base.get(self.order[-1], 1)):
                 each = base | run | column
                 if prod(each.values()) * self.work.words <= CELLS:
                     yield each
@@ -181,11 +202,11 @@ def window_plan(space: WindowSpace, found: Found) -> Plan:
 
 
 def _edges(work: Contraction, tile: DirectTile) -> Iterator[tuple[str, Edge]]:
-    """Ends of loops, and of images, are found by every item for itself."""
+    """Ends of loops, and of images, are found by every item for itself; by groups where each element would be asked for."""
     cut = names_in(work.main.constraints)
     for n, extent in work.shared.items():
         if n in cut or extent % tile.size(n):
-            yield n, Edge.MASK
+            yield n, Edge.PEEL if tile.whole > 1 and n == tile.vector else Edge.MASK
 
 
 def _reason(found: Found) -> str:
