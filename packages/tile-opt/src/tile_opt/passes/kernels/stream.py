@@ -48,9 +48,9 @@ def _touched(view: KernelView) -> int:
     """Bytes in memory that the kernel reads and writes: of a buffer no more than it has."""
     reached: dict[str, int] = {}
     for stage in view.stages:
+        times = points(stage, view.ranges)
         for use in stage.uses:
-            cells = points(stage, view.ranges) * view.type_of(use.buffer).dtype.bytes
-            reached[use.buffer] = reached.get(use.buffer, 0) + cells
+            reached[use.buffer] = reached.get(use.buffer, 0) + times * view.type_of(use.buffer).dtype.bytes
     return sum(min(n, nbytes(view.type_of(b))) for b, n in reached.items() if not view.is_local(b))
 
 
