@@ -275,3 +275,12 @@ def test_statistics_of_columns_are_apart_where_strips_of_them_share_lines_of_mem
     passes = (PassConfig("inline"), PassConfig("fuse"))
     made = optimize(translated(COLUMNS, A=(400, columns)), small, passes=passes, verify=True)
     assert (len(views(made)) == 1) == together
+
+
+@pytest.mark.parametrize(
+    ("read", "loops"), [("A[i + 2, j]", 1), ("A[i + 2, j] + B[i, j]", 1), ("A[i, j] + A[i + 2, j]", 2)]
+)
+def test_whole_rows_from_any_one_on_are_one_loop(read: str, loops: int) -> None:
+    """As the operands of concatenations are. Those of a stencil, which are read from several rows on, stay rows."""
+    [kernel] = views(fused(f"function (A[N, M], B[L, M]) -> (O) {{ O[i, j : L, M] = =({read}); }}", A=(8, 5), B=(6, 5)))
+    assert len(kernel.ranges) == loops

@@ -1,8 +1,8 @@
 """merge: collapses two loops with consistent strides into a single longer loop.
 
 Loops a and b merge when every buffer that one of them subscripts has them in neighbouring dimensions, b plainly and in
-full, a plainly or within runs that other loops choose. The two dimensions become one, so a whole contiguous tensor
-ends up as one loop, and so does a chunk of its rows.
+full, a from any row on or within runs that other loops choose. The two dimensions become one, so a whole contiguous tensor
+ends up as one loop, and so does a chunk of its rows: each operand of a concatenation, for one.
 """
 
 from __future__ import annotations
@@ -85,10 +85,10 @@ def _partner(view: KernelView, stage: Stage, dims: Dims) -> Pair | None:
 
 
 def _merge_dims(view: KernelView, stages: tuple[Stage, ...], a: Index, b: Index) -> Dims | None:
-    """What a and b subscript; None when the loops cannot merge."""
+    """What a and b subscript; None when the loops cannot merge, or should not: rows that are read at several offsets stay rows."""
     if not (_free(a) and _free(b)):
         return None
-    dims = Dims()
+    dims, starts = Dims(), dict[str, int]()
     if not _only_bounds(view.constraints, a.name, b.name):
         return None
     for stage in stages:
@@ -97,6 +97,9 @@ def _merge_dims(view: KernelView, stages: tuple[Stage, ...], a: Index, b: Index)
         for use in stage.uses:
             found = _neighbours(use, view.type_of(use.buffer), a, b)
             if found is None or dims.setdefault(use.buffer, found) != found:
+                return None
+            start = use.forms[found[0]].const if found != NOWHERE else 0
+            if starts.setdefault(use.buffer, start) != start:
                 return None
     return dims if any(at != NOWHERE for at in dims.values()) else None
 
@@ -141,9 +144,9 @@ def _neighbours(use: Use, whole: TensorType, a: Index, b: Index) -> tuple[int, i
 
 
 def _in_blocks(form: Affine, loop: Index) -> bool:
-    """The loop walks a dimension, or runs of it that other loops choose, none of which overlap."""
+    """The loop walks a dimension from anywhere on, or runs of it that other loops choose, none of which overlap."""
     others = [c for n, c in form.terms if n != loop.name]
-    return form.coefficient(loop.name) == 1 and form.const == 0 and all(abs(c) >= loop.range for c in others)
+    return form.coefficient(loop.name) == 1 and all(abs(c) >= loop.range for c in others)
 
 
 def _merged(view: KernelView, pairs: dict[int, Pair], dims: Dims) -> KernelView:
