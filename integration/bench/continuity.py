@@ -17,7 +17,7 @@ from classes.work import Value
 
 STEP = 1.4
 LAYOUT = 1.5
-RETRIES = 3
+RETRIES = 8
 
 
 @dataclass(frozen=True, slots=True)
