@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import _disable_current_modes  # pyright: igno
 
 from tile_torch import support
 from tile_torch.fallback import Segments
-from tile_torch.newcomers import Newcomers
+from tile_torch.newcomers import Newcomers, Sizes
 from tile_torch.outputs import results
 from tile_torch.plans import Plan, Recipe
 from tile_torch.program import Summary
@@ -54,7 +54,7 @@ class Executable:
         self.text = text
         self._placeholders = module.graph.find_nodes(op="placeholder")
         self._sizes = OpenSizes.of(self._placeholders)
-        self._plans: OrderedDict[tuple[int, ...], Plan | Segments] = OrderedDict()
+        self._plans: OrderedDict[Sizes, Plan | Segments] = OrderedDict()
         self._newcomers = Newcomers(module)
         self._lock = forking.rlock()
 
@@ -74,27 +74,29 @@ class Executable:
         """The graph's outputs for its inputs."""
         sizes = self._sizes.numbers(arguments)
         if sizes in self._plans:
-            return self.plan(arguments).run(arguments)
+            return self._plan(sizes).run(arguments)
         found = self._newcomers.run(sizes, arguments) if self._newcomers.wait(sizes) else None
         return self._first(sizes, arguments) if found is None else found
 
-    def _first(self, sizes: tuple[int, ...], arguments: Sequence[Any]) -> list[Any]:
+    def _first(self, sizes: Sizes, arguments: Sequence[Any]) -> list[Any]:
         start = time.perf_counter()
-        found = self.plan(arguments).run(arguments)
+        found = self._plan(sizes).run(arguments)
         self._newcomers.bought(sizes, time.perf_counter() - start)
         return found
 
     def plan(self, arguments: Sequence[Any]) -> Plan | Segments:
         """The program for the sizes of these arguments, made when it is new; TileTypeError lists what cannot run."""
-        key = self._sizes.numbers(arguments)
+        return self._plan(self._sizes.numbers(arguments))
+
+    def _plan(self, sizes: Sizes) -> Plan | Segments:
         with self._lock:
-            found = self._plans.get(key)
+            found = self._plans.get(sizes)
             if found is None:
                 with _disable_current_modes(), torch.no_grad():
-                    found = self._plans[key] = self._made(Walk(self.module, self._sizes.bindings(key)).run())
+                    found = self._plans[sizes] = self._made(Walk(self.module, self._sizes.bindings(sizes)).run())
                 while len(self._plans) > PROGRAMS:
                     self._plans.popitem(last=False)
-            self._plans.move_to_end(key)
+            self._plans.move_to_end(sizes)
             return found
 
     def _made(self, walk: Walk) -> Plan | Segments:

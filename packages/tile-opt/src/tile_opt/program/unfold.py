@@ -173,6 +173,7 @@ class _Windows:
 
 
 def bounds(sizes: Iterable[tuple[Poly, int]], op: Contraction) -> tuple[Constraint, ...]:
+    """That each form is below its size, for the operation; each pair once."""
     return tuple(dict.fromkeys(Constraint(form, size, op.origin) for form, size in sizes))
 
 
