@@ -50,8 +50,9 @@ from tile_opt.kernel.view import KernelView, Stage
 from tile_opt.plan.builders.cells import Cells
 from tile_opt.plan.builders.product_views import match_on, product_views
 from tile_opt.plan.builders.row_parts import Piece, RowParts, Sharers
-from tile_opt.plan.builders.tensor_tiles import TensorTile, in_tile, panel_swizzle
+from tile_opt.plan.builders.tensor_tiles import TensorTile, in_tile
 from tile_opt.plan.plan import Cover, Level, Plan
+from tile_opt.plan.steps.groups.banks import panel_swizzle
 from tile_opt.plan.steps.groups.copy import GroupCopy
 from tile_opt.plan.steps.groups.fragments import LANE_INDEXES, Walk, walk
 from tile_opt.plan.steps.groups.tensorise import tile_name

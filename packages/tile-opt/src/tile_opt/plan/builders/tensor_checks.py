@@ -10,16 +10,9 @@ from tile_ir.stripe.nodes import Bind
 
 from tile_opt.kernel.instructions import Match, is_box
 from tile_opt.kernel.view import KernelView
-from tile_opt.plan.builders.tensor_tiles import (
-    LEVELS,
-    TensorTile,
-    beside_rows,
-    factors,
-    in_tile,
-    panel_swizzle,
-    takes_copies,
-)
+from tile_opt.plan.builders.tensor_tiles import LEVELS, TensorTile, beside_rows, factors, in_tile
 from tile_opt.plan.plan import Plan
+from tile_opt.plan.steps.groups.banks import panel_swizzle, takes_copies
 
 
 def problems(view: KernelView, match: Match, plan: Plan) -> Iterator[str]:

@@ -23,12 +23,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 
-from tile_ir.dtype import DType
 from tile_ir.frozen import frozen, replace
-from tile_ir.matrix import CHUNK_BYTES, PANEL_BYTES, ROLES, MatrixInstruction
+from tile_ir.matrix import ROLES
 from tile_ir.semtree.nodes import PRODUCTS
 from tile_ir.stripe.affine import Affine, names_in
-from tile_ir.stripe.nodes import Bind, Block, Index, Order, Refinement, Scope, Swizzle, Sync, Wait
+from tile_ir.stripe.nodes import Bind, Block, Index, Order, Refinement, Scope, Sync, Wait
 
 from tile_opt.kernel.instructions import Match
 from tile_opt.kernel.view import KernelView, Stage, Use
@@ -63,17 +62,6 @@ def build_tensor_tiles(view: KernelView, match: Match, plan: Plan, *, collective
 def factors(match: Match) -> set[str]:
     """The buffers that the instruction's factors lie in."""
     return {match.main.use(name).buffer for name in (match.left, match.right)}
-
-
-def takes_copies(instruction: MatrixInstruction) -> bool:
-    """It reads float32 from local memory as it is: what it multiplies has been rounded on the way there, or before."""
-    return instruction.team > 1 and instruction.a.dtype is DType.FLOAT32
-
-
-def panel_swizzle(instruction: MatrixInstruction) -> Swizzle:
-    """How rows of `PANEL_BYTES` are swizzled, in elements of the instruction's factors."""
-    line, chunk = (n // instruction.a.dtype.bytes for n in (PANEL_BYTES, CHUNK_BYTES))
-    return Swizzle((line // chunk).bit_length() - 1, chunk.bit_length() - 1, line.bit_length() - 1)
 
 
 def beside_rows(view: KernelView, match: Match, plan: Plan) -> list[str]:

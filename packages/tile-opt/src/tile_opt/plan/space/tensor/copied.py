@@ -16,13 +16,13 @@ from tile_ir.target import Target
 
 from tile_opt.kernel.instructions import Match, match_of
 from tile_opt.kernel.view import KernelView, Use
-from tile_opt.plan.builders.tensor_tiles import factors, takes_copies
+from tile_opt.plan.builders.tensor_tiles import factors
 from tile_opt.plan.panels import Panels, copied_before, is_alone
 from tile_opt.plan.plan import Instruction, Plan, Staging
 from tile_opt.plan.space.gpu.copied import copy_seconds, with_copies
 from tile_opt.plan.space.tensor.shares import Shared, shared
 from tile_opt.plan.space.tensor.tile import Tile, tiles_of
-from tile_opt.plan.steps.groups.banks import COPY_BYTES, in_panels
+from tile_opt.plan.steps.groups.banks import COPY_BYTES, in_panels, takes_copies
 
 
 @dataclass(frozen=True)

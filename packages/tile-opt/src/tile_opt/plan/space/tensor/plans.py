@@ -9,12 +9,12 @@ from tile_ir.target import Target
 
 from tile_opt.kernel.instructions import Match, matches, usable
 from tile_opt.kernel.view import KernelView
-from tile_opt.plan.builders.tensor_tiles import takes_copies
 from tile_opt.plan.plan import Plan
 from tile_opt.plan.space.gpu.tiles import forecast
 from tile_opt.plan.space.tensor.copied import CopiedTile, copied_tiles
 from tile_opt.plan.space.tensor.shares import Shared, shared
 from tile_opt.plan.space.tensor.tile import Tile, tiles_of
+from tile_opt.plan.steps.groups.banks import takes_copies
 
 LIKELY = 1.3
 """Times the best prediction up to which a tile may be the best one after all."""

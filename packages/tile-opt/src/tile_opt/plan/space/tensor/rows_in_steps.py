@@ -19,9 +19,8 @@ from tile_opt.kernel.view import Use
 from tile_opt.kernel.work import op_cost
 from tile_opt.plan.builders.product_views import match_on, product_views
 from tile_opt.plan.builders.row_fragments import TURNS, feeds
-from tile_opt.plan.builders.tensor_tiles import panel_swizzle
 from tile_opt.plan.plan import Across, Cover, Edge, Instruction, Level, Plan, Reduction, Staging
-from tile_opt.plan.steps.groups.banks import COPY_BYTES
+from tile_opt.plan.steps.groups.banks import COPY_BYTES, panel_swizzle
 
 TALL = (2, 1)
 """Instructions of a sub-group along rows; one, of teams."""

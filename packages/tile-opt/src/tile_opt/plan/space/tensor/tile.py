@@ -24,12 +24,12 @@ from tile_opt.model.multiprocessor import OWN_REGISTERS
 from tile_opt.plan.builders.local import team_local_bytes
 from tile_opt.plan.builders.tensor_checks import problems
 from tile_opt.plan.builders.tensor_results import given, part_of, taken
-from tile_opt.plan.builders.tensor_tiles import LEVELS, TensorTile, panel_swizzle, takes_copies
+from tile_opt.plan.builders.tensor_tiles import LEVELS, TensorTile
 from tile_opt.plan.plan import Across, Cover, Edge, Instruction, Level, Plan, Reduction, Staging
 from tile_opt.plan.space.tensor import stores
 from tile_opt.plan.space.tensor.beside import loops_beside
 from tile_opt.plan.space.tensor.pitches import pitch
-from tile_opt.plan.steps.groups.banks import BANK_BYTES, COPY_BYTES
+from tile_opt.plan.steps.groups.banks import BANK_BYTES, COPY_BYTES, panel_swizzle, takes_copies
 
 TEAMS = (2, 1)
 """Teams of sub-groups in a group."""

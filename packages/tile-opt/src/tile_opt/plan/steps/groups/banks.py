@@ -1,8 +1,13 @@
-"""Rows of local memory: which pitch keeps the lanes of one access in banks apart, and which lengths are cut into panels."""
+"""Rows of local memory: which pitch keeps the lanes of one access in banks apart, which lengths are cut into panels, and how
+matrix instructions that read these want them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+
+from tile_ir.dtype import DType
+from tile_ir.matrix import CHUNK_BYTES, PANEL_BYTES, MatrixInstruction
+from tile_ir.stripe.nodes import Swizzle
 
 BANKS = 32
 """Banks of local memory, four bytes each."""
@@ -34,3 +39,14 @@ def bank_conflicts(addresses: Sequence[int], bytes: int) -> int:
 def in_panels(extent: int, line: int) -> bool:
     """Rows of `extent` elements are whole panels of `line`: a power of two of them, since their places are found by shifts."""
     return extent in (line << n for n in range(PANELS))
+
+
+def takes_copies(instruction: MatrixInstruction) -> bool:
+    """It reads float32 from local memory as it is: what it multiplies has been rounded on the way there, or before."""
+    return instruction.team > 1 and instruction.a.dtype is DType.FLOAT32
+
+
+def panel_swizzle(instruction: MatrixInstruction) -> Swizzle:
+    """How rows of `PANEL_BYTES` are swizzled, in elements of the instruction's factors."""
+    line, chunk = (n // instruction.a.dtype.bytes for n in (PANEL_BYTES, CHUNK_BYTES))
+    return Swizzle((line // chunk).bit_length() - 1, chunk.bit_length() - 1, line.bit_length() - 1)
