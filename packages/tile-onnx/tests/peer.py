@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,6 +14,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
+from tile_onnx.host import NotEvaluated
+from tile_onnx.language import Language
+from tile_onnx.reading import read
+from tile_onnx.stepwise import Stepwise
 
 Array = np.ndarray[Any, Any]
 
@@ -102,7 +107,14 @@ def check(op: str, inputs: Sequence[Array | None], *more: Any, constant: Sequenc
     model = a_model(op, inputs, *more, constant=constant, **settings)
     feeds = {f"x{k}": v for k, v in enumerate(inputs) if v is not None and k not in constant}
     wanted = outputs_of(model, feeds, reference)
-    found = list(tile_onnx.load(model).run(feeds).values())
+    alike(list(tile_onnx.load(model).run(feeds).values()), wanted, limits)
+    stepwise = by_steps(model, feeds)
+    if stepwise is not None:
+        alike(stepwise, wanted, limits)
+
+
+def alike(found: Sequence[Array], wanted: Sequence[Array], limits: Mapping[str, float]) -> None:
+    """Dtypes, shapes and numbers agree."""
     assert len(found) == len(wanted)
     for ours, theirs in zip(found, wanted, strict=True):
         theirs = np.asarray(theirs)
@@ -114,6 +126,16 @@ def check(op: str, inputs: Sequence[Array | None], *more: Any, constant: Sequenc
             rtol=limits.get("rtol", rtol),
             atol=limits.get("atol", atol),
         )
+
+
+def by_steps(model: onnx.ModelProto, feeds: Mapping[str, Array]) -> list[Array] | None:
+    """The outputs of a model without a program; None where it needs one."""
+    imported = read(model)
+    language = Language(imported.opsets, imported.functions)
+    try:
+        return Stepwise(imported.graph, language).run(dict(feeds), math.inf)
+    except NotEvaluated:
+        return None
 
 
 SEEDS = st.integers(0, 2**16)

@@ -154,6 +154,7 @@ def test_only_what_is_asked_for_is_computed() -> None:
 def test_kept_programs_are_bounded() -> None:
     made = tile_onnx.load(model("(float[N] x) => (int64[1] y) { y = Shape(x) }"), "llvm")
     for size in range(PIECES + 10):
+        made.prepare({"x": (size,)})
         assert made(np.zeros(size, np.float32))["y"] == size
     assert len(made._engine._pieces) == PIECES  # pyright: ignore[reportPrivateUsage]
 

@@ -347,7 +347,7 @@ def _cut(value: Any, shape: Shape) -> Any:
 
 def _delivered(item: Any, feeds: Mapping[str, Any], outputs: Mapping[str, Any]) -> Any:
     if isinstance(item, Name):
-        return outputs[item.name] if item.name in outputs else feeds[item.name]
+        return outputs[item.name] if item.name in outputs else np.array(host_array(feeds[item.name]))
     if isinstance(item, list):
         return [_delivered(i, feeds, outputs) for i in cast("list[Any]", item)]
     return item

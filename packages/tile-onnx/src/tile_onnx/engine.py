@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
@@ -10,12 +11,14 @@ import numpy as np
 from tile_ir import forking
 from tile_ir.collector import uncollected
 from tile_ir.frozen import frozen
-from tile_runtime.tensor import Tensor, in_host_memory
+from tile_runtime.tensor import Tensor, asarray, in_host_memory
 
 from tile_onnx import support
 from tile_onnx.graph import Graph
 from tile_onnx.language import Language
+from tile_onnx.newcomers import Newcomers
 from tile_onnx.segments import Ask, Name, Piece, Recorder, Store, Suspended, host_array, key_of, type_of
+from tile_onnx.values import is_array
 from tile_onnx.walk import Walk
 
 if TYPE_CHECKING:
@@ -46,6 +49,14 @@ class Start:
     first: dict[Any, Trail]
     """By these numbers."""
 
+    def answer(self, feeds: Mapping[str, Any]) -> tuple[Any, ...]:
+        """These numbers."""
+        return tuple([key_of(host_array(feeds[n])) for n in self.numbers])
+
+    def key(self, feeds: Mapping[str, Any]) -> tuple[Any, ...]:
+        """What the first piece of a run is kept under."""
+        return _key(self.wanted, self.types, {Ask(n, True): host_array(feeds[n]) for n in self.numbers})
+
 
 class Engine:
     """A graph with the programs made for it so far. Safe to use from any thread."""
@@ -58,6 +69,7 @@ class Engine:
         self._pieces: dict[Any, Trail] = {}
         self._starts: dict[Any, Start] = {}
         self._lock = forking.rlock()
+        self._newcomers = Newcomers(graph, language)
         self.walks = 0
         """How often it was walked, each time for another program."""
         self.steps = 0
@@ -82,8 +94,34 @@ class Engine:
 
     def follow(self, start: Start, feeds: Mapping[str, Any]) -> dict[str, Any]:
         """The same as `run`, for feeds that are known to have the types of `start`."""
+        if not self.made(start, feeds):
+            found = self._without_program(start, feeds)
+            if found is not None:
+                return found
+        begun, walks = time.perf_counter(), self.walks
         run = _Run(self, start, feeds)
-        return run.outputs() if run.finish() else self.run(feeds, start.wanted)
+        found = run.outputs() if run.finish() else self.run(feeds, start.wanted)
+        if self.walks != walks:
+            self._newcomers.bought(start.key(feeds), time.perf_counter() - begun)
+        return found
+
+    def made(self, start: Start, feeds: Mapping[str, Any]) -> bool:
+        """Whether there is a program for such feeds."""
+        return start.answer(feeds) in start.first or start.key(feeds) in self._pieces
+
+    def _without_program(self, start: Start, feeds: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Outputs of feeds whose sizes wait for a program; None where they get one now."""
+        tensors = any(isinstance(v, Tensor) for v in feeds.values())
+        key = start.key(feeds)
+        if not self._newcomers.wait(key) or (tensors and not in_host_memory(self.evaluator().device)):
+            return None
+        arrays = {n: host_array(v) for n, v in feeds.items()}
+        made = self._newcomers.run(key, arrays, start.wanted)
+        if made is None:
+            return None
+        device = self.evaluator().device if tensors else None
+        values = [asarray(v, device) if tensors and is_array(v) else v for v in made]
+        return dict(zip(start.wanted, values, strict=True))
 
     def inner(self, graph: Graph, language: Language, path: str) -> Engine:
         """One for a subgraph, whose values are called `path` and their name."""
@@ -99,7 +137,7 @@ class Engine:
 
     def plan(self, types: Mapping[str, Any], numbers: Mapping[str, Any], wanted: tuple[str, ...]) -> list[Piece]:
         """The pieces for inputs of these types, as far as `numbers` of inputs tell; compiled by nobody yet."""
-        answers = {Ask(n, True): np.asarray(v) for n, v in numbers.items() if n in self.values}
+        answers = {Ask(n, True): np.asarray(numbers[n]) for n in sorted(self.values & numbers.keys())}
         piece = self.trail(types, answers, wanted).piece
         asked = {a.name for a in piece.asks if a.numbers and a.name in numbers}
         if asked - self.values:
@@ -109,7 +147,7 @@ class Engine:
 
     def trail(self, types: Mapping[str, Any], answers: Mapping[Ask, Any], wanted: tuple[str, ...]) -> Trail:
         """What follows after these answers; walked to when it is new."""
-        key = (wanted, *types.items(), *((a.name, a.numbers, key_of(v)) for a, v in answers.items()))
+        key = _key(wanted, types, answers)
         with self._lock:
             found = self._pieces.get(key)
             if found is None:
@@ -141,6 +179,10 @@ class Engine:
         if not asks:
             recorder.end(results)
         return Piece(tuple(recorder.steps), asks, tuple(recorder.item(r) for r in results))
+
+
+def _key(wanted: tuple[str, ...], types: Mapping[str, Any], answers: Mapping[Ask, Any]) -> tuple[Any, ...]:
+    return (wanted, *types.items(), *((a.name, a.numbers, key_of(v)) for a, v in answers.items()))
 
 
 class _Run:
@@ -208,7 +250,8 @@ class _Run:
 
     def _delivered(self, item: Any, as_arrays: bool) -> Any:
         if isinstance(item, Name):
-            return self._delivered(self._store[item.name], as_arrays)
+            found = self._delivered(self._store[item.name], as_arrays)
+            return np.array(found) if item.name in self._feeds and is_array(found) else found
         if isinstance(item, list):
             return [self._delivered(i, as_arrays) for i in cast("list[Any]", item)]
         return host_array(item) if as_arrays else item

@@ -28,13 +28,17 @@ class Reference:
         self._node = proto, domain, opset
 
     def __call__(self, *values: Array | None) -> tuple[Any, ...]:
-        """The outputs of the node, given its inputs; NotEvaluated where the reference cannot."""
+        """The outputs of the node as constants, given its inputs; NotEvaluated where the reference cannot."""
+        with np.errstate(all="ignore"):
+            return tuple(frozen(v) for v in self.run(*values))
+
+    def run(self, *values: Array | None) -> tuple[Any, ...]:
+        """The outputs, which may be inputs or parts of them; NumPy may warn of what they hold."""
         trimmed = list(values)
         while trimmed and trimmed[-1] is None:
             trimmed.pop()
         try:
-            with np.errstate(all="ignore"):
-                return tuple(frozen(v) for v in self._operator.run(*trimmed))
+            return self._operator.run(*trimmed)
         except Exception as problem:  # it is foreign code: any failure means that it cannot be used
             raise NotEvaluated(f"{type(problem).__name__}: {problem}") from problem
 

@@ -71,13 +71,16 @@ class WarmCalls:
     def keep(
         self, key: Key | None, feeds: Mapping[str, Any], values: Mapping[str, Any], wanted: tuple[str, ...]
     ) -> None:
-        """Remembers a call that has run, if it took its inputs as they are."""
+        """Remembers a call that has run a program, if it took its inputs as they are."""
         if key is None or feeds.keys() != values.keys() or any(values[n] is not v for n, v in feeds.items()):
             return
+        types = {n: type_of(v) for n, v in values.items()}
+        start = self._engine.start(types, wanted)
+        if not self._engine.made(start, values):
+            return  # it ran without a program
         if len(self._ready) >= PIECES:
             self._ready.clear()
-        types = {n: type_of(v) for n, v in values.items()}
-        known = Known(self._engine.start(types, wanted), self._engine)
+        known = Known(start, self._engine)
         self._ready[key] = known if self._engine.values else self._alone(types, feeds, wanted) or known
 
     def _alone(self, types: Mapping[str, Any], feeds: Mapping[str, Any], wanted: tuple[str, ...]) -> Ready | None:
