@@ -13,7 +13,7 @@ from tile_ir.contents import Contents
 from tile_ir.diagnostics import Source, Span, TileLimitError, TileSyntaxError
 from tile_ir.dtype import DType
 from tile_ir.ops import OPS, Aggregation
-from tile_ir.stripe import nodes
+from tile_ir.stripe import nodes, parser
 from tile_ir.stripe.affine import Affine, DivMod, DivModOp
 from tile_ir.stripe.parser import parse_block, parse_program
 from tile_ir.stripe.printer import print_block, print_program, print_statement
@@ -430,3 +430,8 @@ def test_a_form_with_many_terms_is_read_quickly_or_refused() -> None:
     many = " + ".join(f"x{i}" for i in range(50_000))
     with pytest.raises(TileSyntaxError, match="too many terms"):
         parse_block(f"0: block [] ( {many} >= 0 ) {{ }}")
+
+
+def test_the_grammar_is_written_out_into_few_rules() -> None:
+    """The tables are made when a process reads its first text: a rule with seven parts that may be missing is 128."""
+    assert len(parser._lark().rules) < 250  # pyright: ignore[reportPrivateUsage]
