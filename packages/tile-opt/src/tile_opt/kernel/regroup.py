@@ -38,12 +38,8 @@ def localised(view: KernelView, mine: Set[str]) -> KernelView:
     if not own:
         return view
     names = {r.into for r in own}
-    allocs = tuple(_allocation(r.into, r.type) for r in own)
+    allocs = tuple(Refinement.allocation(r.into, packed(r.type, r.type.sizes), LOCAL) for r in own)
     return replace(view, refs=tuple(r for r in view.refs if r.into not in names), allocs=view.allocs + allocs)
-
-
-def _allocation(name: str, type: TensorType) -> Refinement:
-    return Refinement.allocation(name, packed(type, type.sizes), LOCAL)
 
 
 def share(view: KernelView, shared: tuple[SharedLoop, ...]) -> KernelView:

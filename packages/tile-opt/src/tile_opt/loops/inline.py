@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tile_ir.names import claim
-from tile_ir.program.nodes import Elementwise, Loop, Op, Program, Reshape, TensorType
+from tile_ir.program.nodes import Elementwise, Loop, Op, Program, Reshape
 from tile_ir.program.rename import spliced
 
 from tile_opt.program.base import with_each
@@ -43,8 +43,4 @@ def _round(op: Loop, taken: set[str]) -> Iterator[Op]:
     yield from spliced(body.ops, names, taken)
     ends = zip(op.results, op.types, (names[value] for _, value in body.outputs), strict=True)
     for number, (result, type, value) in enumerate(ends):
-        yield _end(result, type, value, number < carried)
-
-
-def _end(result: str, type: TensorType, value: str, carried: bool) -> Op:
-    return Elementwise(result, type, "ident", (value,)) if carried else Reshape(result, type, value)
+        yield Elementwise(result, type, "ident", (value,)) if number < carried else Reshape(result, type, value)

@@ -22,10 +22,9 @@ from tile_opt.analysis import FlatDomain, poly
 from tile_opt.partition.merges import Below, Cascade
 from tile_opt.partition.stages import Stages
 from tile_opt.program.aligned import aligned
-from tile_opt.program.cascade import Groups, Weighted, product_of, rows_of, with_replaced
+from tile_opt.program.cascade import Groups, Weighted, product_of, quotient, rows_of, with_replaced
 from tile_opt.program.chunks import LOWEST, reduced
-from tile_opt.program.normalise_last import computed
-from tile_opt.program.trees import Leaf, Tree, as_dtype, call, leaves
+from tile_opt.program.trees import Leaf, Tree, as_dtype, call, computed, leaves
 from tile_opt.regions import Grid
 
 
@@ -163,7 +162,7 @@ class _Rows:
             Leaf(weights.name, tuple(at), self._acc), *(as_dtype(f, self._acc) for f in member.inside)
         ])  # fmt: skip
         type = replace(op.type, dtype=self._acc)
-        return computed(domain, self._claimed(f"{op.name}_part"), type, domain.output, summand, op)
+        return computed(domain.extents, self._claimed(f"{op.name}_part"), type, domain.output, summand, op)
 
     # --- the array -----------------------------------------------------------------------------------
 
@@ -186,7 +185,7 @@ class _Rows:
         names = [*(self._claimed(f"{self.array}_with") for _ in self._sums), self.array]
         for name, value, place in zip(names, values, self._places, strict=True):
             cell = as_dtype(Leaf(value.name, place.domain.output, value.type.dtype), self._acc)
-            made = computed(place.domain, name, type, place.subscripts, cell, origin=self._pair.op.origin)
+            made = computed(place.domain.extents, name, type, place.subscripts, cell, origin=self._pair.op.origin)
             yield replace(made, default=last)
             last = name
 
@@ -210,11 +209,9 @@ class _Rows:
         """The sum below the row's own pivot, times what does not move with it."""
         op, domain, row = member.pair.op, member.pair.domain, member.pair.row
         here, there = (as_dtype(tree, self._acc) for tree in (self._pivot(row), member.pivot))
-        outside = (as_dtype(f, self._acc) for f in member.outside)
-        term: Tree = product_of([call("exp", (call("sub", (here, there), self._acc),), self._acc), sums, *outside])
-        for divisor in member.divisors:
-            term = call("div", (term, as_dtype(divisor, self._acc)), self._acc)
-        return computed(domain, op.name, op.type, domain.output, term, origin=op.origin)
+        weight = call("exp", (call("sub", (here, there), self._acc),), self._acc)
+        term = quotient((weight, sums, *member.outside), member.divisors, self._acc)
+        return computed(domain.extents, op.name, op.type, domain.output, term, origin=op.origin)
 
     def _claimed(self, name: str) -> str:
         return claim(name, self._taken)

@@ -221,11 +221,8 @@ class Stages:
             changes = {"agg": Aggregation.MAX, "body": (), "result": one, "acc": DType.INT32, "default": None}
             return [replace(op, name=name, type=type, **changes)]
         ones = claim(f"{name}_ones", taken)
-        given = Elementwise(ones, TensorType(DType.INT32, self._shape(op.updates)), "ident", (one,))
+        given = Elementwise(ones, TensorType(DType.INT32, self.grids[op.updates].shape), "ident", (one,))
         return [given, replace(op, name=name, type=type, updates=ones, agg=Aggregation.MAX, default=None)]
-
-    def _shape(self, name: str) -> tuple[int, ...]:
-        return self.grids[name].shape
 
     # --- stages --------------------------------------------------------------------------------------
 

@@ -10,8 +10,7 @@ from tile_ir.program.nodes import Elementwise, Literal, Op, Operand, TensorType
 from tile_ir.stripe.affine import Affine, names_in
 
 from tile_opt.analysis import FlatDomain
-from tile_opt.program.normalise_last import computed
-from tile_opt.program.trees import Call, Leaf, Tree
+from tile_opt.program.trees import Call, Leaf, Tree, computed
 
 
 def aligned(
@@ -61,7 +60,7 @@ class _Aligned:
         output = tuple(Affine.var(n) if n in read else Affine() for n in self.names)
         sizes = tuple(self.domain.extents[n] if n in read else 1 for n in self.names)
         name = self.fresh(f"{leaf.tensor}_aligned")
-        self.ops.append(computed(self.domain, name, TensorType(leaf.dtype, sizes), output, leaf))
+        self.ops.append(computed(self.domain.extents, name, TensorType(leaf.dtype, sizes), output, leaf))
         self.shapes[name] = sizes
         return name
 

@@ -72,7 +72,7 @@ class _Turned:
         """Indexes of the largest operand in its order, where something that lies across it is worth a copy."""
         if op.agg is Aggregation.ASSIGN or op.default is not None or not op.loads or not self._is_plain(op):
             return None
-        sizes = [self._size(load) for load in op.loads]
+        sizes = [self.types[str(load.tensor)].size for load in op.loads]
         most = max(range(len(sizes)), key=lambda k: (sizes[k], self._last(op.loads[k])))
         names = _names(op.loads[most].formulas)
         points = prod((index_sizes(op) or {}).values())
@@ -99,9 +99,6 @@ class _Turned:
             and all(sizes.get(f.index or "") == n for f, n in zip(forms, shape, strict=True))
             for forms, shape in (*places, (op.output, op.type.shape))
         )
-
-    def _size(self, load: TensorLoad) -> int:
-        return self.types[str(load.tensor)].size
 
     def _last(self, load: TensorLoad) -> int:
         return (self.types[str(load.tensor)].shape or (1,))[-1]

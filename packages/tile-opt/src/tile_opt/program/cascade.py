@@ -19,6 +19,7 @@ from functools import reduce
 from math import inf, isfinite, prod
 from typing import ClassVar
 
+from tile_ir.dtype import DType
 from tile_ir.frozen import frozen
 from tile_ir.names import claim
 from tile_ir.ops import Aggregation
@@ -31,7 +32,7 @@ from tile_opt.program.base import Rewrite
 from tile_opt.program.chunks import LOWEST, Pair, reduced, sums_of_chunks
 from tile_opt.program.pairs import Pairs
 from tile_opt.program.split_reduction import chunk_indexes, chunk_size, combine, part_names, partial
-from tile_opt.program.trees import Body, Call, Leaf, Tree, as_dtype, call, leaves, substituted, unwidened
+from tile_opt.program.trees import Body, Call, Leaf, Tree, as_dtype, call, computed, leaves, substituted, unwidened
 
 MANY = 16
 """Rows that share what a chunk is multiplied with, for which it is worth a chunk of its own."""
@@ -224,26 +225,12 @@ class _Chunks:
         below = call(
             "sub", (as_dtype(substituted(pair.inner, split), pair.op.acc), as_dtype(pivot, pair.op.acc)), pair.op.acc
         )
-        body = Body()
-        result = body.add(call("exp", (below,), pair.op.acc))
         extents = {chunk: self.count, **{n: ranges[n] for n in names}, place: self.size}
-        limits = [Constraint(Poly.of({n: 1}), r, pair.op.origin) for n, r in extents.items()]
-        if self.extent % self.size:
-            limits.append(Constraint(Poly.of({chunk: self.size, place: 1}), self.extent, pair.op.origin))
-        return Contraction(
-            claim(f"{self.first.name}_weights", self.taken),
-            TensorType(pair.op.acc, tuple(extents.values())),
-            Aggregation.ASSIGN,
-            tuple(sorted(extents)),
-            tuple(Poly.of({n: 1}) for n in extents),
-            tuple(limits),
-            tuple(body.loads),
-            tuple(body.statements),
-            result,
-            pair.op.acc,
-            no_defract=True,
-            origin=pair.op.origin,
-        )
+        name, type = claim(f"{self.first.name}_weights", self.taken), TensorType(pair.op.acc, tuple(extents.values()))
+        value, output = call("exp", (below,), pair.op.acc), tuple(map(Affine.var, extents))
+        made = computed(extents, name, type, output, value, origin=pair.op.origin)
+        end = Constraint(Poly.of({chunk: self.size, place: 1}), self.extent, pair.op.origin)
+        return replace(made, constraints=(*made.constraints, end)) if self.extent % self.size else made
 
     def _sums(self, member: Weighted) -> tuple[Contraction, Contraction]:
         """The sums of the chunks, and the sum of what they weigh."""
@@ -265,10 +252,8 @@ class _Chunks:
         )
         found = Leaf(sums.name, (*chunks, *(f.substitute(cells) for f in member.pair.domain.output)), acc)
         apart = call("sub", (as_dtype(here, acc), as_dtype(substituted(member.pivot, cells), acc)), acc)
-        outside = (as_dtype(substituted(f, cells), acc) for f in member.outside)
-        term = product_of([call("exp", (apart,), acc), found, *outside])
-        for divisor in member.divisors:
-            term = call("div", (term, as_dtype(substituted(divisor, cells), acc)), acc)
+        outside, divisors = ((substituted(f, cells) for f in part) for part in (member.outside, member.divisors))
+        term = quotient((call("exp", (apart,), acc), found, *outside), divisors, acc)
         return Body().of(combine(op, sums.name, (self.count,)), term)
 
 
@@ -316,8 +301,14 @@ def _in_order(ops: Iterable[Op], program: Program) -> Iterator[Op]:
             yield ready
 
 
-def product_of(factors: Sequence[Tree]) -> Tree:
+def product_of(factors: Iterable[Tree]) -> Tree:
     return reduce(lambda a, b: call("mul", (a, b), a.dtype), factors)
+
+
+def quotient(factors: Iterable[Tree], divisors: Iterable[Tree], acc: DType) -> Tree:
+    """The product of all factors over each of the divisors in turn, computed as `acc`."""
+    product = product_of(as_dtype(f, acc) for f in factors)
+    return reduce(lambda a, b: call("div", (a, as_dtype(b, acc)), acc), divisors, product)
 
 
 def rows_of(member: Weighted) -> list[str]:

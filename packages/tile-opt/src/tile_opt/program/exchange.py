@@ -8,19 +8,19 @@ what attention gives, walking rows piece by piece (`kernel.rows_in_steps`).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 from tile_ir.frozen import frozen
 from tile_ir.names import claim
 from tile_ir.ops import Aggregation
-from tile_ir.program.nodes import Constraint, Contraction, Op, Poly, TensorType
+from tile_ir.program.nodes import Contraction, Op, TensorType
 from tile_ir.stripe.affine import Affine, names_in
 
-from tile_opt.analysis import FlatDomain, poly
-from tile_opt.program.cascade import Groups, Made, OverRows, Weighted, product_of, rows_of
+from tile_opt.analysis import FlatDomain
+from tile_opt.program.cascade import Groups, Made, OverRows, Weighted, product_of, quotient, rows_of
 from tile_opt.program.chunks import reduced
-from tile_opt.program.trees import Body, Call, Leaf, Tree, as_dtype, call, leaves, substituted, unwidened
+from tile_opt.program.trees import Call, Leaf, Tree, as_dtype, computed, leaves, substituted, unwidened
 
 
 @dataclass(frozen=True)
@@ -83,11 +83,9 @@ class _Product:
         at = (*map(Affine.var, cells), Affine.var(self.depth))
         type = TensorType(acc, tuple(sizes[n] for f in at for n in f.names))
         summand = product_of([as_dtype(f, acc) for f in (self.member.weight, self.other)])
-        sums = _summed(pair.op, claim(f"{pair.op.name}_sums", taken), type, at, summand, sizes)
-        term = product_of([as_dtype(f, acc) for f in (self.row, Leaf(sums.name, at, acc), *self.member.outside)])
-        for divisor in self.member.divisors:
-            term = call("div", (term, as_dtype(divisor, acc)), acc)
-        return sums, _summed(pair.op, pair.op.name, pair.op.type, pair.domain.output, term, sizes)
+        sums = computed(sizes, claim(f"{pair.op.name}_sums", taken), type, at, summand, pair.op)
+        term = quotient((self.row, Leaf(sums.name, at, acc), *self.member.outside), self.member.divisors, acc)
+        return sums, computed(sizes, pair.op.name, pair.op.type, pair.domain.output, term, pair.op)
 
 
 def _factors(groups: Groups, op: Contraction, domain: FlatDomain, names: Mapping[str, Affine]) -> tuple[Tree, ...]:
@@ -101,24 +99,3 @@ def _factors(groups: Groups, op: Contraction, domain: FlatDomain, names: Mapping
 
 def _named(tree: Tree, index: str) -> bool:
     return any(index in f.names for leaf in leaves(tree) for f in leaf.forms)
-
-
-def _summed(
-    like: Contraction, name: str, type: TensorType, output: tuple[Affine, ...], value: Tree, sizes: Mapping[str, int]
-) -> Contraction:
-    """``name[output] = sum of value``, over all other indexes that it names."""
-    names = names_in((*output, *(g for leaf in leaves(value) for g in leaf.forms)))
-    body = Body()
-    result = body.add(value)
-    return replace(
-        like,
-        name=name,
-        type=type,
-        indexes=tuple(sorted(names)),
-        output=tuple(map(poly, output)),
-        constraints=tuple(Constraint(Poly.of({n: 1}), r, like.origin) for n, r in sizes.items() if n in names),
-        loads=tuple(body.loads),
-        body=tuple(body.statements),
-        result=result,
-        no_defract=True,
-    )

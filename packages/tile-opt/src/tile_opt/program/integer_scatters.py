@@ -82,12 +82,8 @@ def _is_sparse(op: Scatter, steps: Steps) -> bool:
     return nothing * (SUMMED if op.agg is Aggregation.SUM else MERGED) >= SPARE
 
 
-def _format(dtype: DType) -> Format:
-    return FORMATS[DType.FLOAT64 if dtype is DType.FLOAT64 else DType.FLOAT32]
-
-
 def _floats(op: Scatter, steps: Steps) -> str:
-    format = _format(op.type.dtype)
+    format = FORMATS[DType.FLOAT64 if op.type.dtype is DType.FLOAT64 else DType.FLOAT32]
     if op.agg is Aggregation.SUM:
         return _sum(op, steps, format)
     smallest = op.agg is Aggregation.MIN

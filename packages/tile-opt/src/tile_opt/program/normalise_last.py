@@ -11,17 +11,14 @@ from collections.abc import Set
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from tile_ir.diagnostics import Span
 from tile_ir.names import claim
-from tile_ir.ops import Aggregation
-from tile_ir.program.nodes import Constraint, Contraction, Op, Poly, TensorType
-from tile_ir.stripe.affine import Affine, names_in
+from tile_ir.program.nodes import Contraction, Op, TensorType
+from tile_ir.stripe.affine import Affine
 
-from tile_opt.analysis import FlatDomain, poly
-from tile_opt.program.cascade import Groups, Made, OverRows, Weighted, product_of, rows_of, shares_rows
+from tile_opt.program.cascade import Groups, Made, OverRows, Weighted, product_of, quotient, rows_of, shares_rows
 from tile_opt.program.fixed import fixed_values
 from tile_opt.program.pairs import Pairs
-from tile_opt.program.trees import Body, Leaf, Tree, as_dtype, call, leaves
+from tile_opt.program.trees import Leaf, as_dtype, computed, leaves
 
 
 @dataclass(frozen=True)
@@ -52,16 +49,15 @@ def _replaced(members: tuple[Weighted, ...], pairs: Pairs, still: Set[str]) -> d
     if not any(leaf.tensor in still for leaf in leaves(scores)):
         return made
     first, domain = pair.first, pair.first_domain
-    return made | {first.name: (computed(domain, first.name, first.type, domain.output, scores, first),)}
+    return made | {first.name: (computed(domain.extents, first.name, first.type, domain.output, scores, first),)}
 
 
 def _weights(member: Weighted, name: str) -> Contraction:
     """The exponential of every element, by its row and its place in it."""
     names = [*rows_of(member), member.index]
     type = TensorType(member.weight.dtype, tuple(member.pair.domain.extents[n] for n in names))
-    return computed(
-        member.pair.domain, name, type, tuple(map(Affine.var, names)), member.weight, origin=member.pair.op.origin
-    )
+    output = tuple(map(Affine.var, names))
+    return computed(member.pair.domain.extents, name, type, output, member.weight, origin=member.pair.op.origin)
 
 
 def _sums(member: Weighted, weights: Contraction, taken: set[str]) -> tuple[Op, ...]:
@@ -70,7 +66,8 @@ def _sums(member: Weighted, weights: Contraction, taken: set[str]) -> tuple[Op, 
     at = tuple(map(Affine.var, [*rows_of(member), member.index]))
     weight = as_dtype(Leaf(weights.name, at, weights.type.dtype), op.acc)
     summand = product_of([weight, *(as_dtype(f, op.acc) for f in member.inside)])
-    plain = computed(member.pair.domain, op.name, op.type, member.pair.domain.output, summand, op)
+    domain = member.pair.domain
+    plain = computed(domain.extents, op.name, op.type, domain.output, summand, op)
     if not (member.outside or member.divisors):
         return (plain,)
     plain = replace(plain, name=claim(f"{op.name}_sum", taken), type=replace(op.type, dtype=op.acc))
@@ -79,39 +76,6 @@ def _sums(member: Weighted, weights: Contraction, taken: set[str]) -> tuple[Op, 
 
 def _finished(member: Weighted, sums: Contraction) -> Contraction:
     """The complete sums times what does not move with them."""
-    op, output = member.pair.op, member.pair.domain.output
-    term: Tree = product_of([Leaf(sums.name, output, op.acc), *(as_dtype(f, op.acc) for f in member.outside)])
-    for divisor in member.divisors:
-        term = call("div", (term, as_dtype(divisor, op.acc)), op.acc)
-    return computed(member.pair.domain, op.name, op.type, output, term, origin=op.origin)
-
-
-def computed(
-    domain: FlatDomain,
-    name: str,
-    type: TensorType,
-    output: tuple[Affine, ...],
-    value: Tree,
-    like: Contraction | None = None,
-    *,
-    origin: Span | None = None,
-) -> Contraction:
-    """``name[output] = value``, or its aggregate as in `like`, at every point of the indexes that they name."""
-    names = names_in((*output, *(g for leaf in leaves(value) for g in leaf.forms)))
-    body, origin = Body(), origin if like is None else like.origin
-    result = body.add(value)
-    return Contraction(
-        name,
-        type,
-        Aggregation.ASSIGN if like is None else like.agg,
-        tuple(sorted(names)),
-        tuple(map(poly, output)),
-        tuple(Constraint(Poly.of({n: 1}), r, origin) for n, r in domain.extents.items() if n in names),
-        tuple(body.loads),
-        tuple(body.statements),
-        result,
-        value.dtype,
-        no_defract=True,
-        text="" if like is None else like.text,
-        origin=origin,
-    )
+    op, domain = member.pair.op, member.pair.domain
+    term = quotient((Leaf(sums.name, domain.output, op.acc), *member.outside), member.divisors, op.acc)
+    return computed(domain.extents, op.name, op.type, domain.output, term, origin=op.origin)

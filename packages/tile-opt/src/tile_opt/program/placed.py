@@ -7,7 +7,6 @@ in rows, though, parts are faster as a sum: one walk over all rows, which constr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import ClassVar
@@ -15,7 +14,7 @@ from typing import ClassVar
 from tile_ir.names import claim
 from tile_ir.ops import Aggregation
 from tile_ir.program.liveness import reads
-from tile_ir.program.nodes import Contraction, Elementwise, Literal, Op, Program, ScalarStatement
+from tile_ir.program.nodes import Contraction, Elementwise, Literal, Program, ScalarStatement
 from tile_ir.stripe.affine import intervals
 
 from tile_opt.analysis import Sets, analyze
@@ -37,11 +36,7 @@ class PlacedParts(Rewrite):
     def apply(self, program: Program) -> Program:
         sums, sets, taken = _sums(program), Sets(), set(program.types())
         made = {name: _placed(name, parts, taken) for name, parts in sums.items() if _are_apart(parts, sets)}
-        return with_each(program, lambda op: _instead(op, made))
-
-
-def _instead(op: Op, made: Mapping[str, Parts]) -> Iterable[Op]:
-    return made.get(op.name, (op,)) if isinstance(op, Elementwise) else (op,)
+        return with_each(program, lambda op: made.get(op.name, (op,)) if isinstance(op, Elementwise) else (op,))
 
 
 def _sums(program: Program) -> dict[str, Parts]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from math import inf
 
+from tile_ir.diagnostics import Span
 from tile_ir.dtype import DType
 from tile_ir.frozen import frozen, replace
 from tile_ir.ops import OPS, Aggregation
@@ -21,7 +22,7 @@ from tile_ir.program.nodes import (
     TensorLoad,
     TensorType,
 )
-from tile_ir.stripe.affine import Affine
+from tile_ir.stripe.affine import Affine, names_in
 
 from tile_opt.analysis import FlatDomain, poly
 
@@ -256,3 +257,34 @@ class Body:
         name = f"$t{len(self.statements)}"
         self.statements.append(ScalarStatement(name, tree.fn, args, tree.dtype))
         return name
+
+
+def computed(
+    extents: Mapping[str, int],
+    name: str,
+    type: TensorType,
+    output: tuple[Affine, ...],
+    value: Tree,
+    like: Contraction | None = None,
+    *,
+    origin: Span | None = None,
+) -> Contraction:
+    """``name[output] = value``, or its aggregate as in `like`, at every point of the indexes that they name."""
+    names = names_in((*output, *(g for leaf in leaves(value) for g in leaf.forms)))
+    body, origin = Body(), origin if like is None else like.origin
+    result = body.add(value)
+    return Contraction(
+        name,
+        type,
+        Aggregation.ASSIGN if like is None else like.agg,
+        tuple(sorted(names)),
+        tuple(map(poly, output)),
+        tuple(Constraint(Poly.of({n: 1}), r, origin) for n, r in extents.items() if n in names),
+        tuple(body.loads),
+        tuple(body.statements),
+        result,
+        value.dtype,
+        no_defract=True,
+        text="" if like is None else like.text,
+        origin=origin,
+    )

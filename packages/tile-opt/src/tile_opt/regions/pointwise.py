@@ -121,11 +121,7 @@ def _set(values: tuple[int, ...], axis: int, value: int) -> tuple[int, ...]:
 
 def moved(formula: Poly, low: Sequence[int], start: int) -> Poly:
     """The formula for a cell counted from `low`, giving cells counted from `start`."""
-    return formula + Poly.of({}, formula.evaluate(_at(low)) - formula.const - start)
-
-
-def _at(low: Sequence[int]) -> dict[str, int]:
-    return {f"i{k}": v for k, v in enumerate(low)}
+    return formula + Poly.of({}, formula.evaluate({f"i{k}": v for k, v in enumerate(low)}) - formula.const - start)
 
 
 def reach(formula: Poly, box: Box) -> tuple[int, int]:

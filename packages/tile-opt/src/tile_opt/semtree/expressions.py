@@ -80,7 +80,7 @@ def _by_rules(expr: Expr) -> Expr | None:
     found = operation_of(expr)
     assert found is not None
     name, args = found
-    kinds = tuple([_kind(a) for a in args])
+    kinds = tuple([((Const, a.value) if isinstance(a, Const) and a.value in LITERALS else type(a)) for a in args])
     if isinstance(args[0], Const) and all(isinstance(a, Const) for a in args):
         return fold(name, args, expr.type)
     for rule in _possible(name, args[-1].type.dtype, kinds):
@@ -92,10 +92,6 @@ def _by_rules(expr: Expr) -> Expr | None:
 
 Kind = type | tuple[type, int | float]
 """A class of nodes; of literals that rules name, their value, too."""
-
-
-def _kind(expr: Expr) -> Kind:
-    return (Const, expr.value) if isinstance(expr, Const) and expr.value in LITERALS else type(expr)
 
 
 @cache

@@ -162,7 +162,7 @@ class _Straight:
 
     def _join(self, run: Sequence[int]) -> None:
         """Stores of a run without gaps, as whole vectors from its beginning on."""
-        width, at = self._width(run), 0
+        width, at = self.register // self.waiting[run[0]][1].value.type.dtype.bytes, 0
         while at < len(run):
             count, lanes = 0, 0
             while at + count < len(run) and lanes < width:
@@ -172,9 +172,6 @@ class _Straight:
                 return
             self._whole(run[at : at + count], width)
             at += count
-
-    def _width(self, run: Sequence[int]) -> int:
-        return self.register // self.waiting[run[0]][1].value.type.dtype.bytes
 
     def _whole(self, run: Sequence[int], width: int) -> None:
         """One vector instead of several, where it is made of few registers."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from tile_ir.diagnostics import Span
 from tile_ir.dtype import DType
+from tile_ir.frozen import replace
 from tile_ir.names import fresh
 from tile_ir.ops import Aggregation
 from tile_ir.program.nodes import Operand
@@ -134,7 +135,7 @@ class Stage:
         for name, ref in self._refs.items():
             if ref.source == buffer and ref.access == tuple(access) and ref.type.sizes == shape and ref.agg is agg:
                 if ref.dir is not direction:
-                    self._refs[name] = _with_direction(ref, Direction.INOUT)
+                    self._refs[name] = replace(ref, dir=Direction.INOUT)
                 return name
         name = fresh(buffer, self._refs)
         view = TensorType(whole.dtype, shape, whole.layout)
@@ -220,10 +221,6 @@ class Kernel:
             comment=self.comment,
             origin=self.origin,
         )
-
-
-def _with_direction(ref: Refinement, direction: Direction) -> Refinement:
-    return Refinement(direction, ref.into, ref.source, ref.access, ref.type, ref.agg)
 
 
 def whole(tensor: TensorType) -> tuple[Affine, ...]:

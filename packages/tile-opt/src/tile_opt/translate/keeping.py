@@ -17,7 +17,7 @@ from tile_ir.program.printer import print_op
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Order
 
-from tile_opt.translate.build import Kernel, Loop, Stage, cell_of, loops_over
+from tile_opt.translate.build import Loop, Stage, cell_of, loops_over
 from tile_opt.translate.codes import code, code_type
 from tile_opt.translate.context import Context
 
@@ -78,9 +78,6 @@ class _Walk:
         """Elements of a part."""
         return self.count // self.parts
 
-    def _kernel(self) -> Kernel:
-        return self.context.kernel(print_op(self.op), ("argsort",), self.op.origin)
-
     def _outside(self, line: Cell, element: Affine) -> Cell:
         """Where an element of a line stands in the argument and the result."""
         return (*line[: self.op.axis], element, *line[self.op.axis :])
@@ -99,7 +96,7 @@ class _Walk:
             return
         turned = self.context.temporary(f"{self.context.buffers[self.op.name]}_turned", PLACE, (self.few, *self.lines))
         make(turned)
-        kernel, shape = self._kernel(), (*self.lines, self.few)
+        kernel, shape = self.context.kernel(print_op(self.op), ("argsort",), self.op.origin), (*self.lines, self.few)
         stage = kernel.stage("places", loops_over(shape))
         *line, number = cell_of(shape)
         stage.store(
