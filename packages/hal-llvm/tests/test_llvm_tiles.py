@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+import pytest
 from hal_llvm.amx import instructions
 from hal_llvm.binding import Processor
 from hal_llvm.compiler import assembly, machine_for
@@ -65,3 +66,33 @@ def test_products_of_float16_where_the_processor_has_them() -> None:
     made = Kernel("f", None, parse_function(BODY.replace("tdpbf16ps", "tdpfp16ps")), (4, 1, 1))  # type: ignore[arg-type]
     code = assembly(emit_module([made], machine_for(FP16)).text, FP16)
     assert re.search(r"tdpfp16ps\s+%tmm6, %tmm4, %tmm0", code)
+
+
+ROUNDED = """function f(write global bfloat16* o, read global int32* a, read global float32* c) group(1, 1, 1) {{
+    alloc private float32[256] s;
+    {first}
+    tile_step tile_load(4), a[0, pitch=16];
+    tile_step tdpbf16ps(0, 4, 5);
+    tile_step tile_store(0), s[0, pitch=16];
+    {then}
+    let x = s[0]:float32x16;
+    o[0] = bfloat16x16(x);
+}}"""
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "asks"),
+    [
+        ("tile_step tile_zero(0);", "", False),
+        ("tile_step tile_load(0), c[0, pitch=16];", "", True),
+        ("tile_step tile_zero(0);", "s[0] = c[0];", True),
+    ],
+    ids=["sums of products", "a tile that was given", "another number"],
+)
+def test_sums_of_products_are_rounded_without_a_look(first: str, then: str, asks: bool) -> None:
+    """The instruction that rounds takes subnormal numbers for zeros, but there are none among them."""
+    function = parse_function(ROUNDED.format(first=first, then=then))
+    rounding = replace(AMX, features=f"{AMX.features},+avx512bf16")
+    code = assembly(emit_module([Kernel("f", None, function, (1, 1, 1))], machine_for(rounding)).text, rounding)  # type: ignore[arg-type]
+    assert "vcvtneps2bf16" in code
+    assert ("vfpclassps" in code) == asks

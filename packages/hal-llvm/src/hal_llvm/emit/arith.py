@@ -49,19 +49,27 @@ def _round_bfloat16(code: Code, value: str, lanes: int) -> str:
 def _round_by_instruction(code: Code, value: str, lanes: int) -> str:
     """A vector without subnormal numbers at once."""
     wide, small = register(DType.FLOAT32, lanes), spread("i16", lanes)
+    if value in code.normal:
+        return _rounded(code, value, lanes)
     found = code.call("llvm.x86.avx512.fpclass.ps.512", spread("i1", lanes), (wide, value), ("i32", str(_SUBNORMAL)))
     mask = code.let(f"bitcast {spread('i1', lanes)} {found} to i{lanes}")
     plain, rare, after = (code.fresh(name) for name in ("rounded", "subnormal", "narrowed"))
     code.branch(code.let(f"icmp eq i{lanes} {mask}, 0"), plain, rare, seldom=True)
     code.block(plain)
-    short = code.call("llvm.x86.avx512bf16.cvtneps2bf16.512", spread("bfloat", lanes), (wide, value))
-    quick = code.let(f"bitcast {spread('bfloat', lanes)} {short} to {small}")
+    quick = _rounded(code, value, lanes)
     code.jump(after)
     code.block(rare)
     exact = _round_by_integers(code, value, lanes)
     code.jump(after)
     code.block(after)
     return code.let(f"phi {small} [ {quick}, %{plain} ], [ {exact}, %{rare} ]")
+
+
+def _rounded(code: Code, value: str, lanes: int) -> str:
+    """By the instruction alone."""
+    wide = register(DType.FLOAT32, lanes)
+    short = code.call("llvm.x86.avx512bf16.cvtneps2bf16.512", spread("bfloat", lanes), (wide, value))
+    return code.let(f"bitcast {spread('bfloat', lanes)} {short} to {spread('i16', lanes)}")
 
 
 def _round_by_integers(code: Code, value: str, lanes: int) -> str:

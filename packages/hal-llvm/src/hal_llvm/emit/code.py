@@ -75,6 +75,8 @@ class Code:
     """Name of the basic block being filled."""
     streamed: set[str] = field(default_factory=set[str])
     """Pointers past whose buffers' caches it stores."""
+    normal: set[str] = field(default_factory=set[str])
+    """Values of which no lane is subnormal."""
     _count: int = 0
 
     def fresh(self, prefix: str) -> str:

@@ -21,6 +21,7 @@ from tile_ir.semtree.nodes import (
     For,
     If,
     Let,
+    Load,
     Return,
     Statement,
     Store,
@@ -70,11 +71,13 @@ class Statements:
         """Loops, by identity, that end when the word at ``%stop`` is not 0."""
         self.values = Expressions(code, scope)
         self._assigned: Assigned = {}
+        self._sums: frozenset[str] = frozenset()
         self._stack = 0
 
     def run(self, block: Block) -> None:
         """Emit `block`, a function's body, from the current position on."""
         self._assigned = assigned_below(block)
+        self._sums = tiles.sums(block)
         stack: list[Work] = [block]
         while stack:
             item = stack.pop()
@@ -92,6 +95,8 @@ class Statements:
 
     def _let(self, node: Let) -> None:
         value = self.values.value(node.value)
+        if isinstance(node.value, Load) and isinstance(node.value.ptr, Var) and node.value.ptr.name in self._sums:
+            self.code.normal.add(value)
         self.scope.bind(node.name, Variable(value, of(node.value.type)) if node.mutable else value)
 
     def _assign(self, node: Assign) -> None:

@@ -5,9 +5,11 @@ A function that uses them sets all registers up as 16 rows of 64 bytes before it
 
 from __future__ import annotations
 
-from tile_ir.emit.walker import walk_functions, walk_statements
+from collections.abc import Iterator
+
+from tile_ir.emit.walker import children, walk_functions, walk_statements
 from tile_ir.matrix.x86 import FETCH_LINE, LOAD_TILE, ROWS_OF_TILE, STORE_TILE, TILES, WORDS_OF_ROW, ZERO_TILE
-from tile_ir.semtree.nodes import Function, TileStep
+from tile_ir.semtree.nodes import Alloc, Block, Function, Statement, TileStep, Var
 
 from hal_llvm.emit.code import Code
 
@@ -21,6 +23,25 @@ _READ, _SECOND, _DATA = 0, 2, 1
 def uses_tiles(function: Function) -> bool:
     """The kernel, or a helper of it, has instructions on tile registers."""
     return any(isinstance(s, TileStep) for f in walk_functions(function) for s in walk_statements(f.body))
+
+
+def sums(body: Block) -> frozenset[str]:
+    """Arrays of sums of products alone, none of which is subnormal: products of tiles take such numbers for zeros, and give zeros."""
+    statements = list(walk_statements(body))
+    steps = [s for s in statements if isinstance(s, TileStep)]
+    loaded = {tile for s in steps if s.name == LOAD_TILE for tile in s.tiles}
+    stores = [s for s in steps if s.name == STORE_TILE and loaded.isdisjoint(s.tiles)]
+    if not stores:
+        return frozenset()
+    harmless = {id(s) for s in (*stores, *(s for s in steps if s.name != STORE_TILE))}
+    others = {name for s in statements if id(s) not in harmless for name in _named(s)}
+    own = {s.name for s in statements if isinstance(s, Alloc)}
+    return frozenset({name for s in stores for name in _named(s)} & own - others)
+
+
+def _named(statement: Statement) -> Iterator[str]:
+    """The variables that a statement has as they are, pointers above all."""
+    return (e.name for e in children(statement) if isinstance(e, Var))
 
 
 def step(code: Code, node: TileStep, pointer: str) -> None:
