@@ -167,6 +167,16 @@ def test_halves_that_are_only_moved_stay_bits(dtype: DType) -> None:
     assert "const float x =" in computed
 
 
+@pytest.mark.parametrize("dtype", [F16, BF16])
+def test_vectors_of_halves_go_from_local_memory_to_memory_as_bits(dtype: DType) -> None:
+    part = Type(dtype, count=64, space=Space.LOCAL)
+    x = Let("x", Load(Var("part", part), Const(8, INT), Type(dtype, 8), align=16))
+    body = (Alloc("part", part), x, Store(pointer("out", dtype), Const(0, INT), Var("x", x.value.type), align=16))
+    text = emit(*body, params={"out": dtype}).text
+    assert "const ushort8 x = *(local const ushort8*)" in text and "*(global ushort8*)(out) = x;" in text
+    assert "float" not in text and "vload" not in text
+
+
 def test_the_fp64_extension_appears_only_with_float64() -> None:
     wide = Store(pointer("out", DType.FLOAT64), Const(0, INT), Const(1.0, Type(DType.FLOAT64)))
     assert "cl_khr_fp64" in emit(wide, params={"out": DType.FLOAT64}).text
@@ -198,6 +208,30 @@ def test_local_arrays_move_to_the_outermost_scope() -> None:
     head, loop = text.split("for (")
     assert "local float tile[16] __attribute__((aligned(64)));" in head and "tile[i] = a[i];" in loop
     assert "barrier(CLK_LOCAL_MEM_FENCE);" in loop
+
+
+@pytest.mark.parametrize(
+    ("dtype", "lanes", "moved"),
+    [
+        (BF16, 8, "uint4"),
+        (F16, 8, "uint4"),
+        (DType.UINT8, 16, "uint4"),
+        (DType.UINT8, 8, "uint2"),
+        (BF16, 4, ""),
+        (F32, 8, ""),
+    ],
+    ids=str,
+)
+def test_long_vectors_of_narrow_elements_are_moved_as_words(dtype: DType, lanes: int, moved: str) -> None:
+    """NVIDIA's compiler moves four elements at once: eight halves were two stores, each of half a sector."""
+    value = load("a", dtype, Const(0, INT), lanes, 16)
+    body = Store(pointer("out", dtype), Const(0, INT), value, None, 16)
+    texts = {ptx: emit(body, params={"out": dtype, "a": dtype}, dialect=Dialect(ptx=ptx)).text for ptx in (False, True)}
+    if not moved:
+        assert texts[True] == texts[False]
+        return
+    for text in (f"*(global {moved}*)(out) = as_{moved}(", f"*(global const {moved}*)(a)"):
+        assert text in texts[True] and text not in texts[False]
 
 
 def test_vector_select_uses_the_comparison_as_it_is() -> None:

@@ -49,6 +49,7 @@ from hal_opencl.emit.types import (
     safe_hint,
     tag,
     unsigned,
+    words,
 )  # fmt: skip
 
 _MATH = (
@@ -168,10 +169,21 @@ class OpenCLExpressions(CLikePrinter):
         if t.dtype is DType.FLOAT16 and not aligned:
             return ATOM, [f"vload_half{t.lanes}(0, ", *where, ")"]
         if aligned:
-            wide = f"ushort{t.lanes}" if t.dtype is DType.FLOAT16 else memory(t.dtype, t.lanes)
-            words = [w for w in (self.spaces[space], "const", f"{wide}*") if w]
-            return self._from_memory((PREFIX, [f"*({' '.join(words)})", "(", *where, ")"]), t)
+            return self._from_memory(self._wide(space, where, t), t)
         return self._from_memory((ATOM, [f"vload{t.lanes}(0, ", *where, ")"]), t)
+
+    def _wide(self, space: Space, where: list[Piece], t: Type) -> Expansion:
+        """Elements at an address that is a multiple of their bytes, 16-bit floats as bits."""
+        kind, moved = self._kinds(space, t)
+        pointer = " ".join(w for w in (self.spaces[space], "const", f"{moved}*") if w)
+        loaded: list[Piece] = [f"*({pointer})", "(", *where, ")"]
+        return (PREFIX, loaded) if moved == kind else (ATOM, [f"as_{kind}(", *loaded, ")"])
+
+    def _kinds(self, space: Space, t: Type) -> tuple[str, str]:
+        """The type of elements in memory, 16-bit floats as bits, and the one that they are moved as."""
+        kind = memory(DType.UINT16 if t.dtype is DType.FLOAT16 else t.dtype, t.lanes)
+        apart = self._dialect.ptx and space is not Space.PRIVATE
+        return kind, (words(t.dtype, t.lanes) if apart else "") or kind
 
     def _half_pointer(self, ptr: Expr, space: Space) -> list[Piece]:
         if ptr.type.ptr:

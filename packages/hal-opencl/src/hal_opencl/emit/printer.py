@@ -43,7 +43,7 @@ from hal_opencl.emit.copies import asynchronous_bytes, copy_groups, each_is_awai
 from hal_opencl.emit.matrix import CONTRACTED, MatrixExpressions, multiplies
 from hal_opencl.emit.registers import STATED, groups_of_core
 from hal_opencl.emit.serpentine import LaneAssign
-from hal_opencl.emit.types import MEMORY, bits, comment_text, memory, safe_hint, tag, unsigned
+from hal_opencl.emit.types import MEMORY, bits, comment_text, safe_hint, tag, unsigned
 from hal_opencl.emit.waiting import waiting
 
 _FENCES = {"local": "CLK_LOCAL_MEM_FENCE", "global": "CLK_GLOBAL_MEM_FENCE", "none": "0"}
@@ -185,11 +185,10 @@ class OpenCLPrinter(MatrixExpressions):
 
     def _bits_at(self, ptr: Expr, index: Expr, t: Type, align: int) -> list[Piece]:
         """16-bit elements from memory as they are."""
-        pointer = f"({self.spaces[ptr.type.space]} const {bits(t.lanes)}*)"
-        where: list[Piece] = ["(", *self._address(ptr, index), ")"]
+        where = self._address(ptr, index)
         if t.lanes == 1 or (align and align % (t.lanes * t.dtype.bytes) == 0):
-            return ["*", pointer, *where]
-        return [f"vload{t.lanes}(0, ({self.spaces[ptr.type.space]} const ushort*)", *where, ")"]
+            return [*self._wide(ptr.type.space, where, Type(DType.UINT16, t.lanes))[1]]
+        return [f"vload{t.lanes}(0, ({self.spaces[ptr.type.space]} const ushort*)(", *where, "))"]
 
     def write_for(self, node: For) -> Sequence[Item]:
         interval = self._intervals.loop(node, self.lookup)
@@ -227,24 +226,30 @@ class OpenCLPrinter(MatrixExpressions):
 
     def _vector_store(self, node: Store) -> None:
         t, where = node.value.type, self.pieces(self._address(node.ptr, node.index))
-        if t.dtype is DType.FLOAT16:
-            self._half_vector_store(node, where)
+        if isinstance(node.value, Var) and node.value.name in self._waiting:
+            self._bits_store(node, where, self.lookup(node.value.name))
+        elif t.dtype is DType.FLOAT16:
+            half_bits = self.helper(f"half_bits_{tag(t)}", helpers.half_bits, t)
+            self._bits_store(node, where, f"{half_bits}({self._to_be_rounded(node.value)})")
         elif node.align and node.align % (t.lanes * t.dtype.bytes) == 0:
-            pointer = f"{self.spaces[node.ptr.type.space]} {memory(t.dtype, t.lanes)}*".strip()
-            self.line(f"*({pointer})({where}) = {self._to_memory(node.value)};")
+            self._wide_store(node, where, self._to_memory(node.value))
         else:
             self.line(f"vstore{t.lanes}({self._to_memory(node.value)}, 0, {where});")
 
-    def _half_vector_store(self, node: Store, where: str) -> None:
-        """The bits are stored: compilers take stores of halves apart, and PoCL takes all of them for aligned."""
-        t, value = node.value.type, self._to_be_rounded(node.value)
-        bits = self.helper(f"half_bits_{tag(t)}", helpers.half_bits, t)
-        space = self.spaces[node.ptr.type.space]
+    def _wide_store(self, node: Store, where: str, value: str) -> None:
+        """Elements, as they are in memory, at an address that is a multiple of their bytes."""
+        space = node.ptr.type.space
+        kind, moved = self._kinds(space, node.value.type)
+        pointer = f"{self.spaces[space]} {moved}*".strip()
+        self.line(f"*({pointer})({where}) = {value if moved == kind else f'as_{moved}({value})'};")
+
+    def _bits_store(self, node: Store, where: str, value: str) -> None:
+        """The bits of halves are stored: compilers take stores of halves apart, and PoCL takes all of them for aligned."""
+        t, space = node.value.type, self.spaces[node.ptr.type.space]
         if node.align and node.align % (t.lanes * t.dtype.bytes) == 0:
-            pointer = f"{space} ushort{t.lanes}*".strip()
-            self.line(f"*({pointer})({where}) = {bits}({value});")
-            return
-        self.line(f"vstore{t.lanes}({bits}({value}), 0, ({f'{space} ushort*'.strip()})({where}));")
+            self._wide_store(node, where, value)
+        else:
+            self.line(f"vstore{t.lanes}({value}, 0, ({f'{space} ushort*'.strip()})({where}));")
 
     def _to_memory(self, value: Expr) -> str:
         t = value.type

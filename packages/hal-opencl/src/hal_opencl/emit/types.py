@@ -18,6 +18,8 @@ from tile_ir.semtree.nodes import Type
 WIDTHS = (16, 8, 4, 2, 1)
 """Lanes OpenCL C has, widest first (3 is left out: it occupies four)."""
 HALVES = (DType.FLOAT16, DType.BFLOAT16)
+WORD, MOVED = 4, 4
+"""Bytes of a word; elements that NVIDIA's compiler moves at once."""
 
 _SCALARS = {
     DType.INT8: "char", DType.INT16: "short", DType.INT32: "int", DType.INT64: "long",
@@ -43,6 +45,15 @@ def memory(dtype: DType, lanes: int = 1) -> str:
 def bits(lanes: int = 1) -> str:
     """The type of 16-bit elements as bits."""
     return memory(DType.UINT16, lanes)
+
+
+def words(dtype: DType, lanes: int) -> str:
+    """The type of words that narrower elements of a vector are moved as; empty where four elements are all of it.
+
+    NVIDIA's compiler moves four elements at once, at most, and its assembler joins such stores no more.
+    """
+    count = lanes * dtype.bytes // WORD
+    return memory(DType.UINT32, count) if lanes > MOVED and dtype.bytes < WORD and count > 1 else ""
 
 
 def unsigned(dtype: DType, lanes: int = 1) -> str:

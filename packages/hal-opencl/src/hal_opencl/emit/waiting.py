@@ -67,12 +67,12 @@ def _operands(statements: list[Statement]) -> set[str]:
 
 
 def _copied(statement: Statement) -> str | None:
-    """The variable that a statement hands on as it is: to another one, or to one place in memory."""
+    """The variable that a statement hands on as it is: to another one, or to memory."""
     match statement:
         case Assign(value=Var(name)) | Let(value=Var(name)):
             return name
         case Store(ptr, _, Var(name) as value, mask=None):
-            return name if value.type.lanes == ptr.type.lanes == 1 and value.type.dtype is ptr.type.dtype else None
+            return name if ptr.type.lanes == 1 and value.type.dtype is ptr.type.dtype else None
         case _:
             return None
 
@@ -84,7 +84,7 @@ def _nodes(statement: Statement) -> Iterator[Expr]:
 def _as_in_memory(value: Expr, found: set[str]) -> bool:
     match value:
         case Load(ptr, mask=None):
-            return ptr.type.ptr and ptr.type.space in (Space.GLOBAL, Space.CONST)
+            return ptr.type.space is Space.LOCAL or (ptr.type.ptr and ptr.type.space in (Space.GLOBAL, Space.CONST))
         case Const(number) | Splat(Const(number)):
             return number == 0
         case Var(name):
