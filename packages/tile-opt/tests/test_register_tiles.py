@@ -19,13 +19,15 @@ from tile_ir.stripe.interpret import run
 from tile_ir.stripe.nodes import Bind, Block
 from tile_ir.stripe.walk import blocks_in
 from tile_ir.target import HardwareSettings, PassConfig, Target
+from tile_lang import bind, parse
 from tile_lang.evaluate import evaluate
 from tile_opt.blocks.tree import kernels_of
 from tile_opt.kernel.segments import cover_masked
 from tile_opt.kernel.view import open_kernel
 from tile_opt.pipeline import Scheduled, schedule
 from tile_opt.plan.space.cpu.facts import Facts
-from tile_opt.plan.space.cpu.tiles import fastest_cycles, tiles
+from tile_opt.plan.space.cpu.tiles import Tile, fastest_cycles, tiles
+from tile_opt.program import ConvertOnce
 from tile_opt.translate import to_stripe
 
 PASSES = tuple(PassConfig(n) for n in ("inline", "fuse", "merge", "accumulate", "schedule_kernels"))
@@ -199,3 +201,24 @@ def test_the_fastest_tile_is_found_among_those_that_are_weighed_whole(m: int, k:
     assert view is not None
     target = processor(1)
     assert fastest_cycles(view, target) == tiles(Facts(view, target, 1))[0].cycles
+
+
+def best(program: Program) -> Tile:
+    *_, decision = scheduled(program, processor(1)).decisions.values()
+    return tiles(Facts(decision.view, processor(1), 1))[0]
+
+
+@pytest.mark.parametrize("m", [7, 11, 13])
+@pytest.mark.parametrize("dtype", [DType.FLOAT16, DType.BFLOAT16, DType.INT8])
+def test_what_is_converted_when_it_is_loaded_is_converted_for_all_rows_of_a_tile(m: int, dtype: DType) -> None:
+    """Tiles of one row would convert it for each: as much work as the products."""
+    text = "function (A[M, K], B[N, K]) -> (C) { W = as_float(B, 32); C[i, j : M, N] = +(A[i, k] * W[j, k]); }"
+    program = bind(parse(text), {"A": TensorType(DType.FLOAT32, (m, 256)), "B": TensorType(dtype, (256, 256))})
+    tile = best(ConvertOnce().apply(program))
+    assert tile.vector == "k" and {n for n, _ in tile.rows} == {"i", "j"}
+
+
+@pytest.mark.parametrize(("n", "vector"), [(4, "k"), (9, "k"), (16, "j"), (17, "k"), (24, "j")])
+def test_columns_that_leave_lanes_empty_are_summed_along_the_rows(n: int, vector: str) -> None:
+    assert best(product(256, 256, n)).vector == vector
+    assert best(product(256, 256, n, columns="jk")).vector == vector

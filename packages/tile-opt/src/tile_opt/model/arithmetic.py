@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import frexp, log2, prod
 
@@ -16,14 +16,12 @@ from tile_ir.stripe.nodes import Bind, Const, Load, LoadIndex, Op, Reduce, Store
 
 from tile_opt.lowering.memory import widest_spread
 from tile_opt.model.coalescing import turns
-from tile_opt.model.operations import DIVISIONS, NARROW, beside, instructions, latency, rounding, width
+from tile_opt.model.operations import DIVISIONS, NARROW, NARROW_ALONE, beside, instructions, latency, rounding, width
 from tile_opt.model.scheduled import Access, Loop, Term, Tree
 
 FREE = frozenset({"ident"})
 _SHORTEST_DIVISION = 0.3
 """Of the time that a whole register takes."""
-_NARROW_ALONE: Mapping[DType, float] = {DType.FLOAT16: 4, DType.BFLOAT16: 3}
-"""Instructions that widen one 16-bit float, and fill a vector with it: it comes from a register of integers."""
 _EXACT = ROUNDINGS | {"max", "min", "neg", "abs", "fmod"}
 """Operations whose results are of the operands' dtype without rounding."""
 ADDRESS = 4
@@ -231,7 +229,7 @@ class _Counter:
 
     def _widen(self, access: Access, names: frozenset[str]) -> None:
         if access.dtype in NARROW:
-            each = NARROW if self.machine.is_gpu or self._is_vector(names) else _NARROW_ALONE
+            each = NARROW if self.machine.is_gpu or self._is_vector(names) else NARROW_ALONE
             self._compute("shuffle", self._instances(names) * each[access.dtype], self._bytes(access.dtype, names))
 
     def _rearrange(self, access: Access, names: frozenset[str]) -> None:

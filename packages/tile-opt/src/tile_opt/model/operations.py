@@ -23,6 +23,8 @@ _INTEGER_DIVISION = 12
 _INTEGER_PRODUCT = 2
 NARROW: Mapping[DType, float] = {DType.FLOAT16: 1, DType.BFLOAT16: 2}
 """Instructions that widen a vector of 16-bit floats, or that store one."""
+NARROW_ALONE: Mapping[DType, float] = {DType.FLOAT16: 4, DType.BFLOAT16: 3}
+"""Instructions that widen one 16-bit float, and fill a vector with it: it comes from a register of integers."""
 _HALF_ROUNDING = 2
 """Instructions that round a result to float16."""
 _DIVIDED = 12

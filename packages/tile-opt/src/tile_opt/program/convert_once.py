@@ -2,8 +2,8 @@
 
 ``C[m, n] = +(A[m, k] * B[k, n])`` of float16 converts each element of A for every n, and each of B for every m: beside a
 multiply-add that is most of the work. Copies in the dtype that the contraction computes in cost little beside that. Few rows times a
-matrix read it as it is: there a copy would be most of the work, be it one that the program makes (``as_float(B, 32)``). What a
-conversion gives does not depend on where it stands.
+matrix read it as it is: there a copy would be most of the work, be it one that the program makes (``as_float(B, 32)``). The
+few rows themselves are copied. What a conversion gives does not depend on where it stands.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tile_opt.program.fixed import fixed_values
 
 @dataclass(frozen=True)
 class ConvertOnce(Rewrite):
-    """Give contractions that convert each element of every narrow operand `uses` times and more converted copies of these.
+    """Give contractions converted copies of the narrow operands whose elements they convert `uses` times and more.
 
     Only where `least` terms are met. Others convert what they load, unless it is converted before a run. With `alike` that
     is left as it is unless all operands are of one dtype: instructions that take such may add up their products.
@@ -74,11 +74,12 @@ class _Copies:
         wide = {load.dst: dtype for load in inner.loads if (dtype := self._converted(inner, load)) is not None}
         if not wide or (self.options.alike and len({self.types[str(x.tensor)].dtype for x in inner.loads}) > 1):
             return [op]
-        if not self._is_worth(inner, [load for load in inner.loads if load.dst in wide]):
+        worth = self._worth(inner, [load for load in inner.loads if load.dst in wide])
+        if not worth:
             return [inner]
         copies: list[Op] = []
-        loads = tuple(self._copied(op, x, wide[x.dst], copies) if x.dst in wide else x for x in inner.loads)
-        return [*copies, _unconverted(replace(inner, loads=loads), wide.keys())]
+        loads = tuple(self._copied(op, x, wide[x.dst], copies) if x.dst in worth else x for x in inner.loads)
+        return [*copies, _unconverted(replace(inner, loads=loads), worth)]
 
     def _taken_in(self, op: Contraction) -> Contraction:
         """The contraction with the conversions of what it loads as its own."""
@@ -100,11 +101,13 @@ class _Copies:
         wide = found.pop() if len(found) == 1 else own
         return wide if wide.bits > own.bits else None
 
-    def _is_worth(self, op: Contraction, loads: Sequence[TensorLoad]) -> bool:
+    def _worth(self, op: Contraction, loads: Sequence[TensorLoad]) -> set[str]:
+        """What is loaded often enough."""
         sizes = index_sizes(op)
         points = prod(sizes.values()) if sizes is not None else 0
-        most = max(self.types[str(load.tensor)].size for load in loads)
-        return points >= self.options.least and points >= self.options.uses * most
+        if points < self.options.least:
+            return set()
+        return {x.dst for x in loads if points >= self.options.uses * self.types[str(x.tensor)].size}
 
     def _copied(self, op: Contraction, load: TensorLoad, dtype: DType, copies: list[Op]) -> TensorLoad:
         """The load from a copy in `dtype`, which goes to `copies` if there is none yet."""

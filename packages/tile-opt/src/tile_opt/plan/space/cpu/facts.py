@@ -8,7 +8,7 @@ from math import prod
 from tile_ir.frozen import frozen
 from tile_ir.machine import Cache, Machine
 from tile_ir.stripe.affine import names_in
-from tile_ir.stripe.nodes import Bind, Op, Order
+from tile_ir.stripe.nodes import Bind, Load, Op, Order
 from tile_ir.target import Target
 
 from tile_opt.kernel.segments import Segment, cover, interior, short_vector, split_edges
@@ -211,6 +211,12 @@ def _cache(machine: Machine, level: int) -> Cache:
 def vector_ops(stage: Stage) -> int:
     """Arithmetic of one step; a product that feeds the sum is fused with it."""
     return max(1, sum(isinstance(s, Op) and s.name != "ident" for s in stage.body))
+
+
+def converted(stage: Stage) -> list[str]:
+    """The accesses whose elements are loaded to be converted: a tile converts each once for all that it is used in."""
+    loads = {s.dst: s.src for s in stage.body if isinstance(s, Load)}
+    return [loads[s.args[0]] for s in stage.body if isinstance(s, Op) and s.name == "cast" and s.args[0] in loads]
 
 
 def is_recurrence(stage: Stage) -> bool:

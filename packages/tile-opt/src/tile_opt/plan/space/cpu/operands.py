@@ -203,16 +203,17 @@ def is_ahead(facts: Facts, operand: Operand, vector: str) -> bool:
 
 
 def may_turn(facts: Facts, operand: Operand) -> bool:
-    """A small operand that lies across long sums, beside a large one along them: each group copies it."""
-    small, large = facts.cache(1).bytes, facts.cache(2).bytes
+    """A small operand that lies across long sums, beside a larger one along them: each group copies it."""
+    size, small = operand.elements * operand.bytes, facts.cache(1).bytes
     beside = max((o.elements * o.bytes for o in facts.operands if o is not operand), default=0)
-    long = operand.rows > 4 * SHALLOW
-    return facts.heavy and long and operand.elements * operand.bytes <= small and beside > large
+    return facts.heavy and operand.rows >= SHALLOW and size <= small and beside > 2 * size
 
 
-def turning(facts: Facts, operand: Operand) -> float:
-    """Cycles in which all groups copy it."""
-    return operand.elements * GATHERED * min(wanted_groups(facts), ROUNDS * facts.settings.cores)
+def turning(facts: Facts, operand: Operand, rows: tuple[tuple[str, int], ...]) -> float:
+    """Cycles in which all groups copy it: those that divide what moves it copy a part each."""
+    parts = prod(-(-facts.extents[n] // size) for n, size in rows if n in operand.strides)
+    groups = min(wanted_groups(facts), ROUNDS * facts.settings.cores)
+    return operand.elements * GATHERED * -(-groups // parts)
 
 
 def lies_scattered(facts: Facts) -> bool:

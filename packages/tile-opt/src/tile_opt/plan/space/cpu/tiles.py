@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import inf, prod
 
+from tile_ir.dtype import DType
 from tile_ir.frozen import frozen
+from tile_ir.ops import Aggregation
 from tile_ir.target import Target
 
 from tile_opt.kernel.segments import fills_vectors
 from tile_opt.kernel.view import KernelView, Use
 from tile_opt.kernel.work import view_is_heavy
+from tile_opt.model.operations import NARROW, NARROW_ALONE
 from tile_opt.plan.space.cpu import operands as cpu_operands
-from tile_opt.plan.space.cpu.facts import SPILLS, Facts, Operand, filled, pieces, vector_ops
+from tile_opt.plan.space.cpu.facts import SPILLS, Facts, Operand, converted, filled, pieces, vector_ops
 from tile_opt.plan.space.cpu.operands import TURNED
 
 MAX_VECTORS, MOST_VECTORS = 4, 7
@@ -36,8 +39,10 @@ LARGE, NEARLY = 240, 1.04
 """Code that takes a fifth of a second to compile, and what of its speed a shorter tile may lose."""
 SHUFFLED = 4
 """Instructions for a vector that lies across memory."""
-COMBINED = 10
-"""Cycles that the lanes of one accumulator take to become one number."""
+COMBINED, COMPARED = 6, 12
+"""Cycles that the lanes of one accumulator take to become one number: as a sum, and otherwise."""
+RAGGED = 3
+"""Beside these, cycles of a last step that does not fill its lanes."""
 
 
 @frozen
@@ -113,6 +118,8 @@ class _Rows:
     """Operands that every lane reads, the cycles that each step waits for one, and those of the first look at it."""
     loads: int
     """Of these, in each step."""
+    widening: float
+    """Instructions of each step that convert these."""
     storing: float
     """Cycles of what happens once per result."""
     cut: bool
@@ -168,7 +175,8 @@ class _Along:
         self.own = vector not in facts.shared
         self.extent = facts.extents[vector]
         self.wide = [o for o in facts.operands if vector in o.strides]
-        self.ops = vector_ops(facts.main)
+        self.converted = converted(facts.main)
+        self.ops = max(1, vector_ops(facts.main) - len(self.converted))
         writes = [u for u in facts.memory_uses() if u.writes]
         self.scattered = [] if self.own else [u for u in writes if facts.stride(u, vector) not in (0, 1)]
         self.narrow = [o for o in facts.operands if vector not in o.strides]
@@ -189,9 +197,20 @@ class _Along:
         facts = self.facts
         narrow = tuple([(o, cpu_operands.broadcast(facts, o, sizes), self._met(o, sizes)) for o in self.narrow])
         loads = sum([cpu_operands.repeats(o, sizes) for o in self.narrow])
+        widening = self._widening(self.narrow, sizes, NARROW_ALONE)
         cut = any(name in facts.constrained for name, _ in sizes)
         count = prod([size for _, size in sizes])
-        return _Rows(sizes, count, _share_of_rows(facts, sizes), narrow, loads, self._storing(sizes), cut)
+        return _Rows(sizes, count, _share_of_rows(facts, sizes), narrow, loads, widening, self._storing(sizes), cut)
+
+    def _widening(
+        self, operands: Sequence[Operand], sizes: tuple[tuple[str, int], ...], each: Mapping[DType, float]
+    ) -> float:
+        """Instructions of each step, and each vector beside another, that widen 16-bit floats and convert others."""
+        return sum([cpu_operands.repeats(o, sizes) * self._converting(o, each) for o in operands])
+
+    def _converting(self, operand: Operand, each: Mapping[DType, float]) -> float:
+        dtype = self.facts.view.type_of(operand.use.buffer).dtype
+        return each.get(dtype, 1.0 if operand.use.name in self.converted else 0.0)
 
     def _met(self, operand: Operand, sizes: tuple[tuple[str, int], ...]) -> float:
         """Cycles of the first look at an operand that every lane reads."""
@@ -233,7 +252,10 @@ class _Along:
             return None
         loads = wide + rows.loads
         ops = count * self.ops / ports.fma
-        step = max(ops, loads / max(ports.load, 1), ports.fma_latency, vectors.flow) + LOAD_SHADOW * loads / ports.fma
+        widening = rows.widening + vectors.count * self._widening(self.wide, rows.sizes, NARROW)
+        busy = max(widening / ports.shuffle, (count * self.ops + widening) / ports.vector) if widening else 0.0
+        step = max(ops, busy, loads / max(ports.load, 1), ports.fma_latency, vectors.flow)
+        step += LOAD_SHADOW * loads / ports.fma
         step *= 1 + (TIGHT if spare < ROOM else 0)
         step *= SPILLS if self._spills(count + loads, rows) else 1
         step += vectors.masking
@@ -241,7 +263,7 @@ class _Along:
         steps = facts.points * self.ops / ports.fma / facts.lanes / ops / (rate / (ops / step))
         if steps * step + rows.storing > most:
             return None
-        packed, fetching, copied = self._turning() if self.own else self._packing(vectors, steps, rows)
+        packed, fetching, copied = self._turning(rows) if self.own else self._packing(vectors, steps, rows)
         spread, repeating = self._spreading(steps, rows, copied if packed else None)
         cycles = steps * step + fetching + repeating + rows.storing
         if cycles == inf:
@@ -249,9 +271,9 @@ class _Along:
         code = self._code(count, rows, bool(packed))
         return Tile(self.vector, vectors.count, rows.sizes, packed, spread, cycles, copied, rate, code)
 
-    def _turning(self) -> tuple[tuple[Use, ...], float, float]:
+    def _turning(self, rows: _Rows) -> tuple[tuple[Use, ...], float, float]:
         """The operands that each group copies with the sum's steps side by side, and cycles of doing so."""
-        copied = sum(cpu_operands.turning(self.facts, o) for o in self.turned)
+        copied = sum([cpu_operands.turning(self.facts, o, rows.sizes) for o in self.turned])
         return tuple(o.use for o in self.turned), copied, copied
 
     def _packing(self, vectors: _Vectors, steps: float, rows: _Rows) -> tuple[tuple[Use, ...], float, float]:
@@ -340,11 +362,16 @@ class _Along:
             return filled(extent, vectors * lanes, lanes)
         return extent / (slots * lanes)
 
+    def _combining(self) -> int:
+        """Cycles that each result takes beside the steps that fill lanes."""
+        added = self.facts.merged is not None and self.facts.merged.agg is Aggregation.SUM
+        return (COMBINED if added else COMPARED) + (RAGGED if self.extent % self.facts.lanes else 0)
+
     def _storing(self, rows: tuple[tuple[str, int], ...]) -> float:
         """Cycles of what happens once per result."""
         facts = self.facts
         if self.own:
-            return facts.cells * COMBINED
+            return facts.cells * self._combining()
         if not self.scattered:
             return 0.0
         across = all(any(facts.stride(u, n) == 1 and size >= 4 for n, size in rows) for u in self.scattered)
