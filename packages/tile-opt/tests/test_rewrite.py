@@ -349,7 +349,7 @@ def test_elements_that_are_read_with_a_step_are_copied_side_by_side() -> None:
     program = strided(STRIDED, X=(3, 7, 8), K=(5, 3))
     after = Subsample(uses=4).apply(program)
     copy, product = (op for op in after.ops if isinstance(op, Contraction))
-    assert copy.type.shape == (3, 4, 4) and [str(f) for f in copy.loads[0].formulas] == ["d0", "2*d1", "2*d2"]
+    assert copy.type.shape == (3, 4, 4) and [str(f) for f in copy.loads[0].formulas] == ["i0", "2*i1", "2*i2"]
     assert {load.tensor for load in product.loads} == {copy.name, "K"}
     same_results(program, after)
 
@@ -361,7 +361,7 @@ def test_steps_along_a_sum_are_copied_side_by_side() -> None:
     )
     after = Subsample(uses=4).apply(program)
     copy, product = (op for op in after.ops if isinstance(op, Contraction))
-    assert copy.type.shape == (6,) and [str(f) for f in copy.loads[0].formulas] == ["1 + 3*d0"]
+    assert copy.type.shape == (6,) and [str(f) for f in copy.loads[0].formulas] == ["1 + 3*i0"]
     assert [str(f) for load in product.loads if load.tensor == copy.name for f in load.formulas] == ["j"]
     same_results(program, after)
     assert Subsample(uses=6).apply(program) is program

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tile_ir.names import fresh
-from tile_ir.ops import Aggregation
+from tile_ir.program.copies import copied
 from tile_ir.program.liveness import defined_by, used_by
 from tile_ir.program.nodes import (
     Argsort,
@@ -122,14 +122,9 @@ class _Batch:
         type_ = self.graph.types[name]
         order = [k for k in range(len(type_.shape)) if k != source]
         order.insert(target, source)
-        indexes = coordinates(len(order))
-        shape = tuple(type_.shape[k] for k in order)
-        return self.graph.add(Contraction(
-            self.graph.fresh("M"), TensorType(type_.dtype, shape), Aggregation.ASSIGN,
-            tuple(f"i{k}" for k in range(len(order))), tuple(indexes[k] for k in order),
-            tuple(Constraint(i, n) for i, n in zip(indexes, type_.shape, strict=True)),
-            (TensorLoad("$0", name, indexes),), (), "$0", type_.dtype,
-        ))  # fmt: skip
+        cells, made = coordinates(len(order)), TensorType(type_.dtype, tuple(type_.shape[k] for k in order))
+        output, sizes = tuple(cells[k] for k in order), zip(cells, type_.shape, strict=True)
+        return self.graph.add(copied(self.graph.fresh("M"), made, output, name, cells, sizes))
 
     # --- gradients by hand ---------------------------------------------------------------------------
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tile_ir.names import claim
-from tile_ir.ops import Aggregation
+from tile_ir.program.copies import copied
 from tile_ir.program.nodes import (
-    Constraint,
     Contraction,
     Gather,
     Loop,
@@ -19,7 +18,6 @@ from tile_ir.program.nodes import (
     Poly,
     Program,
     Reshape,
-    TensorLoad,
     TensorType,
     coordinates,
     results_of,
@@ -132,11 +130,7 @@ class _Blocks:
 
 def _placed(name: str, type_: TensorType, rows: str, first: int, count: int, default: str | None) -> Contraction:
     """`rows` from row `first` of a tensor on, above `default` or zeros."""
-    indexes = tuple(f"i{k}" for k in range(len(type_.shape)))
-    forms = tuple(Poly.of({n: 1}) for n in indexes)
+    forms = coordinates(len(type_.shape))
     output = (forms[0] + Poly.of({}, first), *forms[1:])
-    ranges = [*zip(output, type_.shape, strict=True), *zip(forms, (count, *type_.shape[1:]), strict=True)]
-    return Contraction(
-        name, type_, Aggregation.ASSIGN, indexes, output, tuple(Constraint(f, n) for f, n in ranges),
-        (TensorLoad("$0", rows, forms),), (), "$0", type_.dtype, default,
-    )  # fmt: skip
+    sizes = [*zip(output, type_.shape, strict=True), *zip(forms, (count, *type_.shape[1:]), strict=True)]
+    return copied(name, type_, output, rows, forms, sizes, default=default)

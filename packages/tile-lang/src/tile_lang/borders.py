@@ -18,14 +18,12 @@ import numpy.typing as npt
 from tile_ir.diagnostics import Span
 from tile_ir.dtype import DType
 from tile_ir.frozen import frozen
-from tile_ir.ops import Aggregation
+from tile_ir.program.copies import copied
 from tile_ir.program.nodes import (
     Constraint,
-    Contraction,
     Gather,
     Lookup,
     Poly,
-    TensorLoad,
     TensorType,
     coordinates,
 )
@@ -230,22 +228,9 @@ def _placed(
     at, read = place + Poly(const=Fraction(piece.start)), place.scaled(piece.step) + Poly(const=Fraction(piece.first))
     output, source = (*cell[:axis], at, *cell[axis + 1 :]), (*cell[:axis], read, *cell[axis + 1 :])
     ranges = [*zip(output, type_.shape, strict=True), *zip(source, x.type.shape, strict=True), (place, piece.count)]
+    under, text = None if rest is None else rest.name, span.text if span else ""
     return scope.emit(
-        Contraction(
-            scope.fresh(),
-            type_,
-            Aggregation.ASSIGN,
-            tuple(sorted(f"i{k}" for k in range(len(cell)))),
-            output,
-            tuple(Constraint(f, n, span) for f, n in ranges),
-            (TensorLoad("$0", x.name, source),),
-            (),
-            "$0",
-            type_.dtype,
-            None if rest is None else rest.name,
-            text=span.text if span else "",
-            origin=span,
-        )
+        copied(scope.fresh(), type_, output, x.name, source, ranges, default=under, text=text, origin=span)
     )
 
 

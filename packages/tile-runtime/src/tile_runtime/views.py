@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from tile_ir.diagnostics import Span
 from tile_ir.names import claim
-from tile_ir.ops import Aggregation
-from tile_ir.program.nodes import Constraint, Contraction, Param, Poly, Program, TensorLoad, TensorType
+from tile_ir.program.copies import copied
+from tile_ir.program.nodes import Contraction, Param, Poly, Program, TensorType, coordinates
 from tile_ir.program.rename import renamed
 
 from tile_runtime.arrays import Array, Lying
@@ -52,14 +52,9 @@ class OverMemory(Signature):
 
 
 def _view(name: str, memory: str, type: TensorType, place: Lying) -> Contraction:
-    """``name[d0, …] = =(memory[first + step * d0 + …])``."""
+    """``name[i0, …] = =(memory[first + step * i0 + …])``."""
     first, steps = place
-    indexes = tuple(f"d{k}" for k in range(len(type.shape)))
-    cells = tuple(Poly.of({i: 1}) for i in indexes)
-    lies = Poly.of({i: step for i, step in zip(indexes, steps, strict=True) if step}, first)
-    limits = tuple(Constraint(cell, size, None) for cell, size in zip(cells, type.shape, strict=True))
-    loads = (TensorLoad("$seen", memory, (lies,)),)
-    text = f"{name}: a view of {memory}"
-    return Contraction(
-        name, type, Aggregation.ASSIGN, indexes, cells, limits, loads, (), "$seen", type.dtype, text=text
-    )
+    cells = coordinates(len(type.shape))
+    lies = sum((c.scaled(step) for c, step in zip(cells, steps, strict=True)), Poly.of({}, first))
+    sizes = zip(cells, type.shape, strict=True)
+    return copied(name, type, cells, memory, (lies,), sizes, text=f"{name}: a view of {memory}")

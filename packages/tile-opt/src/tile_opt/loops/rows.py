@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from tile_ir.names import fresh
-from tile_ir.ops import Aggregation
+from tile_ir.program.copies import copied
 from tile_ir.program.macros import literal
 from tile_ir.program.nodes import (
-    Constraint,
     Contraction,
     Elementwise,
     Gather,
@@ -19,7 +18,6 @@ from tile_ir.program.nodes import (
     Poly,
     Program,
     Reshape,
-    TensorLoad,
     TensorType,
     coordinates,
 )
@@ -95,12 +93,7 @@ class _Layout:
     def _widened(self, flat: str, padded: str) -> Contraction:
         forms = (Poly.of({"t": 1}), Poly.of({"i": 1}))
         shapes = (*zip(forms, self.types[padded].shape, strict=True), *zip(forms, self.types[flat].shape, strict=True))
-        dtype, ranges = self.types[flat].dtype, tuple(Constraint(f, n) for f, n in shapes)
-        load = (TensorLoad("$0", flat, forms),)
-        text = f"{padded}[t, i] = =({flat}[t, i])"
-        return Contraction(
-            padded, self.types[padded], Aggregation.ASSIGN, ("t", "i"), forms, ranges, load, (), "$0", dtype, text=text
-        )
+        return copied(padded, self.types[padded], forms, flat, forms, shapes, text=f"{padded}[t, i] = =({flat}[t, i])")
 
     def _cut(self, padded: str, name: str, type: TensorType) -> list[Op]:
         flat = TensorType(type.dtype, (type.shape[0], prod(type.shape[1:])))

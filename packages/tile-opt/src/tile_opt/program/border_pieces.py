@@ -15,16 +15,15 @@ from typing import ClassVar
 
 from tile_ir.names import claim
 from tile_ir.ops import Aggregation
+from tile_ir.program.copies import copied
 from tile_ir.program.liveness import defined_by, live_ops, used_by
 from tile_ir.program.nodes import (
-    Constraint,
     Contraction,
     Elementwise,
     Op,
     Param,
     Poly,
     Program,
-    TensorLoad,
     TensorType,
     coordinates,
 )
@@ -165,9 +164,5 @@ def _placed(op: Pointwise, piece: str, box: Box, under: str | None, name: str) -
     """A piece of a result, laid on the pieces before it."""
     cells = coordinates(len(box.low))
     output = tuple(cell + Poly.of({}, low) for cell, low in zip(cells, box.low, strict=True))
-    limits = tuple(Constraint(cell, size, op.origin) for cell, size in zip(cells, box.shape, strict=True))
-    return Contraction(
-        name, op.type, Aggregation.ASSIGN, tuple(sorted(n for c in cells for n in c.names)), output, limits,
-        (TensorLoad("$0", piece, cells),), (), "$0", op.type.dtype, under, no_defract=True,
-        text=op.text if isinstance(op, Contraction) else "", origin=op.origin,
-    )  # fmt: skip
+    sizes, text = zip(cells, box.shape, strict=True), op.text if isinstance(op, Contraction) else ""
+    return copied(name, op.type, output, piece, cells, sizes, default=under, text=text, origin=op.origin)

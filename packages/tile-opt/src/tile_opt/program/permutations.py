@@ -11,7 +11,18 @@ from typing import ClassVar
 
 from tile_ir.names import claim
 from tile_ir.ops import Aggregation
-from tile_ir.program.nodes import Argsort, Constraint, Contraction, Gather, Op, Poly, Program, TensorLoad, TensorType
+from tile_ir.program.copies import copied
+from tile_ir.program.nodes import (
+    Argsort,
+    Contraction,
+    Gather,
+    Op,
+    Poly,
+    Program,
+    TensorLoad,
+    TensorType,
+    coordinates,
+)
 from tile_ir.program.rename import renamed
 
 from tile_opt.program.base import Rewrite
@@ -80,18 +91,14 @@ def permuted(
     name: str, source: str, type: TensorType, order: Order, reader: Contraction | Argsort | Gather
 ) -> Contraction:
     """``name[…] = =(source[…])`` with the dimensions of `source` in another order."""
-    forms = tuple(Poly.of({f"d{d}": 1}) for d in range(len(type.shape)))
-    return Contraction(
+    forms = coordinates(len(type.shape))
+    return copied(
         name,
         TensorType(type.dtype, tuple(type.shape[d] for d in order)),
-        Aggregation.ASSIGN,
-        tuple(f.names[0] for f in forms),
         tuple(forms[d] for d in order),
-        tuple(Constraint(f, size, reader.origin) for f, size in zip(forms, type.shape, strict=True)),
-        (TensorLoad("$packed", source, forms),),
-        (),
-        "$packed",
-        type.dtype,
+        source,
+        forms,
+        zip(forms, type.shape, strict=True),
         text=f"{name}: {source} with its dimensions in the order {', '.join(map(str, order))}",
         origin=reader.origin,
     )

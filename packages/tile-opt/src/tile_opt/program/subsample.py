@@ -14,7 +14,8 @@ from typing import ClassVar
 
 from tile_ir.names import claim
 from tile_ir.ops import Aggregation
-from tile_ir.program.nodes import Constraint, Contraction, Op, Poly, Program, TensorLoad, TensorType
+from tile_ir.program.copies import copied
+from tile_ir.program.nodes import Contraction, Op, Poly, Program, TensorLoad, TensorType, coordinates
 from tile_ir.stripe.affine import names_in
 
 from tile_opt.program.base import Rewrite, with_each
@@ -103,21 +104,8 @@ def _walk(op: Contraction, formula: Poly, counts: dict[str, int]) -> tuple[str, 
 
 def _stepped(name: str, source: str, type: TensorType, steps: Steps, reader: Contraction) -> Contraction:
     """``name[d, …] = =(source[first + step*d, …])``."""
-    indexes = tuple(f"d{d}" for d in range(len(steps)))
-    forms = tuple(Poly.of({n: 1}) for n in indexes)
-    reads = tuple(Poly.of({n: step}, first) for n, (first, step, _) in zip(indexes, steps, strict=True))
-    sizes = tuple(count for _, _, count in steps)
-    return Contraction(
-        name,
-        TensorType(type.dtype, sizes),
-        Aggregation.ASSIGN,
-        indexes,
-        forms,
-        tuple(Constraint(f, size, reader.origin) for f, size in zip(forms, sizes, strict=True)),
-        (TensorLoad("$stepped", source, reads),),
-        (),
-        "$stepped",
-        type.dtype,
-        text=f"{name}: {source} with steps {', '.join(str(step) for _, step, _ in steps)}",
-        origin=reader.origin,
-    )
+    cells, shape = coordinates(len(steps)), tuple(count for _, _, count in steps)
+    reads = tuple(c.scaled(step) + Poly.of({}, first) for c, (first, step, _) in zip(cells, steps, strict=True))
+    text = f"{name}: {source} with steps {', '.join(str(step) for _, step, _ in steps)}"
+    sizes = zip(cells, shape, strict=True)
+    return copied(name, TensorType(type.dtype, shape), cells, source, reads, sizes, text=text, origin=reader.origin)

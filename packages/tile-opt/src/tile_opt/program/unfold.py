@@ -26,6 +26,7 @@ from tile_ir.matrix import PANEL_BYTES
 from tile_ir.names import claim
 from tile_ir.ops import Aggregation
 from tile_ir.powers import power_of_two
+from tile_ir.program.copies import copied
 from tile_ir.program.nodes import Constraint, Contraction, Op, Poly, Program, TensorLoad, TensorType
 from tile_ir.stripe.affine import names_in
 
@@ -151,22 +152,17 @@ class _Windows:
 
     def _rows(self, name: str, factor: Factor, sizes: Mapping[str, int], reads: tuple[Poly, ...]) -> Contraction:
         """``name[sizes, rows] = =(factor[reads])``, 0 behind the ends of windows and channels."""
-        indexes = (*sizes, *self.rows)
-        output = tuple(Poly.of({n: 1}) for n in indexes)
+        output = tuple(Poly.of({n: 1}) for n in (*sizes, *self.rows))
         shape = (*sizes.values(), *(power_of_two(self.sizes[n]) for n in self.rows))
         ends = ((Poly.of({n: 1}), self.sizes[n]) for n in self.rows)
         read = zip(reads, factor.type.shape, strict=True)
-        return Contraction(
+        return copied(
             name,
             TensorType(factor.type.dtype, shape),
-            Aggregation.ASSIGN,
-            indexes,
             output,
-            bounds((*zip(output, shape, strict=True), *ends, *read), self.op),
-            (TensorLoad("$unfolded", factor.load.tensor, reads),),
-            (),
-            "$unfolded",
-            factor.type.dtype,
+            str(factor.load.tensor),
+            reads,
+            (*zip(output, shape, strict=True), *ends, *read),
             text=f"{name}: rows of {factor.load.tensor}, with {', '.join(self.rows)} side by side",
             origin=self.op.origin,
         )

@@ -26,7 +26,7 @@ from typing import ClassVar
 
 from tile_ir.dtype import DType
 from tile_ir.names import claim
-from tile_ir.ops import Aggregation
+from tile_ir.program.copies import copied
 from tile_ir.program.nodes import Contraction, Op, Poly, Program, TensorLoad, TensorType
 from tile_ir.stripe.affine import names_in
 
@@ -155,22 +155,12 @@ class _Windows:
 
     def _copied(self, data: TensorLoad, name: str, cells: tuple[Poly, ...]) -> Contraction:
         """``name[cells] = =(X)``, 0 beyond the ends of the data."""
-        limits = tuple(c for c in self.op.constraints if self.outs not in c.formula.names)
+        limits = ((c.formula, c.size) for c in self.op.constraints if self.outs not in c.formula.names)
         dtype = next(t for load, t in zip(self.op.loads, self.factors, strict=True) if load == data).dtype
-        return Contraction(
-            name,
-            TensorType(dtype, self._shape),
-            Aggregation.ASSIGN,
-            self._over,
-            cells,
-            (*dict.fromkeys((*bounds(zip(cells, self._shape, strict=True), self.op), *limits)),),
-            (replace(data, dst=PART),),
-            (),
-            PART,
-            dtype,
-            text=f"{name}: windows of {data.tensor}, for {self.op.name}",
-            origin=self.op.origin,
-        )
+        sizes, source = (*zip(cells, self._shape, strict=True), *limits), str(data.tensor)
+        text = f"{name}: windows of {source}, for {self.op.name}"
+        type = TensorType(dtype, self._shape)
+        return copied(name, type, cells, source, data.formulas, sizes, text=text, origin=self.op.origin)
 
 
 def _windows(op: Op, types: Mapping[str, TensorType]) -> _Windows | None:

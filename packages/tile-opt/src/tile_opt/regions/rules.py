@@ -8,16 +8,14 @@ from typing import Any, NamedTuple, Protocol
 
 from tile_ir.diagnostics import Diagnostic, Span, TileTypeError
 from tile_ir.ops import Aggregation
+from tile_ir.program.copies import copied
 from tile_ir.program.nodes import (
-    Constraint,
-    Contraction,
     Elementwise,
     Gather,
     Literal,
     Op,
     Operand,
     Poly,
-    TensorLoad,
     TensorType,
     coordinates,
 )
@@ -91,14 +89,8 @@ class Emission:
         type = TensorType(found.type.dtype, found.shape)
         cells = coordinates(len(found.at))
         places = tuple(cell + Poly.of({}, low) for cell, low in zip(cells, found.at, strict=True))
-        limits = (*zip(cells, found.shape, strict=True), *zip(places, found.type.shape, strict=True))
-        self.ops.append(
-            Contraction(
-                framed, type, Aggregation.ASSIGN, tuple(sorted(n for c in cells for n in c.names)), cells,
-                tuple(Constraint(place, size, self.origin) for place, size in limits),
-                (TensorLoad("$0", found.name, places),), (), "$0", type.dtype, no_defract=True, origin=self.origin,
-            )
-        )  # fmt: skip
+        sizes = (*zip(cells, found.shape, strict=True), *zip(places, found.type.shape, strict=True))
+        self.ops.append(copied(framed, type, cells, found.name, places, sizes, origin=self.origin))
         return Source(framed, type, (0,) * len(found.at), found.shape)
 
     def exactly(self, source: Source, name: str | None = None) -> str:

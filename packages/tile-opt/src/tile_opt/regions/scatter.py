@@ -9,9 +9,8 @@ from typing import NamedTuple
 
 from tile_ir.dtype import DType
 from tile_ir.ops import Aggregation
+from tile_ir.program.copies import copied
 from tile_ir.program.nodes import (
-    Constraint,
-    Contraction,
     Elementwise,
     Literal,
     Lookup,
@@ -19,8 +18,8 @@ from tile_ir.program.nodes import (
     Poly,
     Scatter,
     Subscript,
-    TensorLoad,
     TensorType,
+    coordinates,
 )
 
 from tile_opt.regions.boxes import Box, Grid
@@ -191,12 +190,8 @@ def _wider(type: TensorType, axes: Sequence[int]) -> TensorType:
 def _padded(name: str, out: Emission, wide: TensorType) -> str:
     """A box with rows behind it that nobody reads."""
     made, type = out.new(f"{name}_wide"), out.type
-    cells = tuple(Poly.of({f"i{k}": 1}) for k in range(len(type.shape)))
-    limits = tuple(Constraint(f, n) for f, n in zip(cells, type.shape, strict=True))
-    indexes = tuple(f.names[0] for f in cells)
-    load = TensorLoad("$value", name, cells)
-    copy = Contraction(made, wide, Aggregation.ASSIGN, indexes, cells, limits, (load,), (), "$value", type.dtype)
-    out.ops.append(copy)
+    cells = coordinates(len(type.shape))
+    out.ops.append(copied(made, wide, cells, name, cells, zip(cells, type.shape, strict=True)))
     return made
 
 
