@@ -89,6 +89,23 @@ def test_a_power_of_two_loses_the_panel_and_a_line_of_padding_keeps_it(name: str
     assert lost[1] > 1.5 * kept[1]
 
 
+@pytest.mark.parametrize("name", MACHINES)
+def test_of_a_level_that_others_use_less_stays_than_of_one_alone(name: str) -> None:
+    """Of walks in a circle all is lost from `loses` times the size on, nothing below `keeps`, and more and more in between."""
+    target = processor(name)
+    *near, last = target.machine.caches
+
+    def lost(share: float, keeps: float, loses: float) -> float:
+        levels = (*near, replace(last, bytes=4 << 20, keeps=keeps, loses=loses))
+        block = kernel(ROWS, target, X=(256, int(4 * 1024 * share)))
+        found = traffic(read(block), replace(target.machine, caches=levels))
+        return sum(c[2] for lines in found.values() for c in lines.values()) * last.line / (4 << 20) / share
+
+    alone, others = ([lost(share, *level) for share in (0.25, 0.5, 0.9, 1.5)] for level in ((0.6, 1.4), (0.3, 1.2)))
+    assert alone[:2] == [0, 0] and others[0] == 0 and 0.1 < others[1] < others[2] < 1
+    assert alone[2] < others[2] and alone[3] > 0.95 and others[3] > 0.95
+
+
 TRANSPOSE = "function (A[N, M]) -> (O) { O[j, i : M, N] = =(A[i, j]); }"
 IN_REGISTERS = """plan kernel_0 {{
   {copy}

@@ -68,6 +68,18 @@ def test_short_rows_wait_for_their_own_sums_and_a_wider_window_waits_less() -> N
     assert narrow > usual > wide
 
 
+def test_the_longer_a_loop_the_likelier_its_end_is_missed() -> None:
+    """A product of so many steps: each cell's loop ends once."""
+    target = processor("xeon")
+    plan = parse_plans("plan kernel_0 {\n  serial i:1\n  serial j:16\n  serial k:1\n  vector j:1 x16\n}")
+    at_end = {
+        steps: cause(kernel(PRODUCTS, target, plan, A=(64, steps), B=(steps, 64)), target, "loop ends")
+        for steps in (4, 8, 16, 64, 128)
+    }
+    assert at_end[8] > 1.8 * at_end[4] > 0 and at_end[16] > 1.8 * at_end[8]
+    assert at_end[128] == pytest.approx(at_end[64])
+
+
 def test_a_chain_takes_its_latency() -> None:
     target = processor("zen4")
     block = kernel(PRODUCT, replace(target, passes=()), X=(1 << 15,))

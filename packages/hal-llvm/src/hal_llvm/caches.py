@@ -45,18 +45,9 @@ def probed(machine: Machine, cpus: Sequence[int], root: Path = Path("/")) -> Mac
 
 
 def _merged(known: Cache, found: Cache) -> Cache:
-    """What the system says, with the latencies and rates of the document."""
-    return replace(
-        found,
-        ways=found.ways or known.ways,
-        line=found.line or known.line,
-        latency=known.latency,
-        bandwidth=known.bandwidth,
-        write=known.write,
-        duplex=known.duplex,
-        straddle=known.straddle,
-        sector=known.sector,
-    )
+    """The document's cache, of the size and sharing that the system says."""
+    ways, line = found.ways or known.ways, found.line or known.line
+    return replace(known, bytes=found.bytes, ways=ways, line=line, shared=found.shared)
 
 
 def system_caches(cpu: int, cpus: Collection[int], root: Path = Path("/")) -> list[Cache]:

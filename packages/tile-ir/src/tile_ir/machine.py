@@ -20,7 +20,7 @@ SLOW = 1e-3
 class Cache:
     """One level of cache, data or unified."""
 
-    LEAST: ClassVar = {"bytes": 1, "ways": 1, "line": 1, "bandwidth": SLOW, "shared": 1}
+    LEAST: ClassVar = {"bytes": 1, "ways": 1, "line": 1, "bandwidth": SLOW, "shared": 1, "loses": SLOW}
 
     level: int
     bytes: int
@@ -42,6 +42,10 @@ class Cache:
     """Cores that share it."""
     straddle: float = 0
     """Cycles that a store waits which begins in one of its lines and ends in the next, where nothing fetched them ahead."""
+    keeps: float = 0.6
+    """Share of its size up to which all that is touched again and again stays; less where others use the level, too."""
+    loses: float = 1.4
+    """Times its size from which a walk in a circle finds nothing again; more where the level is larger than it is taken for."""
 
 
 @frozen

@@ -17,12 +17,8 @@ from tile_ir.stripe.nodes import Bind
 from tile_opt.model.footprint import Box, box, union
 from tile_opt.model.scheduled import ITEMS, STATIC, Access, Buffer, Loop, Tree
 
-ALL_STAY = 0.6
-"""Share of a level's size up to which everything stays."""
-NONE_STAYS = 1.4
-"""Times its size from which a walk in a circle finds nothing again."""
 ANY_WAY, NO_WAY = 0.5, 0.8
-"""The same two for the ways of the sets that strided rows fall into: some lines are lost before all ways are taken."""
+"""Shares of the ways of the sets that strided rows fall into up to which all lines stay, and from which none does."""
 MANY, SHORT = 32, 2048
 """Runs, and bytes of one, that make strided rows: what stays of them is a matter of ways, not of bytes."""
 
@@ -158,11 +154,11 @@ class _Walk:
     def _stays(self, cache: Cache, strided: Sequence[_Touched], lines: float) -> float:
         """The share of so many lines that stays; what is `strided` needs room in its sets."""
         full = lines * self.line / cache.bytes
-        if full >= NONE_STAYS:
+        if full >= cache.loses:
             return 0.0
-        room = (NONE_STAYS - full) / (NONE_STAYS - ALL_STAY)
+        room = (cache.loses - full) / (cache.loses - cache.keeps) if full > cache.keeps else 1.0
         if not strided:
-            return min(1.0, room)
+            return room
         crowd = max(self._crowd(cache, one) for one in strided)
         ways = (NO_WAY - crowd - full) / (NO_WAY - ANY_WAY) if crowd + full > ANY_WAY else 1.0
         return max(0.0, min(1.0, room, ways))

@@ -25,8 +25,8 @@ ENTRY = 6
 """Scalar instructions that start a loop."""
 TEST = 2
 """Scalar instructions of one condition."""
-FORESEEN = 30
-"""Trips of a loop up to which its end is predicted."""
+SURPRISE = 30
+"""Trips of a loop from which on its end is never predicted; of shorter ones it is missed the more often the more trips they have."""
 COMBINING = 12
 """Lines that stores past the caches are gathered in at once."""
 LONE = 24
@@ -181,7 +181,7 @@ def _own(phase: Phase, tree: Tree, machine: Machine, lines: Lines, registers: in
     phase.kept += _computing(work.cycles(machine.ports)) * passes if _keeps(tree) else 0.0
     if tree.serial and tree.serial[-1].bind is not Bind.GRID:
         trips = tree.serial[-1].extent
-        phase.delay += passes / trips * (machine.ports.mispredict if trips > FORESEEN else 0)
+        phase.delay += passes / trips * machine.ports.mispredict * min(1.0, trips / SURPRISE)
     for access in tree.accesses.values():
         vector = tree.passing(access)
         if vector is not None:
