@@ -9,6 +9,7 @@ import onnx
 import onnx.parser
 import pytest
 import tile_onnx
+from onnx_models import peer
 from tile_ir.diagnostics import TileError
 from tile_onnx.newcomers import ALIKE
 from tile_runtime.tensor import Tensor, asarray
@@ -107,3 +108,26 @@ def test_what_the_reference_does_slowly_gets_programs() -> None:
     for size in (3, 4, 5):
         model.run({"x": np.ones((1, 1, size), np.float32)})
     assert model._engine.walks == 3
+
+
+SPLIT = """
+    <ir_version: 9, opset_import: ["" : 21, "com.microsoft" : 1]>
+    step (float[B, S, 96] q, float[B, 2, P, 16] k, float[B, 2, P, 16] v, int32[B] last, int32[1] total, float[32, 8] cos, float[32, 8] sin)
+    => (float[B, S, 32] y, float[B, 2, T, 16] nk, float[B, 2, T, 16] nv) {
+        y, nk, nv = com.microsoft.GroupQueryAttention<num_heads = 2, kv_num_heads = 2, do_rotary = 1>(q, , , k, v, last, total, cos, sin) }"""
+
+
+def test_caches_of_onnx_runtime_grow_without_programs() -> None:
+    rng = np.random.default_rng(0)
+    model = tile_onnx.load(onnx.parser.parse_model(SPLIT), "interp")
+    tables = {n: rng.standard_normal((32, 8)).astype(np.float32) for n in ("cos", "sin")}
+    cache = {n: rng.standard_normal((1, 2, 3, 16)).astype(np.float32) for n in "kv"}
+    for past in range(3, 9):
+        counts = {"last": np.array([past], np.int32), "total": np.array([past + 1], np.int32)}
+        feeds = {"q": rng.standard_normal((1, 1, 96)).astype(np.float32), **cache, **counts, **tables}
+        found = model.run(feeds)
+        wanted = peer(onnx.parser.parse_model(SPLIT), feeds)
+        for name, value in wanted.items():
+            np.testing.assert_allclose(found[name], value, rtol=1e-4, atol=1e-5)
+        cache = {"k": found["nk"], "v": found["nv"]}
+    assert model._engine.walks == 2  # the first call found that the number of keys matters

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 from onnx import NodeProto
 from tile_ir.frozen import frozen
 
-from tile_onnx import functions
+from tile_onnx import functions, fused
 from tile_onnx.graph import Graph, of_graph, with_attributes
 from tile_onnx.host import NotEvaluated, Reference
 from tile_onnx.language import Language
-from tile_onnx.node import Node
+from tile_onnx.node import Node, RunOnHost, Unsupported
 from tile_onnx.values import is_array
 
 _WHOLE = (
@@ -26,7 +26,7 @@ _WHOLE = (
     "LayerNormalization LeakyRelu Less LessOrEqual Log LogSoftmax MatMul Max Mean Min Mod Mul "
     "Neg NonZero Not OneHot Or PRelu Pad Pow Range Reciprocal ReduceL1 ReduceL2 ReduceLogSum "
     "ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare Relu Reshape RotaryEmbedding Round Selu Shape "
-    "Sigmoid Sign Sin Sinh Size Slice Softmax Softplus Softsign Split Sqrt Squeeze Sub Sum Swish Tan Tanh ThresholdedRelu "
+    "Sigmoid Sign Sin Sinh Size Slice Softmax Softplus Softsign Split Sqrt Squeeze Sub Sum Swish Tan Tanh TensorScatter ThresholdedRelu "
     "Tile TopK Transpose Trilu Unsqueeze Where Xor "
 )
 WHOLE = frozenset(_WHOLE.split())
@@ -102,9 +102,11 @@ class Stepwise:
             return partial(_branch, *self._branches(proto))
         opset = self._language.opsets.get(domain, 0)
         if not domain and opset >= SINCE and proto.op_type in WHOLE:
-            return partial(_refer, Reference(proto, domain, opset))
+            return partial(_attend if proto.op_type == "Attention" else _refer, Reference(proto, domain, opset))
         if not domain and opset >= SINCE and proto.op_type in DEFINED:
             return partial(self._defined, {}, proto, opset)
+        if fused.has(domain, proto.op_type):
+            return partial(self._fused, proto, opset)
         raise NotEvaluated(f"{proto.op_type} is slow or unknown there")
 
     def _branches(self, proto: NodeProto) -> tuple[Stepwise, Stepwise]:
@@ -133,6 +135,24 @@ class Stepwise:
             known[key] = self._body(body, proto)
         return _call(known[key], values, inputs, end)
 
+    def _fused(self, proto: NodeProto, opset: int, values: Values, inputs: Sequence[Any], end: float) -> Sequence[Any]:
+        """An operator of ONNX Runtime by those of ONNX, as the sizes of its inputs want them."""
+
+        def run(node: Node, text: str) -> Sequence[Any]:
+            body = self._body(functions.written(text), proto) if "@" in text else _written(text)
+            return _call(body, values, inputs, end)
+
+        try:
+            return fused.outputs(Node(proto, opset, inputs, None, proto.name), run)
+        except (Unsupported, RunOnHost) as reason:
+            raise NotEvaluated(str(reason)) from reason
+
+
+@lru_cache(64)
+def _written(text: str) -> Stepwise:
+    body = functions.written(text)
+    return Stepwise(body.graph, Language(body.opsets, {}))
+
 
 def is_narrow(value: Any) -> bool:
     """Whether it holds floats of 16 bits or fewer."""
@@ -141,6 +161,15 @@ def is_narrow(value: Any) -> bool:
 
 def _refer(reference: Reference, values: Values, inputs: Sequence[Any], end: float) -> Sequence[Any]:
     return reference.run(*inputs)
+
+
+def _attend(reference: Reference, values: Values, inputs: Sequence[Any], end: float) -> Sequence[Any]:
+    """Attention: the reference takes the number of queries from the mask, which may have one row for all of them."""
+    query, key, value, *rest = inputs
+    if rest and rest[0] is not None:
+        mask = rest[0]
+        rest[0] = np.broadcast_to(mask, (*mask.shape[:-2], query.shape[-2], mask.shape[-1]))
+    return reference.run(query, key, value, *rest)
 
 
 def _branch(then: Stepwise, other: Stepwise, values: Values, inputs: Sequence[Any], end: float) -> Sequence[Any]:
