@@ -98,6 +98,26 @@ def assert_convolved(got: Array, x: Array, f: Array) -> None:
     assert (np.abs(got.astype(np.float64) - want) <= 2.0**-8 * size).all()
 
 
+@pytest.mark.parametrize(("m", "n", "step"), [(16, 80, (16, 32)), (80, 16, (48, 16)), (96, 96, (32, 32))])
+def test_a_step_has_sums_enough_to_hide_how_long_one_takes(m: int, n: int, step: tuple[int, int]) -> None:
+    """One tile of columns meets up to four of rows; of these each is used once, and they take turns in two registers."""
+    a, b = drawn(bfloat16(), m, 64), drawn(bfloat16(), 64, n)
+    header, body = MATMUL["nn"]
+    source = f"function ({header}) -> (O) {{ O[m, n : M, N] = +({body}); }}"
+    types = {name: TensorType(DType.BFLOAT16, x.shape) for name, x in (("A", a), ("B", b))}
+    program = DotProducts(target=TILES, gain=float("inf")).apply(tile_lang.bind(tile_lang.parse(source), types))
+    scheduled = schedule(to_stripe(program), TILES)
+    (plan,) = (d.plan for d in scheduled.decisions.values() if d.plan.instruction)
+    covers = {c.loop: c.size for level in plan.levels[1:-1] for c in level.covers}
+    assert (covers["m"], covers["n"]) == step
+    near(
+        result_of(on_tiles(source, {"A": a, "B": b})[1], {"A": a, "B": b}),
+        a,
+        b,
+        a.astype(np.float64) @ b.astype(np.float64),
+    )
+
+
 @pytest.mark.diagonal(2)
 @pytest.mark.parametrize("layout", MATMUL)
 @pytest.mark.parametrize(("m", "n", "k"), [(32, 32, 32), (17, 34, 45), (7, 34, 45), (20, 5, 64)])
@@ -249,13 +269,25 @@ def test_one_copy_of_rows_serves_the_windows_of_several(second: int, box: dict[s
     caches = (Cache(1, 1 << 13, 8), Cache(2, second, 16), Cache(3, 1 << 24, 16))
     machine, settings = replace(AMX.machine, caches=caches), replace(AMX.settings, cores=1)
     target = replace(AMX, machine=machine, settings=settings)
-    x, f = drawn(bfloat16(), 1, 7, 33, 32), drawn(bfloat16(), 3, 3, 32, 16)
+    x, f = drawn(bfloat16(), 1, 7, 33, 32), drawn(bfloat16(), 3, 3, 32, 32)
     types = {"X": TensorType(DType.BFLOAT16, x.shape), "F": TensorType(DType.BFLOAT16, f.shape)}
     compiled = compile(tile_lang.bind(tile_lang.parse(CONVOLUTION), types), target)
     (plan,) = (d.plan for d in compiled.decisions.values())
     (copy,) = (s for s in plan.stagings if s.operand.startswith("X"))
     covers = {c.loop: c.size for c in plan.levels[copy.level].covers}
-    assert covers == (box or {"x": 32})
+    assert covers == (box or {"x": 16})
+    assert_convolved(execute(compiled.kernels, {"X": x, "F": f})["O"], x, f)
+
+
+@pytest.mark.parametrize(("w", "rows"), [(14, {"y": 4, "x": 16}), (28, {"y": 2, "x": 32}), (56, {"y": 1, "x": 64})])
+def test_rows_of_a_step_come_from_several_windows_of_one_copy(w: int, rows: dict[str, int]) -> None:
+    """Four tiles of rows take each tile of columns, which is read once for all of them; those of a window's rows overlap in the copy."""
+    x, f = drawn(bfloat16(), 1, 5, w, 32), drawn(bfloat16(), 3, 3, 32, 32)
+    types = {"X": TensorType(DType.BFLOAT16, x.shape), "F": TensorType(DType.BFLOAT16, f.shape)}
+    compiled = compile(tile_lang.bind(tile_lang.parse(CONVOLUTION), types), AMX)
+    (plan,) = (d.plan for d in compiled.decisions.values())
+    covers = {c.loop: c.size for level in plan.levels[2:-2] for c in level.covers}
+    assert covers == {"d": 16, **rows}
     assert_convolved(execute(compiled.kernels, {"X": x, "F": f})["O"], x, f)
 
 

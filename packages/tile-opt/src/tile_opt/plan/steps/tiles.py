@@ -12,12 +12,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise, product
+from math import prod
 
 from tile_ir.dtype import DType
 from tile_ir.frozen import replace
 from tile_ir.matrix import MatrixInstruction
 from tile_ir.matrix.x86 import LOAD_TILE, STORE_TILE, TILE, TILES, ZERO_TILE
-from tile_ir.stripe.affine import Affine
+from tile_ir.stripe.affine import Affine, names_in
 from tile_ir.stripe.nodes import Const, Direction, Index, Instr, Load, Location, Refinement, Scope, Store, TensorType
 
 from tile_opt.kernel.instructions import Match
@@ -27,6 +28,8 @@ from tile_opt.plan.steps.fetch_ahead import Ahead
 from tile_opt.plan.tree import Nest, Node, map_stages, stages_of
 
 ROW, COLUMN = "tile_row", "tile_column"
+TURNS = 2
+"""Registers for tiles of which each is in one product alone: one is filled while the other is read."""
 
 
 def on_tiles(tree: Nest, match: Match, start: Stage | None = None, ahead: Ahead | None = None) -> Nest:
@@ -81,19 +84,42 @@ class _Tiled:
         return dict(self.match.loops)
 
     @cached_property
+    def aside(self) -> tuple[Index, ...]:
+        """The loops that no role has: their iterations have tiles of rows of their own."""
+        return tuple(i for i in self.stage.loops if i.name not in self.loops.values())
+
+    @cached_property
     def counts(self) -> Mapping[str, int]:
-        """Instructions along the loop of each role; 0 where they leave a remainder."""
+        """Instructions along the loop of each role, rows of all iterations aside; 0 where they leave a remainder."""
         ranges = {i.name: i.range for i in self.stage.loops}
         sides = self.instruction.sides
         lengths = {role: ranges.get(loop, 1) for role, loop in self.loops.items()}
-        return {role: 0 if n % sides[role] else n // sides[role] for role, n in lengths.items()}
+        counts = {role: 0 if n % sides[role] else n // sides[role] for role, n in lengths.items()}
+        return counts | {"m": counts["m"] * prod(i.range for i in self.aside)}
 
     @property
     def fits(self) -> bool:
-        """Whole tiles, no more than there are registers for, and nothing but the roles' loops and no conditions."""
+        """Whole tiles, no more than there are registers for, all rows with the same columns, and no conditions."""
         m, n, k = (self.counts[role] for role in "mnk")
-        plain = not self.stage.constraints and {i.name for i in self.stage.loops} == {*self.loops.values()}
-        return plain and k == 1 and m * n > 0 and m * n + m + n <= TILES
+        moved = names_in(self.stage.use(self.match.right).forms)
+        plain = not self.stage.constraints and moved.isdisjoint(i.name for i in self.aside)
+        return plain and k == 1 and m * n > 0 and m * n + sum(self.held.values()) <= TILES
+
+    def _rows(self, number: int) -> Mapping[str, int]:
+        """Where the tile of rows of that number begins: iterations of the loops aside, and of the one of rows."""
+        side = self.instruction.sides["m"]
+        inside = self.counts["m"] // prod(i.range for i in self.aside)
+        aside, at = divmod(number, inside)
+        found = {self.loops["m"]: at * side}
+        for index in reversed(self.aside):
+            aside, found[index.name] = divmod(aside, index.range)
+        return found
+
+    @cached_property
+    def held(self) -> Mapping[str, int]:
+        """Registers for tiles of the first and of the second factor, by the role that the other one does not have."""
+        m, n = self.counts["m"], self.counts["n"]
+        return {"m": min(m, TURNS) if n == 1 else m, "n": min(n, TURNS) if m == 1 else n}
 
     # --- registers --------------------------------------------------------------------------------------
 
@@ -102,17 +128,18 @@ class _Tiled:
         """Tiles of the sum, and of both factors."""
         m, n = self.counts["m"], self.counts["n"]
         c, a, b = self.instruction.c, self.instruction.a, self.instruction.b
+        left, right = self.held["m"], self.held["n"]
         return (
             _registers("sum_tiles", (m, n, *c.sizes), 0, c.dtype),
-            _registers("left_tiles", (m, *a.sizes), m * n, a.dtype),
-            _registers("right_tiles", (n, *b.sizes), m * n + m, b.dtype),
+            _registers("left_tiles", (left, *a.sizes), m * n, a.dtype),
+            _registers("right_tiles", (right, *b.sizes), m * n + left, b.dtype),
         )
 
     # --- what is done with them ---------------------------------------------------------------------------
 
     def step(self, asked: Sequence[Stage]) -> Nest:
         """Products of all pairs of the factors' tiles, each tile loaded just before the first product that takes it."""
-        _, left, right = (a.into for a in self.allocs)
+        _, left, right = self.allocs
         body: list[Node] = [*asked]
         for row, column in product(range(self.counts["m"]), range(self.counts["n"])):
             if column == 0:
@@ -127,7 +154,7 @@ class _Tiled:
         use = merged_use(self.stage)
         assert use is not None, "a match aggregates"
         places = product(range(self.counts["m"]), range(self.counts["n"]))
-        body = (self._move(name, use, self.allocs[0].into, {"m": row, "n": column}) for row, column in places)
+        body = (self._move(name, use, self.allocs[0], {"m": row, "n": column}) for row, column in places)
         return Nest(f"{name}_{use.name}_all", body=tuple(body))
 
     def zeros(self) -> Nest:
@@ -145,16 +172,18 @@ class _Tiled:
         body = (Const("$z", 0, self.instruction.c.dtype), Store("dst", "$z"))
         return Stage(ZERO_TILE, cell, (), (held,), body, instr=instr)
 
-    def _move(self, name: str, use: Use, registers: str, tile: Mapping[str, int | None]) -> Stage:
+    def _move(self, name: str, use: Use, registers: Refinement, tile: Mapping[str, int | None]) -> Stage:
         """A tile of an operand whose rows and columns have the roles of `tile`, which numbers it along them."""
         cell = tuple(Index(n, self.instruction.sides[role]) for n, role in zip((ROW, COLUMN), tile, strict=True))
-        values = {
-            self.loops[role]: Affine.var(index.name) + (number or 0) * index.range
-            for (role, number), index in zip(tile.items(), cell, strict=True)
-        }
-        numbers = tuple(Affine((), number) for number in tile.values() if number is not None)
+        values: dict[str, Affine] = {}
+        for (role, number), index in zip(tile.items(), cell, strict=True):
+            first = self._rows(number or 0) if role == "m" else {self.loops[role]: (number or 0) * index.range}
+            values |= {n: Affine((), at) for n, at in first.items()}
+            values[self.loops[role]] += Affine.var(index.name)
+        numbers = (number for number in tile.values() if number is not None)
+        turns = tuple(Affine((), number % count) for number, count in zip(numbers, registers.type.sizes, strict=False))
         memory = replace(use.substitute(values), agg=None)
-        held = Use("tiles", registers, (*numbers, *(Affine.var(i.name) for i in cell)), Direction.IN)
+        held = Use("tiles", registers.into, (*turns, *(Affine.var(i.name) for i in cell)), Direction.IN)
         ends = (memory, held) if name == LOAD_TILE else (held, memory)
         source = replace(ends[0], name="src", dir=Direction.IN)
         target = replace(ends[1], name="dst", dir=Direction.OUT)
@@ -168,7 +197,8 @@ class _Tiled:
         m, n, k = (Affine.var(i.name) for i in indexes)
         at, beside = Affine((), row), Affine((), column)
         total, left, right = (a.into for a in self.allocs)
-        places = {self.match.left: (left, (at, m, k)), self.match.right: (right, (beside, k, n))}
+        turns = Affine((), row % self.held["m"]), Affine((), column % self.held["n"])
+        places = {self.match.left: (left, (turns[0], m, k)), self.match.right: (right, (turns[1], k, n))}
         uses: list[Use] = []
         for use in self.stage.uses:
             buffer, forms = places.get(use.name, (total, (at, beside, m, n)))

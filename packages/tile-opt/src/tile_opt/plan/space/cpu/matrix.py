@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from math import prod
+from math import gcd, prod
 
 from tile_ir.dots import WORD
 from tile_ir.matrix.x86 import TILE, TILED_INSTRUCTIONS
@@ -35,8 +35,12 @@ BOX = 16
 """A copy of rows that several windows read takes one part in so many of it at most."""
 OVERLAPPING = 4
 """Rows of windows in such a copy, at least: with fewer, as much is read for the windows' sake as for the rows'."""
-TWO = 2
-"""Tiles along rows and columns of a step: each tile of a factor is used so often."""
+SECOND = 2
+"""The level of the cache that panels stay in."""
+SCATTERED = 2
+"""Lines that lie together are read in the time of one that is a row of its own."""
+SHAPES = ((2, 2), (4, 1))
+"""Tiles of rows and of columns in a step, at most: four sums, for which registers suffice."""
 
 
 def plans(view: KernelView, target: Target) -> Iterator[Plan]:
@@ -73,9 +77,43 @@ class _Space:
 
     @cached_property
     def tile(self) -> dict[str, int]:
-        """Rows and columns of a step."""
-        sides = self.match.instruction.sides
-        return {self.loops[r]: min(TWO * sides[r], self.view.ranges[self.loops[r]]) for r in "mn"}
+        """Rows and columns of a step, and iterations of the loop aside that have rows in it: those that read least a product."""
+        return min(self._steps(), key=self._words)
+
+    def _steps(self) -> Iterator[dict[str, int]]:
+        """Equal parts of what there is; where windows slide, their rows come from several iterations, so that none is left over."""
+        sides, (m, n) = self.match.instruction.sides, (self.loops[role] for role in "mn")
+        whole = {name: -(-self.view.ranges[name] // sides[role]) for role, name in zip("mn", (m, n), strict=True)}
+        for rows, columns in SHAPES:
+            along = gcd(whole[m], rows) if self.aside else _even(whole[m], rows)
+            found = {m: along * sides["m"], n: _even(whole[n], columns) * sides["n"]}
+            found |= dict.fromkeys(self.aside, rows // along)
+            yield {name: min(size, self.view.ranges[name]) for name, size in found.items()}
+
+    @cached_property
+    def aside(self) -> tuple[str, ...]:
+        """The loop whose windows have half of their rows or more in common with the next ones, if any."""
+        return tuple(n for n in self.sliding[-1:] if all(2 * by <= rows for by, rows in self._slides(n)))
+
+    def _slides(self, name: str) -> Iterator[tuple[int, int]]:
+        """By how many elements windows move along each dimension of the first factor, and how many they have there."""
+        for form in self.factors[0].forms:
+            rows = sum(abs(form.coefficient(s)) * (self.view.ranges[s] - 1) for s in self.steps) + 1
+            if name in form.names:
+                yield abs(form.coefficient(name)), rows
+
+    def _words(self, step: Mapping[str, int]) -> float:
+        """Words of both factors that the products of all steps read from the second cache or beyond, for each of them.
+
+        Rows of overlapping windows are read from a box again and again, which costs nothing where the first cache holds them.
+        """
+        m, n = (self.loops[role] for role in "mn")
+        rows = {name: size for name, size in step.items() if name != n}
+        read, depth = self._box(rows), self._depth(self.factors[1])
+        boxed = self.sliding and self._is_near(self._few(self.view.ranges) | {m: rows[m]})
+        if boxed and read * WORD.bytes > self._first:
+            read = SCATTERED * prod(rows.values()) * depth
+        return (read + step[n] * depth) / (prod(step.values()) * depth)
 
     @cached_property
     def factors(self) -> tuple[Use, Use]:
@@ -91,7 +129,7 @@ class _Space:
     @cached_property
     def beside(self) -> tuple[str, ...]:
         """Shared loops that are neither rows nor columns."""
-        return tuple(i.name for i in self.view.loops if i.name not in self.tile)
+        return tuple(i.name for i in self.view.loops if i.name not in (self.loops["m"], self.loops["n"]))
 
     # --- copies -----------------------------------------------------------------------------------------
 
@@ -121,21 +159,36 @@ class _Space:
     @cached_property
     def block(self) -> dict[str, int]:
         """Iterations of a group that read one box of the first factor's rows; none where no windows overlap in it."""
-        left, m = self.factors[0], self.loops["m"]
-        forms = [f for f in left.forms if not {*f.names}.isdisjoint(self.steps)]
-        sliding = [n for n in self._inner if any(n in f.names for f in forms)]
-        if not (sliding and self.is_copied and self._lies_along):
+        m, sliding = self.loops["m"], self.sliding
+        if not sliding:
             return {}
-        found = dict.fromkeys(sliding, 1)
-        few = found | {sliding[-1]: min(OVERLAPPING, self.grid[sliding[-1]])}
+        few = self._few(self.grid)
+        found = {name: self.tile.get(name, 1) for name in sliding}
         tiles = range(self.tile[m], self.grid[m] + self.tile[m], self.tile[m])
-        found[m] = _evenly(
-            self.grid[m], max((r for r in tiles if self._is_near(few | {m: r})), default=0), self.tile[m]
-        )
+        found[m] = self._part(m, max((r for r in tiles if self._is_near(few | {m: r})), default=0))
         for name in reversed(sliding if found[m] else ()):
-            fitting = (r for r in range(1, self.grid[name] + 1) if self._is_near(found | {name: r}))
-            found[name] = _evenly(self.grid[name], max(fitting, default=1))
+            each = found[name]
+            fitting = (r for r in range(each, self.grid[name] + each, each) if self._is_near(found | {name: r}))
+            found[name] = self._part(name, max(fitting, default=each))
         return found if found[m] else {}
+
+    def _few(self, most: Mapping[str, int]) -> dict[str, int]:
+        """Iterations of the loops that slide which a box has at least."""
+        return {n: min(OVERLAPPING, most[n]) if n == self.sliding[-1] else 1 for n in self.sliding}
+
+    def _part(self, name: str, most: int) -> int:
+        """Iterations of a loop in a box, at most so many: equal parts of a group's, where other groups follow."""
+        each, whole = self.tile.get(name, 1), self.grid[name]
+        if not most or each == 1 or whole >= self.view.ranges[name]:
+            return _evenly(whole, most, each)
+        return max(size for size in range(each, most + 1, each) if whole % size == 0)
+
+    @cached_property
+    def sliding(self) -> tuple[str, ...]:
+        """Loops beside the tile whose iterations read windows of the first factor that overlap."""
+        forms = [f for f in self.factors[0].forms if not {*f.names}.isdisjoint(self.steps)]
+        found = (n for n in self._inner if any(n in f.names for f in forms))
+        return tuple(found) if self.is_copied and self._lies_along else ()
 
     def _is_near(self, block: Mapping[str, int]) -> bool:
         """The box stays in the second cache beside panels and results."""
@@ -253,9 +306,14 @@ class _Space:
         return self._second // NEAR
 
     @property
+    def _first(self) -> int:
+        """Bytes of the first cache that rows may take."""
+        return max((c.bytes * 3 // 4 for c in self.target.machine.caches if c.level == 1), default=1 << 15)
+
+    @property
     def _second(self) -> int:
         """Bytes of the second cache."""
-        return max((c.bytes for c in self.target.machine.caches if c.level == TWO), default=1 << 20)
+        return max((c.bytes for c in self.target.machine.caches if c.level == SECOND), default=1 << 20)
 
     def _depth(self, use: Use) -> int:
         """Words of a factor along the steps."""
@@ -273,7 +331,8 @@ class _Space:
     def _tiled(self) -> tuple[Level, ...]:
         """Levels from a group to a step: the columns of a box of rows stay near for all of its rows."""
         m, n = (Level(Bind.NONE, (Cover(name, self.tile[name]),)) for name in (self.loops["m"], self.loops["n"]))
-        inner = (Level(Bind.NONE, tuple(Cover(name, 1) for name in self._inner)),) if self._inner else ()
+        covers = tuple(Cover(name, self.tile.get(name, 1)) for name in self._inner)
+        inner = (Level(Bind.NONE, covers),) if covers else ()
         if not self.block:
             return (*inner, m, n)
         others = {name: 1 for name in self._inner if name not in self.block}
@@ -298,6 +357,11 @@ def _share(extent: int, tile: int, wanted: int, groups: int) -> int:
     """Iterations of a loop for each group, whole tiles, so that there are about as many groups as wanted."""
     parts = max(1, -(-wanted // max(1, groups)))
     return min(extent, -(-extent // (parts * tile)) * tile)
+
+
+def _even(extent: int, most: int) -> int:
+    """Iterations of the fewest equal parts of at most so many."""
+    return -(-extent // -(-extent // most))
 
 
 def _evenly(extent: int, most: int, tile: int = 1) -> int:
