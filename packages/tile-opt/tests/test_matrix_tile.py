@@ -291,6 +291,21 @@ def test_rows_of_a_step_come_from_several_windows_of_one_copy(w: int, rows: dict
     assert_convolved(execute(compiled.kernels, {"X": x, "F": f})["O"], x, f)
 
 
+def test_windows_of_few_channels_are_rows_of_tiles() -> None:
+    """The elements of a window's row fill words together, which three channels alone do not."""
+    x, f = drawn(bfloat16(), 1, 9, 10, 3), drawn(bfloat16(), 7, 7, 3, 32)
+    types = {"X": TensorType(DType.BFLOAT16, x.shape), "F": TensorType(DType.BFLOAT16, f.shape)}
+    stem = CONVOLUTION.replace("i - 1", "i - 3").replace("j - 1", "j - 3")
+    compiled = compile(tile_lang.bind(tile_lang.parse(stem), types), AMX)
+    assert any(d.plan.instruction for d in compiled.decisions.values())
+    result = execute(compiled.kernels, {"X": x, "F": f})["O"].astype(np.float64)
+    framed = np.pad(x.astype(np.float64), ((0, 0), (3, 3), (3, 3), (0, 0)))
+    windows = np.lib.stride_tricks.sliding_window_view(framed, (7, 7), (1, 2))
+    np.testing.assert_allclose(
+        result, np.einsum("nyxcij,ijcd->nyxd", windows, f.astype(np.float64)), rtol=0.02, atol=0.1
+    )
+
+
 def test_what_others_read_too_is_packed_once() -> None:
     a, b = drawn(bfloat16(), 32, 64), drawn(bfloat16(), 64, 32)
     source = """function (A[M, K], C[M, K], B[K, N]) -> (O, P) {

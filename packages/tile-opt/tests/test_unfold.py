@@ -19,6 +19,7 @@ BF16 = DType.BFLOAT16
 ALWAYS = Unfold(dtypes=frozenset({BF16}), columns=1, least=0)
 STEM = "function (X[N, C, H, W], K[O, C, I, J]) -> (R) { R[n, o, y, x : N, O, 4, 5] = +(X[n, c, 2*y + i - 2, 2*x + j - 1] * K[o, c, i, j]); }"
 LAST = "function (X[N, H, W, C], K[O, I, J, C]) -> (R) { R[n, y, x, o : N, 6, 6, O] = +(X[n, y + i - 1, x + j, c] * K[o, i, j, c]); }"
+STORED = "function (X[N, H, W, C], K[I, J, C, O]) -> (R) { R[n, y, x, o : N, 5, 4, O] = +(X[n, 2*y + i - 3, 2*x + j - 3, c] * K[i, j, c, o]); }"
 LINE = "function (X[N, W], K[O, J]) -> (R) { R[n, x, o : N, 9, O] = +(X[n, 3*x + j - 4] * K[o, j]); }"
 Shapes = Mapping[str, tuple[int, ...]]
 CASES: Mapping[str, tuple[str, Shapes, tuple[int, ...]]] = {
@@ -29,18 +30,33 @@ CASES: Mapping[str, tuple[str, Shapes, tuple[int, ...]]] = {
 }
 
 
-def unfolded(program: Program) -> list[Contraction]:
-    return [op for op in ALWAYS.apply(program).ops if isinstance(op, Contraction)]
+TOGETHER: Mapping[str, tuple[str, Shapes, tuple[int, ...]]] = {
+    "part of a window": (STORED, {"X": (2, 10, 8, 3), "K": (7, 7, 3, 5)}, (2, 10, 4, 32)),
+    "whole window": (LAST, {"X": (1, 6, 7, 5), "K": (3, 3, 2, 5)}, (1, 6, 6, 4, 16)),
+    "channels are apart": (STEM, {"X": (2, 3, 9, 9), "K": (5, 3, 7, 7)}, (2, 9, 5, 8, 4)),
+}
+
+
+def unfolded(program: Program, way: Unfold = ALWAYS) -> list[Contraction]:
+    return [op for op in way.apply(program).ops if isinstance(op, Contraction)]
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_rows_have_the_sums_of_windows(name: str) -> None:
-    source, shapes, rows = CASES[name]
+    assert_same_sums(*CASES[name], ALWAYS)
+
+
+@pytest.mark.parametrize("name", TOGETHER)
+def test_neighbours_in_both_tensors_are_one_index(name: str) -> None:
+    assert_same_sums(*TOGETHER[name], replace(ALWAYS, joined=True))
+
+
+def assert_same_sums(source: str, shapes: Shapes, rows: tuple[int, ...], way: Unfold) -> None:
     program = bound(source, BF16, **shapes)
-    assert unfolded(program)[0].type.shape == rows
+    assert unfolded(program, way)[0].type.shape == rows
     rng = np.random.default_rng(0)  # integers, whose sums are exact
     inputs = {n: rng.integers(-2, 3, shape).astype(BF16.numpy) for n, shape in shapes.items()}
-    before, after = (interpret.run(to_stripe(p), inputs)["R"] for p in (program, ALWAYS.apply(program)))
+    before, after = (interpret.run(to_stripe(p), inputs)["R"] for p in (program, way.apply(program)))
     assert np.array_equal(before, after) and before.any()
 
 

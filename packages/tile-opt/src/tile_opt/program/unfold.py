@@ -8,6 +8,10 @@ several times, with zeros up to powers of two:
     V[o, i, j, c : O, 7, 8, 4]         = =(W[o, c, i, j])
     Y[n, o, y, x]                      = +(U[n, 2*y + i - 3, x, j, c] * V[o, i, j, c])
 
+Where `j` and `c` follow each other in both tensors, they may be one index (`adjacent`), so that windows are copied as they lie:
+
+    U[n, h, x, q : N, H, 112, 32] = =(X3[n, h, 6*x + q - 9]), q < 21
+
 Small windows go into the rows whole, ``i`` too. Zeros that fill rows up meet zeros, so that sums have what they had. Where
 windows go beyond the ends of the data, zeros meet weights, as in all copies for matrix instructions whose rounding is allowed.
 """
@@ -30,9 +34,11 @@ from tile_ir.program.copies import copied
 from tile_ir.program.nodes import Constraint, Contraction, Op, Poly, Program, TensorLoad, TensorType
 from tile_ir.stripe.affine import names_in
 
+from tile_opt.program.adjacent import joined
 from tile_opt.program.base import Rewrite, with_each
 from tile_opt.program.factorise import result_ranges
 
+PAIR = 2
 PRODUCT = frozenset({"cast", "ident", "mul"})
 
 
@@ -46,19 +52,33 @@ class Unfold(Rewrite):
     depth: int = 16
     columns: int = 32
     least: int = 1 << 28
+    uses: int = 0
+    """Products of each element of the data's rows, at least."""
+    joined: bool = False
+    """Indexes that follow each other in both tensors become one."""
 
     def apply(self, program: Program) -> Program:
         return with_each(program, partial(self._instead, program.types(), {*program.types()}))
 
     def _instead(self, types: Mapping[str, TensorType], taken: set[str], op: Op) -> Iterable[Op]:
         windows = _windows(op, types)
-        return windows.unfolded(taken) if windows is not None and self._pays(windows) else (op,)
+        if windows is None or not self._pays(windows):
+            return (op,)
+        return self._together(windows, types, taken) or windows.unfolded(taken)
+
+    def _together(self, windows: _Windows, types: Mapping[str, TensorType], taken: set[str]) -> tuple[Op, ...]:
+        """The same with the indexes of a row as one, if they follow each other in both tensors."""
+        if not self.joined or len(windows.near) != PAIR:
+            return ()
+        op, flat = joined(windows.op, (windows.near[0], windows.near[1]), types, taken)
+        one = _windows(op, {**types, **{r.name: r.type for r in flat}}) if flat else None
+        return (*flat, *one.unfolded(taken)) if one is not None else ()
 
     def _pays(self, windows: _Windows) -> bool:
         products = prod(windows.op.type.shape) * prod(windows.sizes.values())
         short = all(windows.sizes[n] < self.depth for n in windows.near)
         dtypes = {side.type.dtype for side in (windows.data, windows.weight)}
-        large = windows.columns >= self.columns and products >= self.least
+        large = windows.columns >= self.columns and products >= max(self.least, self.uses * windows.copied)
         return dtypes <= self.dtypes and len(dtypes) == 1 and short and large and windows.row <= windows.line
 
 
@@ -113,6 +133,12 @@ class _Windows:
         whole = (*self.others, *self.near)
         return whole if self._padded(whole) <= self.line else self.near
 
+    @property
+    def copied(self) -> int:
+        """Elements of the data's rows."""
+        sizes, _, _ = self._places(self.data)
+        return prod(sizes.values()) * self._padded(self.rows)
+
     def unfolded(self, taken: set[str]) -> Iterator[Op]:
         """Copies of both factors, and the product of their rows."""
         names, loads = {*self.op.indexes}, dict[str, TensorLoad]()
@@ -132,6 +158,11 @@ class _Windows:
 
     def _copy(self, name: str, factor: Factor) -> tuple[Contraction, tuple[Poly, ...]]:
         """The factor's rows, and the convolution's subscripts of them."""
+        sizes, reads, forms = self._places(factor)
+        return self._rows(name, factor, sizes, reads), forms
+
+    def _places(self, factor: Factor) -> tuple[dict[str, int], tuple[Poly, ...], tuple[Poly, ...]]:
+        """The indexes that number the factor's rows, with their sizes, what these read, and the convolution's subscripts of them."""
         sizes: dict[str, int] = {}
         reads: list[Poly] = []
         forms: list[Poly] = []
@@ -148,7 +179,7 @@ class _Windows:
                 read, seen = form, None
             reads.append(read)
             forms += [seen] if seen is not None else []
-        return self._rows(name, factor, sizes, tuple(reads)), tuple(forms)
+        return sizes, tuple(reads), tuple(forms)
 
     def _rows(self, name: str, factor: Factor, sizes: Mapping[str, int], reads: tuple[Poly, ...]) -> Contraction:
         """``name[sizes, rows] = =(factor[reads])``, 0 behind the ends of windows and channels."""
