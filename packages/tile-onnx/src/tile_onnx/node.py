@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from onnx import NodeProto
 from tile_ir.dtype import DType
+from tile_runtime.ops.unsupported import Unsupported
 from tile_runtime.ops.values import Array, NotInTile
 from tile_runtime.symbols import Symbol
 
@@ -19,15 +20,6 @@ if TYPE_CHECKING:
     from tile_runtime.evaluator import Evaluator
 
 __all__ = ["Array", "Node", "RunOnHost", "Symbol", "Unsupported", "Value"]
-
-
-class Unsupported(Exception):
-    """A node that cannot be converted: why, and what would help."""
-
-    def __init__(self, why: str, hint: str | None = None) -> None:
-        super().__init__(why)
-        self.why = why
-        self.hint = hint
 
 
 class RunOnHost(NotInTile):

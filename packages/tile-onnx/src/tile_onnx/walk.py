@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 import numpy as np
 from onnx import AttributeProto, NodeProto
 from tile_ir.diagnostics import Diagnostic, TileError, TileTypeError
+from tile_runtime.ops.unsupported import explained
 from tile_runtime.ops.values import Array, NotInTile, as_array
 from tile_runtime.provenance import provenance
 from tile_runtime.symbols import Symbol, roots
@@ -144,7 +145,7 @@ class Walk:
         except Poisoned:
             pass  # what is wrong stands among the problems
         except Exception as reason:  # a malformed node may break a converter in any way
-            self.problems.append(support.problem(node, *_why(reason)))
+            self.problems.append(support.problem(node, *explained(reason)))
             self.cause = self.cause or reason
         return [Poison()] * len(proto.output)
 
@@ -324,17 +325,6 @@ def _inside(node: Node, step: str = "") -> str:
     return (
         f"{cast(Frame, node.frame).path}{output} > {step} > " if step else f"{cast(Frame, node.frame).path}{output} > "
     )
-
-
-def _why(reason: Exception) -> tuple[str, str | None]:
-    """What an exception of a converter says, and what would help."""
-    match reason:
-        case Unsupported():
-            return reason.why, reason.hint
-        case TileError():
-            return reason.diagnostics[0].message, reason.diagnostics[0].hint
-        case _:
-            return f"it does not fit its operator ({type(reason).__name__}: {reason})", None
 
 
 def _passes(node: Node) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from tile_ir.dtype import DType
 from tile_runtime.ops.text import Shape, cast, expression, listed, literal, names
+from tile_runtime.ops.unsupported import Unsupported
 from tile_runtime.ops.values import Array, Value, apply, dtype_of, is_known
 from tile_runtime.symbols import Symbol
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as Promotion
@@ -26,15 +27,6 @@ Type = tuple[Shape, DType]
 
 
 _promoted = typing.cast("Callable[..., tuple[torch.dtype, torch.dtype]]", elementwise_dtypes)
-
-
-class Unsupported(Exception):
-    """A node that cannot be converted: why, and what would help."""
-
-    def __init__(self, why: str, hint: str | None = None) -> None:
-        super().__init__(why)
-        self.why = why
-        self.hint = hint
 
 
 @dataclass(frozen=True, slots=True, eq=False)

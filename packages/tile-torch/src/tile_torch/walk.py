@@ -10,8 +10,8 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from tile_ir.diagnostics import TileError
 from tile_runtime.ops.moving import permuted
+from tile_runtime.ops.unsupported import explained
 from tile_runtime.ops.values import Value, is_known
 from tile_runtime.provenance import provenance
 from tile_runtime.symbols import Symbol
@@ -261,7 +261,7 @@ class Walk:
 
     def _refused(self, node: Node, reason: Exception) -> Any:
         """Notes why a node cannot run; others go on with values of its type."""
-        self.problems[node] = support.problem(node, *_why(reason))
+        self.problems[node] = support.problem(node, *explained(reason))
         self.cause = self.cause or reason
         return self._stood_in(node)
 
@@ -370,14 +370,3 @@ def _eager(value: Any) -> Any:
     if isinstance(value, Complex):
         return torch.complex(_eager(value.real), _eager(value.imag))
     return to_tensor(value.copy()) if is_known(value) else value
-
-
-def _why(reason: Exception) -> tuple[str, str | None]:
-    """What an exception of a converter says, and what would help."""
-    match reason:
-        case Unsupported():
-            return reason.why, reason.hint
-        case TileError():
-            return reason.diagnostics[0].message, reason.diagnostics[0].hint
-        case _:
-            return f"it does not fit its operator ({type(reason).__name__}: {reason})", None

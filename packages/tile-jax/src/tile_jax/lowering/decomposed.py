@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from tile_jax.lowering.errors import Unsupported
+from tile_runtime.ops.unsupported import Unsupported
+
 from tile_jax.lowering.mlir import Operation, func, ir, passes, stablehlo
 from tile_jax.lowering.op import Op
 from tile_jax.lowering.scope import Scope

@@ -11,15 +11,6 @@ from typing import Any
 from tile_ir.diagnostics import Diagnostic, TileTypeError
 
 
-class Unsupported(Exception):
-    """An operation that cannot be converted: why, and what would help."""
-
-    def __init__(self, why: str, hint: str | None = None) -> None:
-        super().__init__(why)
-        self.why = why
-        self.hint = hint
-
-
 class Unlooped(Exception):
     """A region that cannot be the body of a loop on the device: the host has a part in it."""
 

@@ -8,9 +8,9 @@ from typing import Any, Protocol
 import numpy as np
 from tile_ir.dtype import DType
 from tile_ir.program.nodes import TensorType
+from tile_runtime.ops.unsupported import Unsupported
 from tile_runtime.ops.values import Array, Value, dtype_of, is_known
 
-from tile_jax.lowering.errors import Unsupported
 from tile_jax.lowering.mlir import Block, Operation, ir
 from tile_jax.lowering.scope import Pair, Row, Scope
 from tile_jax.lowering.tensors import is_complex, tensor_type

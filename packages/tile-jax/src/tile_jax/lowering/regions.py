@@ -10,6 +10,7 @@ from tile_ir.dtype import DType
 from tile_runtime.ops.moving import joined, sliced
 from tile_runtime.ops.values import Array, Value, is_known
 
+from tile_jax.lowering.counting import returned
 from tile_jax.lowering.elements import compact
 from tile_jax.lowering.mlir import Block, Node, Operation, ir
 from tile_jax.lowering.op import Op
@@ -21,13 +22,9 @@ _OF_TRUTH = {"add": ">", "or": ">", "maximum": ">", "multiply": "<", "and": "<",
 
 def aggregations(block: Block) -> list[str] | None:
     """For each result the aggregation of both its arguments, or ``=`` for the second; None where one is another function."""
-    returned, count = _returned(block), len(block.arguments) // 2
-    found = [_aggregation(value, block, k, count) for k, value in enumerate(returned)]
+    count = len(block.arguments) // 2
+    found = [_aggregation(value, block, k, count) for k, value in enumerate(returned(block))]
     return None if None in found else [f for f in found if f is not None]
-
-
-def _returned(block: Block) -> list[Node]:
-    return list(list(block.operations)[-1].operation.operands)
 
 
 def _aggregation(value: Node, block: Block, k: int, count: int) -> str | None:
@@ -46,7 +43,7 @@ def _aggregation(value: Node, block: Block, k: int, count: int) -> str | None:
 
 def subtracts(block: Block) -> bool:
     """Whether a region is the first of its two arguments less the second."""
-    (*_, value) = _returned(block)
+    (*_, value) = returned(block)
     one = value.owner.operation if isinstance(value, ir.OpResult) else None
     return (
         len(block.arguments) == 2

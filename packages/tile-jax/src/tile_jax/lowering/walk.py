@@ -8,13 +8,14 @@ from typing import Any, cast
 from tile_ir.diagnostics import TileError, TileInternalError
 from tile_ir.dtype import DType
 from tile_ir.program.nodes import TensorType
+from tile_runtime.ops.unsupported import Unsupported, explained
 from tile_runtime.ops.values import NotInTile, Value, as_array, dtype_of
 from tile_runtime.provenance import provenance
 
 from tile_jax.lowering import complexes
 from tile_jax.lowering.decomposed import decomposed
 from tile_jax.lowering.elements import full
-from tile_jax.lowering.errors import Problem, Unlooped, Unsupported, place
+from tile_jax.lowering.errors import Problem, Unlooped, place
 from tile_jax.lowering.mlir import Block, Node, Operation
 from tile_jax.lowering.op import Op
 from tile_jax.lowering.parts import Part, module_devices
@@ -113,7 +114,7 @@ class Walk:
         except Poisoned:
             pass  # what is wrong stands among the problems
         except (Unsupported, NotInTile, TileError) as reason:
-            self.problems.append(Problem(op.name, where, *_why(reason)))
+            self.problems.append(Problem(op.name, where, *explained(reason, str(reason))))
             self.cause = self.cause or reason
         return [Poison()] * len(op.operation.results)
 
@@ -160,14 +161,3 @@ def _check(op: Op, value: Value, type: TensorType) -> None:
     if (dtype_of(value), tuple(value.shape)) != (type.dtype, type.shape):
         made = f"{dtype_of(value)}{list(value.shape)}"
         raise TileInternalError(f"{op.name} gave {made}, not {type} ({place(op.operation.location)})")
-
-
-def _why(reason: Exception) -> tuple[str, str | None]:
-    """What an exception of a converter says, and what would help."""
-    match reason:
-        case Unsupported():
-            return reason.why, reason.hint
-        case TileError():
-            return reason.diagnostics[0].message, reason.diagnostics[0].hint
-        case _:
-            return str(reason), None

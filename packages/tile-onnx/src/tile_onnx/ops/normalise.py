@@ -5,25 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from tile_runtime.ops.reducing import reduced
+from tile_runtime.ops.reducing import moments, reduced
 from tile_runtime.ops.text import Shape, at, cast, contraction, function, literal, names, reshaped, wide
 from tile_runtime.ops.values import Value, apply, dtype_of
 
 from tile_onnx.node import Node
 from tile_onnx.registry import operator
-
-
-def moments(shape: Shape, axes: Shape) -> list[str]:
-    """Statements: the mean ``M`` of ``X`` over `axes`, which stay, what ``X`` is off it (``D``), the variance ``V``."""
-    count = prod(shape[axis] for axis in axes)
-    return [
-        reduced("T", "X", shape, axes),
-        f"M = T / {count};",
-        "D = X - M;",
-        "Q = D * D;",
-        reduced("U", "Q", shape, axes),
-        f"V = U / {count};",
-    ]
 
 
 def channelwise(name: str, shape: Shape, rank: int) -> str:

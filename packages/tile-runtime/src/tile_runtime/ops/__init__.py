@@ -13,4 +13,5 @@ moving elements alone is known, too. Each module is a family:
 | `matmul`, `einsum`, `reducing`, `softmax` | products and sums |
 | `gather`, `scatter` | elements taken from, or put, where data says |
 | `resize`, `sampling` | axes made of weighted old cells; images read between their cells |
+| `unsupported` | what is said of a node that cannot be converted |
 """

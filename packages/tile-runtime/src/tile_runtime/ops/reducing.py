@@ -81,3 +81,16 @@ def summed(dtype: DType) -> DType:
 def _computing(given: DType, dtype: DType) -> str:
     """X in what is computed in: `dtype`, or float32 where that is a narrower float."""
     return wide("X", dtype) if given is dtype else cast("X", dtype)
+
+
+def moments(shape: Shape, axes: Shape) -> list[str]:
+    """Statements: the mean ``M`` of ``X`` over `axes`, which stay, what ``X`` is off it (``D``), the variance ``V``."""
+    count = prod(shape[axis] for axis in axes)
+    return [
+        reduced("T", "X", shape, axes),
+        f"M = T / {count};",
+        "D = X - M;",
+        "Q = D * D;",
+        reduced("U", "Q", shape, axes),
+        f"V = U / {count};",
+    ]

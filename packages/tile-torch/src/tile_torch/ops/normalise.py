@@ -8,27 +8,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from tile_runtime.ops.reducing import reduced
-from tile_runtime.ops.text import Shape, cast, function, listed, literal, reshaped, wide
+from tile_runtime.ops.reducing import moments
+from tile_runtime.ops.text import cast, function, listed, literal, reshaped, wide
 from tile_runtime.ops.values import Value, apply, dtype_of
 
 from tile_torch.call import Call
 from tile_torch.registry import operator
 
 aten = torch.ops.aten
-
-
-def moments(shape: Shape, axes: Shape) -> list[str]:
-    """Statements: the mean ``M`` of ``X`` over `axes`, which stay, what ``X`` is off it (``D``), the variance ``V``."""
-    count = prod(shape[axis] for axis in axes)
-    return [
-        reduced("T", "X", shape, axes),
-        f"M = T / {count};",
-        "D = X - M;",
-        "Q = D * D;",
-        reduced("U", "Q", shape, axes),
-        f"V = U / {count};",
-    ]
 
 
 class Operands:

@@ -112,7 +112,7 @@ def function(op: Op) -> Value:
 def in_steps(op: Op) -> Value:
     """Functions of several steps round once, at their end."""
     dtype = op.dtype()
-    computed = DType.FLOAT32 if dtype in (DType.FLOAT16, DType.BFLOAT16) else dtype
+    computed = dtype.accumulator
     template = _STEPS[_word(op)].replace("{third}", repr(1 / 3))
     made = elementwise(template, converted(op.values[0], computed), shape=_sizes(op))
     return converted(made, dtype)

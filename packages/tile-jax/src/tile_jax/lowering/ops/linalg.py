@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from tile_ir.dtype import DType
 from tile_runtime.ops import linalg
 from tile_runtime.ops.linalg import turned
 from tile_runtime.ops.values import Value, symbol
@@ -10,10 +9,6 @@ from tile_runtime.ops.values import Value, symbol
 from tile_jax.lowering.elements import converted, full
 from tile_jax.lowering.op import Op
 from tile_jax.lowering.registry import operation
-
-
-def _wide(dtype: DType) -> DType:
-    return DType.FLOAT32 if dtype in (DType.FLOAT16, DType.BFLOAT16) else dtype
 
 
 @operation("stablehlo.cholesky")
@@ -25,7 +20,7 @@ def cholesky(op: Op) -> Value:
     shape, made, lower = op.shape(), op.result(), op.number("lower")
     if 0 in shape:
         return full(0, made.dtype, shape)
-    matrix = symbol(converted(op.values[0], _wide(made.dtype)))
+    matrix = symbol(converted(op.values[0], made.dtype.accumulator))
     found = linalg.cholesky(matrix if lower else turned(matrix))
     return converted(found if lower else turned(found), made.dtype)
 
@@ -36,7 +31,7 @@ def triangular_solve(op: Op) -> Value:
     made = op.result()
     if 0 in made.shape:
         return full(0, made.dtype, made.shape)
-    matrix, right = (symbol(converted(v, _wide(made.dtype))) for v in op.values)
+    matrix, right = (symbol(converted(v, made.dtype.accumulator)) for v in op.values)
     lower, unit, on_left = (bool(op.number(name)) for name in ("lower", "unit_diagonal", "left_side"))
     if op.text("transpose_a", "NO_TRANSPOSE") in ("TRANSPOSE", "ADJOINT"):
         matrix, lower = turned(matrix), not lower

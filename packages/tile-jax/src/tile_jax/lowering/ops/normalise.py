@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from math import prod
 
-from tile_ir.dtype import DType
 from tile_runtime.ops.text import literal
 from tile_runtime.ops.values import Value
 
@@ -25,7 +24,7 @@ class _Features:
         self.count = prod(self.shape[k] for k in self.others)
 
     def wide(self, value: Value) -> Value:
-        return converted(value, DType.FLOAT32 if self.dtype in (DType.FLOAT16, DType.BFLOAT16) else self.dtype)
+        return converted(value, self.dtype.accumulator)
 
     def spread(self, vector: Value) -> Value:
         return placed(vector, (self.axis,), self.shape)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from tile_ir.dtype import DType
 from tile_runtime.loops import scan
 from tile_runtime.ops.moving import permuted
 from tile_runtime.ops.text import at, contraction, function, names
@@ -27,15 +26,11 @@ def reflected(op: Op) -> tuple[Value, Value]:
     def step(matrix: Symbol, k: Symbol) -> tuple[Symbol, Symbol]:
         return apply(text, matrix, k)
 
-    start = symbol(converted(op.values[0], _wide(made.dtype)))
+    start = symbol(converted(op.values[0], made.dtype.accumulator))
     found, factors = scan(step, start, known(np.arange(rounds, dtype=np.int32)))
     stack = len(shape) - 2
     taus = permuted(factors, (*range(1, stack + 1), 0))
     return converted(found, made.dtype), converted(taus, made.dtype)
-
-
-def _wide(dtype: DType) -> DType:
-    return DType.FLOAT32 if dtype in (DType.FLOAT16, DType.BFLOAT16) else dtype
 
 
 def _reflection(shape: Shape) -> str:
@@ -68,7 +63,7 @@ def product(op: Op) -> Value:
     shape, made = op.shape(), op.result()
     if 0 in shape:
         return full(0, made.dtype, shape)
-    matrix, taus = (symbol(converted(v, _wide(made.dtype))) for v in op.values[:2])
+    matrix, taus = (symbol(converted(v, made.dtype.accumulator)) for v in op.values[:2])
     text = _application(shape)
     rank = len(shape)
     unit = elementwise("({0} == {1})", counted(shape, rank - 2), counted(shape, rank - 1))

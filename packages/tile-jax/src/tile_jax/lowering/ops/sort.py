@@ -14,6 +14,7 @@ from tile_runtime.ops.text import expression, function
 from tile_runtime.ops.values import Value, apply, dtype_of
 
 from tile_jax.lowering.complexes import part_by_part
+from tile_jax.lowering.counting import returned
 from tile_jax.lowering.elements import converted, counted, elementwise, full
 from tile_jax.lowering.mlir import Block, Node, Operation, ir
 from tile_jax.lowering.op import Op
@@ -42,16 +43,12 @@ def sort(op: Op) -> tuple[Value, ...]:
     values = list(op.values)
     if not op.shape() or op.shape()[axis] <= 1 or 0 in op.shape():
         return tuple(values)
-    keys = _keys(_returned(block)[0], block)
+    keys = _keys(returned(block)[0], block)
     if keys is not None and len(values) == len(keys) == 1 and _plain(keys[0], values[0]):
         return (apply(expression("X", f"sort(X, {axis}, {int(keys[0].descending)})"), values[0]),)
     order = _by_keys(op, block, keys, axis) if keys else _by_ranks(op, block, axis)
     in_order = partial(taken_along, indices=order, axis=axis)
     return tuple(part_by_part(op, [k], in_order) for k in range(len(values)))
-
-
-def _returned(block: Block) -> list[Node]:
-    return list(list(block.operations)[-1].operation.operands)
 
 
 def _plain(key: Key, value: Value) -> bool:
