@@ -25,6 +25,7 @@ from tile_ir.target import PassConfig
 from tile_opt.blocks.tree import kernels_of
 from tile_opt.kernel.view import KernelView, open_kernel
 from tile_opt.lower_kernels import lower_kernels
+from tile_opt.model.conditions import Conditions
 from tile_opt.model.contraction import contraction
 from tile_opt.passes.kernels.group_tile import GroupTile
 from tile_opt.pipeline import optimize
@@ -197,3 +198,13 @@ def test_windows_along_rows_are_taken_where_estimates_agree(source: str, shapes:
 def test_long_reductions_are_left_to_tiles_in_local_memory() -> None:
     shapes = {"D": (4, 64, 16, 16), "K": (64, 64, 3, 3)}
     assert not plans(contracted(front(Case(FEW, shapes))))
+
+
+def test_cells_beyond_an_image_have_all_of_their_taps_outside() -> None:
+    """The last of ten items along 107 rows has none of them, so that all items ask at all taps."""
+    case = Case(FEW, {"D": (2, 64, 107, 107), "K": (53, 64, 3, 3)})
+    work = contraction(contracted(front(case)))
+    assert work is not None
+    conditions = Conditions(work)
+    assert conditions.asked("y", 12, 24) == 1
+    assert conditions.asked("y", 12, 107) < 0.1

@@ -22,7 +22,7 @@ class Conditions:
     """The constraints of a contraction's stage, which keep taps of a window inside an image."""
 
     work: Contraction
-    known: dict[tuple[str, int], float] = field(default_factory=dict[tuple[str, int], float], compare=False)
+    known: dict[tuple[str, int, int], float] = field(default_factory=dict[tuple[str, int, int], float], compare=False)
     """What was asked so far: many tiles have the same cells along a loop."""
 
     def limits(self, loop: str) -> tuple[Affine, ...]:
@@ -46,17 +46,20 @@ class Conditions:
         low, high = self.interiors[loop]
         return max(0, high // size - -(-low // size)) / -(-self.work.shared[loop] // size)
 
-    def asked(self, loop: str, cells: int) -> float:
-        """Share of the taps of an item's `cells` along a loop that the first item or the last has outside: all have to ask."""
-        if (loop, cells) not in self.known:
-            self.known[loop, cells] = self._asked(loop, cells)
-        return self.known[loop, cells]
+    def asked(self, loop: str, cells: int, size: int) -> float:
+        """Share of the taps of an item's `cells` along a loop that the first item or the last has outside: all have to ask.
 
-    def _asked(self, loop: str, cells: int) -> float:
+        The last one is that of a whole tile of `size` iterations, which may lie beyond the loop.
+        """
+        last = -(-self.work.shared[loop] // size) * size // cells - 1
+        if (loop, cells, last) not in self.known:
+            self.known[loop, cells, last] = self._asked(loop, cells, last)
+        return self.known[loop, cells, last]
+
+    def _asked(self, loop: str, cells: int, last: int) -> float:
         limits = self.limits(loop)
         taps = {n: self.work.own[n] for c in limits for n in c.names if n in self.work.own}
         points = [dict(zip(taps, at, strict=True)) for at in product(*map(range, taps.values()))] if limits else []
-        last = (self.work.shared[loop] - 1) // cells
         asked = sum(
             any(_outside(limit, point | {loop: item * cells + cell}) for limit in limits for item in (0, last))
             for cell in range(cells)

@@ -310,7 +310,7 @@ class GroupCost:
     def _hindered(self, tile: Tile, registers: int) -> float:
         """How much longer steps take by what the compiler makes of them, as measured."""
         runs = [n for n in tile.each if tile.each[n] > 1] if not self.peels(tile) else []
-        cut = max((self.conditions.asked(n, tile.each[n]) for n in runs), default=0.0)
+        cut = max((self.conditions.asked(n, tile.each[n], tile.size(n)) for n in runs), default=0.0)
         uneven = max((self._uneven(n, count) for n, count in tile.each.items()), default=1.0) if tile.staged else 1.0
         return max(1.0, registers / UNCROWDED) ** CROWDED * TEAM ** log2(tile.teams) * CUT**cut * uneven
 
