@@ -17,6 +17,15 @@ PTX = Dialect(ptx=True)
 INT = s.Type(DType.INT32)
 INNER = s.For("i", s.Const(0, INT), s.Const(8, INT), 1, s.Block())
 LOOP = s.For("k", s.Const(0, INT), s.Const(8, INT), 1, s.Block((s.Barrier(),)))
+TILE = s.Var("tile", s.Type(DType.FLOAT32, ptr=True, space=s.Space.LOCAL))
+FILL = s.For(
+    "k",
+    s.Const(0, INT),
+    s.Const(8, INT),
+    1,
+    s.Block((s.Store(TILE, s.Const(0, INT), s.Const(0.0, s.Type(DType.FLOAT32))),)),
+)
+FILLED = s.For("k", s.Const(0, INT), s.Const(8, INT), 1, s.Block((s.Barrier(), *FILL.body.body)))
 AROUND = s.For("k", s.Const(0, INT), s.Const(8, INT), 1, s.Block((s.Barrier(), INNER)))
 
 
@@ -30,7 +39,11 @@ def attribute(made: Kernel, dialect: Dialect = PTX) -> str:
     return size_attribute(made, made.function, dialect)
 
 
-@pytest.mark.parametrize("loops", [(), (LOOP,), (INNER, INNER)], ids=["straight", "steps", "loops of items"])
+@pytest.mark.parametrize(
+    "loops",
+    [(), (LOOP,), (INNER, INNER), (s.For("i", s.Const(0, INT), s.Const(8, INT), 1, s.Block((FILLED,))),)],
+    ids=["straight", "steps", "loops of items", "steps in a loop"],
+)
 def test_arithmetic_has_the_registers(loops: tuple[s.For, ...]) -> None:
     assert attribute(kernel(loops=loops)) == HINTED
 
@@ -42,10 +55,19 @@ def test_arithmetic_has_the_registers(loops: tuple[s.For, ...]) -> None:
         kernel(items=512),
         kernel(loops=(LOOP, LOOP)),
         kernel(loops=(AROUND,)),
+        kernel(loops=(FILL,)),
         kernel(subgroup=32),
         replace(kernel(), flops=0, bytes=0),
     ],
-    ids=["bound by memory", "a large group", "several versions", "steps of loops", "matrix instructions", "unknown"],
+    ids=[
+        "bound by memory",
+        "a large group",
+        "several versions",
+        "steps of loops",
+        "boxes in local memory",
+        "matrix instructions",
+        "unknown",
+    ],
 )
 def test_others_have_the_compilers_guess(made: Kernel) -> None:
     assert attribute(made) == STATED

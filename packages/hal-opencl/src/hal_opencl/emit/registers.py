@@ -11,7 +11,7 @@ from math import prod
 
 from tile_ir.emit.walker import walk_statements
 from tile_ir.kernels import Kernel
-from tile_ir.semtree.nodes import Alloc, Barrier, For, Function, Space, TeamMma
+from tile_ir.semtree.nodes import Alloc, Barrier, For, Function, Space, Store, TeamMma
 
 from hal_opencl.emit.copies import each_is_awaited, sums_of_teams
 from hal_opencl.emit.dialect import Dialect
@@ -55,7 +55,19 @@ def groups_of_core(function: Function) -> int:
 
 
 def _is_straight(function: Function) -> bool:
-    """One loop of steps that items take together, with straight-line code: with edges to ask about, more groups were better."""
+    """One loop of steps that items take together, with straight-line code: with edges to ask about, more groups were better.
+
+    So they were where a loop fills local memory for what follows it: groups compute while others load.
+    """
     loops = [s for s in walk_statements(function.body) if isinstance(s, For)]
     steps = [loop for loop in loops if any(isinstance(s, Barrier) for s in loop.body.body)]
+    if any(map(_fills, loops)):
+        return False
     return len(steps) <= 1 and not any(isinstance(s, For) for step in steps for s in walk_statements(step.body))
+
+
+def _fills(loop: For) -> bool:
+    """It stores to local memory, and nobody waits in it."""
+    inside = tuple(walk_statements(loop.body))
+    waits = any(isinstance(s, Barrier) for s in inside)
+    return not waits and any(isinstance(s, Store) and s.ptr.type.space is Space.LOCAL for s in inside)

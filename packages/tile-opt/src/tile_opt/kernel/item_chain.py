@@ -16,6 +16,8 @@ ITEMS = "item_chain"
 """The tag of kernels of which an iteration is worth an item, however much it does: it selects their plan."""
 REGISTERS = Location("REG", scope=Scope.THREAD)
 """Where an item has what its stages hand on."""
+GROUP = Location("LOCAL", scope=Scope.GROUP)
+"""Where a group has it."""
 
 
 def item_chain(made: Tiled) -> KernelView:
@@ -30,7 +32,10 @@ def item_chain(made: Tiled) -> KernelView:
         tuple(replace(i, bind=Bind.NONE) for i in made.loops),
         tuple(s for stages, _ in parts for s in stages),
         tuple(refs.values()),
-        (*(replace(b, loc=REGISTERS) for b in made.boxes), *(a for _, allocs in parts for a in allocs)),
+        (
+            *(b if b.loc == GROUP else replace(b, loc=REGISTERS) for b in made.boxes),
+            *(a for _, allocs in parts for a in allocs),
+        ),
         frozenset({ITEMS}).union(*(v.tags for v in made.views)),
         "\n".join(v.comment for v in made.views if v.comment),
         last.origin,
@@ -42,7 +47,8 @@ def _part(view: KernelView, taken: set[str]) -> tuple[list[Stage], list[Refineme
     around = [i for i in view.loops if i.bind is not Bind.GRID]
     sizes = tuple(i.range for i in around if i.range > 1)
     own = {a.into: _each(a, sizes, claim(a.into, taken)) for a in view.allocs}
-    return [_stage(view, s, around, own, taken) for s in view.stages], list(own.values())
+    names = {i.name: claim(i.name, taken) for i in around if i.range > 1}
+    return [_stage(view, s, around, names, own, taken) for s in view.stages], list(own.values())
 
 
 def _each(alloc: Refinement, sizes: tuple[int, ...], name: str) -> Refinement:
@@ -54,14 +60,19 @@ def _each(alloc: Refinement, sizes: tuple[int, ...], name: str) -> Refinement:
 
 
 def _stage(
-    view: KernelView, stage: Stage, around: Sequence[Index], own: Mapping[str, Refinement], taken: set[str]
+    view: KernelView,
+    stage: Stage,
+    around: Sequence[Index],
+    cells: Mapping[str, str],
+    own: Mapping[str, Refinement],
+    taken: set[str],
 ) -> Stage:
-    """A stage with the loops of its kernel that go over a tile as its own."""
+    """A stage with the loops of its kernel that go over a tile as its own, under the names `cells`."""
+    names = {**cells, **{i.name: claim(i.name, taken) for i in stage.loops}}
     single = {i.name: Affine() for i in around if i.range == 1}
-    names = {i.name: claim(i.name, taken) for i in (*around, *stage.loops) if i.name not in single}
     values = single | {old: Affine.var(new) for old, new in names.items()}
     loops = tuple(replace(i, name=names[i.name]) for i in (*around, *stage.loops) if i.name in names)
-    cell = tuple(Affine.var(names[i.name]) for i in around if i.range > 1)
+    cell = tuple(map(Affine.var, cells.values()))
 
     def moved(use: Use) -> Use:
         found = own.get(use.buffer)

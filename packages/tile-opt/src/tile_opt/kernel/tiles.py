@@ -55,9 +55,14 @@ class Tiled:
         return Pipeline(f"{first}_to_{last}", self.loops, self.boxes, tuple(map(close_kernel, self.views)))
 
 
-def tiled(views: Sequence[KernelView], boxes: Mapping[str, int], cuts: Sequence[TiledLoop]) -> Tiled:
-    """The kernels with their rows cut to what a tile needs; `boxes` has the producer of each temporary."""
-    shapes = _boxes(views, boxes, cuts)
+def tiled(
+    views: Sequence[KernelView], boxes: Mapping[str, int], cuts: Sequence[TiledLoop], where: Location = PRIVATE
+) -> Tiled:
+    """The kernels with their rows cut to what a tile needs; `boxes` has the producer of each temporary, which lies `where`.
+
+    Boxes that many items share are filled whole: what lies past the ends nobody takes for an element.
+    """
+    shapes = {name: replace(box, loc=where) for name, box in _boxes(views, boxes, cuts).items()}
     parts = tuple(_part(view, k, boxes, shapes, cuts, views) for k, view in enumerate(views))
     return Tiled(tuple(cut.index for cut in cuts), tuple(shapes.values()), parts)
 
@@ -118,7 +123,9 @@ def _part(
     loops = tuple(replace(i, range=counts.get(i.name, i.range)) for i in view.loops)
     around = tuple(cut.index for cut in cuts)
     known = {i.name: (0, i.range - 1) for i in (*around, *loops)}
-    limits = [c for n, f in values.items() for c in (f, f * -1 + (extents[n] - 1)) if c.bounds(known)[0] < 0]
+    ends = [c for n, f in values.items() for c in (f, f * -1 + (extents[n] - 1)) if c.bounds(known)[0] < 0]
+    filled = all(shapes[b].loc != PRIVATE for b in view.writes() & shapes.keys())
+    limits = ends if k == len(views) - 1 or not filled else []
     part = replace(
         view,
         loops=around + loops,

@@ -10,9 +10,11 @@ from tile_ir.diagnostics import Diagnostic, TileDeviceError
 from tile_ir.stripe.nodes import Program
 from tile_ir.target import Target
 
+from tile_opt.kernel.item_chain import ITEMS
 from tile_opt.kernel.view import KernelView
 from tile_opt.passes.kernels.join_last import join_last
 from tile_opt.passes.scheduling import Built, Scheduled, SchedulingPass
+from tile_opt.plan.builders.group_chain import GroupChain
 from tile_opt.plan.plan import Across, Plan
 from tile_opt.plan.space.gpu import chain as gpu_chain
 from tile_opt.plan.space.gpu import rows as gpu_rows
@@ -41,6 +43,8 @@ class GpuTile(SchedulingPass):
         yield from gpu_rows.plans(view, target, self.stage_rows)
 
     def build(self, view: KernelView, plan: Plan, target: Target) -> Built:
+        if ITEMS in view.tags and gpu_chain.shares(view):
+            return Built(GroupChain(view, plan).build())
         across = {r.across for r in plan.reductions}
         if Across.GROUPS in across:
             message = f"the reduction of {view.name!r} is not shared by groups here: nothing combines what they find"

@@ -1,35 +1,43 @@
-"""item_chains: fuses chains of stencils on GPUs into one kernel; each item recomputes its halo and keeps intermediates in registers.
+"""item_chains: fuses chains of stencils on GPUs into one kernel; items keep intermediates in registers, or groups in local memory.
 
 The same chains as those of `tile_pipelines`, for machines with many items: a tile is what one item computes of the
 result, a run of cells along a loop on which a window slides. Its part of each temporary, the rows at the edges
 included, lies in its registers, so that nothing waits for others and no temporary goes through memory. A blur of two passes
 computes the first pass along a column for a run of rows, and the second from registers.
+
+Or a tile is what a group computes (`plan.builders.group_chain`): longer windows, of which less is computed twice. Its part of each
+temporary lies in local memory, for which its items wait once a pass; each holds windows around several of its cells.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
+from itertools import product
+from math import inf, prod
 from typing import ClassVar
 
 from tile_ir.machine import Occupancy
+from tile_ir.powers import power_of_two
 from tile_ir.stripe.affine import names_in
 from tile_ir.stripe.nodes import Bind, Block, Program
 from tile_ir.target import Target
 
-from tile_opt.kernel.item_chain import item_chain
+from tile_opt.kernel.item_chain import GROUP, item_chain
 from tile_opt.kernel.strides import flat_stride
-from tile_opt.kernel.tiles import PRIVATE, Tiled, TiledLoop, numbers, private_bytes
+from tile_opt.kernel.tiles import PRIVATE, Tiled, TiledLoop, numbers, private_bytes, tiled
 from tile_opt.kernel.view import KernelView, Stage, Use, close_kernel
 from tile_opt.kernel.windows import Window, is_free, windows
 from tile_opt.kernel.work import nbytes, op_cost, view_is_heavy
 from tile_opt.model.fusion import Forecast, forecast
 from tile_opt.passes.kernels.tile_pipelines import Chains, TilePipelines, Timed, all_once
+from tile_opt.plan.space.gpu.chain_cost import shared_cycles
 
 RUNS = (8, 16, 32, 4)
 """Cells of an item along the loop on which windows slide; the first of those that take about as long is taken: short runs
 are many, and items that wait for memory have others beside them."""
+WIDE, TALL = (128, 64), (32, 64, 128)
+"""Cells of a group's tile along memory, and rows of them."""
 KEPT = 512
 """Bytes of what an item has of temporaries, and for each cell of its tile."""
 BODY = 1400
@@ -73,30 +81,71 @@ class _ItemChains(Chains):
 
     def timed(self, made: Tiled) -> Timed:
         machine = self.machine
-        outside = {r.into: nbytes(r.type) for v in made.views for r in v.refs if r.loc != PRIVATE}
+        outside = {r.into: nbytes(r.type) for v in made.views for r in v.refs if r.loc not in (PRIVATE, GROUP)}
         memory = sum(outside.values()) / (machine.memory.all_cores.read * 1e9)
-        together = machine.cores * (machine.occupancy or Occupancy()).subgroup
-        turns = -(-prod(i.range for i in made.loops) // together)
-        cycles = turns * sum(_cycles(v, s, machine.ports.issue) for v in made.views for s in v.stages)
-        busy = cycles / (machine.clock_ghz * 1e9)
+        busy = self._share(made) / (machine.clock_ghz * 1e9)
         return Timed(Forecast(busy, memory, machine.launch.kernel).seconds, made)
+
+    def _share(self, made: Tiled) -> float:
+        """Cycles of a multiprocessor, for its share of the tiles."""
+        machine, tiles = self.machine, prod(i.range for i in made.loops)
+        subgroup = (machine.occupancy or Occupancy()).subgroup
+        if any(b.loc == GROUP for b in made.boxes):
+            each = shared_cycles(item_chain(made), self.target)
+            return inf if each is None else -(-tiles // machine.cores) * each
+        turns = -(-tiles // (machine.cores * subgroup))
+        return turns * sum(_cycles(v, s, machine.ports.issue) for v in made.views for s in v.stages)
+
+    def tiles(
+        self, views: Sequence[KernelView], boxes: Mapping[str, int], kept: Mapping[int, Collection[str]]
+    ) -> Iterator[Tiled]:
+        """Of items, and of groups that hold boxes in local memory."""
+        yield from super().tiles(views, boxes, kept)
+        yield from (tiled(views, boxes, cuts, GROUP) for cuts in self._shared_cuts(views, boxes, kept))
 
     def cuts(
         self, views: Sequence[KernelView], boxes: Mapping[str, int], kept: Mapping[int, Collection[str]]
     ) -> Iterator[tuple[TiledLoop, ...]]:
         """A run of cells along one loop on which windows slide, and one cell along all others."""
-        last = views[-1]
-        found = {i.name: windows(views, boxes, i.name) for i in last.loops if is_free(last, i.name)}
-        ways = {n: w for n, w in found.items() if w is not None and all_once(views, n, w, kept)}
-        if len(ways) < len(last.loops) or any(map(view_is_heavy, views)):
-            return
-        names = dict(zip(ways, numbers(views, list(ways)), strict=True))
+        last, ways = views[-1], _ways(views, boxes, kept)
         for along in (n for n, w in ways.items() if _slides(w) and not _is_near(last, n)):
             for run in RUNS:
-                sizes = {n: min(run, last.ranges[n]) if n == along else 1 for n in ways}
-                cuts = tuple(TiledLoop(last.ranges[n], sizes[n], names[n], w) for n, w in ways.items())
+                cuts = _cut(views, ways, {along: min(run, last.ranges[along])})
                 if _fits(views, boxes, cuts):
                     yield cuts
+
+    def _shared_cuts(
+        self, views: Sequence[KernelView], boxes: Mapping[str, int], kept: Mapping[int, Collection[str]]
+    ) -> Iterator[tuple[TiledLoop, ...]]:
+        """Rows of a length along memory, some of them: along the loop on which windows slide farthest."""
+        last, ways = views[-1], _ways(views, boxes, kept)
+        near = next((n for n in ways if _is_near(last, n)), None)
+        if near is None or len(ways) < 2:
+            return
+        far = max((n for n in ways if n != near), key=lambda n: (max(w.high - w.low for w in ways[n]), last.ranges[n]))
+        for wide, tall in product(WIDE, TALL):
+            sizes = {near: min(wide, power_of_two(last.ranges[near])), far: min(tall, power_of_two(last.ranges[far]))}
+            cuts = _cut(views, ways, sizes)
+            if private_bytes(views, boxes, cuts) <= self.target.settings.max_mem:
+                yield cuts
+
+
+def _ways(
+    views: Sequence[KernelView], boxes: Mapping[str, int], kept: Mapping[int, Collection[str]]
+) -> dict[str, tuple[Window, ...]]:
+    """What tiles along each loop of the last kernel need of all; empty where one of them cannot be cut."""
+    last = views[-1]
+    found = {i.name: windows(views, boxes, i.name) for i in last.loops if is_free(last, i.name)}
+    ways = {n: w for n, w in found.items() if w is not None and all_once(views, n, w, kept)}
+    return {} if len(ways) < len(last.loops) or any(map(view_is_heavy, views)) else ways
+
+
+def _cut(
+    views: Sequence[KernelView], ways: Mapping[str, tuple[Window, ...]], sizes: Mapping[str, int]
+) -> tuple[TiledLoop, ...]:
+    """Tiles of these sizes, of one along other loops."""
+    last, names = views[-1], dict(zip(ways, numbers(views, list(ways)), strict=True))
+    return tuple(TiledLoop(last.ranges[n], sizes.get(n, 1), names[n], w) for n, w in ways.items())
 
 
 def _fits(views: Sequence[KernelView], boxes: Mapping[str, int], cuts: Sequence[TiledLoop]) -> bool:

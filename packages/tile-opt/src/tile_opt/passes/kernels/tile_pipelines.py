@@ -277,7 +277,7 @@ class Chains:
         views = [self._view(k) for k in members]
         kept = {k: self._kept(member, members) for k, member in enumerate(members[:-1])}
         boxes = {b: k for k, view in enumerate(views[:-1]) for b in view.writes() - kept[k]}
-        made = [self.timed(tiled(views, boxes, cuts)) for cuts in dict.fromkeys(self.cuts(views, boxes, kept))]
+        made = [self.timed(tiles) for tiles in self.tiles(views, boxes, kept)]
         limit = self.alike * min((m.seconds for m in made), default=0.0)
         alike = [m for m in made if m.seconds <= limit]
         return self.preferred(alike) if alike else None
@@ -285,6 +285,12 @@ class Chains:
     def preferred(self, alike: Sequence[Timed]) -> Timed:
         """Of tiles that are expected to take as long: the smallest."""
         return min(alike, key=lambda m: m.kernels.nbytes)
+
+    def tiles(
+        self, views: Sequence[KernelView], boxes: Mapping[str, int], kept: Mapping[int, Collection[str]]
+    ) -> Iterator[Tiled]:
+        """The members as one kernel, in tiles that may be fast."""
+        yield from (tiled(views, boxes, cuts) for cuts in dict.fromkeys(self.cuts(views, boxes, kept)))
 
     def cuts(
         self, views: Sequence[KernelView], boxes: Mapping[str, int], kept: Mapping[int, Collection[str]]

@@ -1,27 +1,44 @@
-"""Plans for kernels whose items keep boxes of temporaries: all that an item does is straight-line code."""
+"""Plans for chains of stencils: all that an item does is straight-line code, or groups share what the parts hand on."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tile_ir.frozen import frozen
 from tile_ir.powers import power_of_two
 from tile_ir.stripe.nodes import Bind
 from tile_ir.target import Target
 
+from tile_opt.kernel.item_chain import GROUP as OF_GROUP
 from tile_opt.kernel.item_chain import ITEMS
+from tile_opt.kernel.strides import flat_stride
 from tile_opt.kernel.view import KernelView
+from tile_opt.plan.builders.group_chain import Part, parts_of
 from tile_opt.plan.plan import Cover, Level, Plan
 from tile_opt.plan.space.facts import Facts
 from tile_opt.plan.space.gpu.rows import prepared
+from tile_opt.plan.steps.groups.staging import WIDEST
 
 GROUP = 128
 """Items of a group: what each keeps leaves room for few at once, and they end more evenly."""
+SHARING = 256
+"""Items of a group that shares boxes."""
+RUN = 8
+"""Rows of the result of which an item has cells at once: windows along more of them leave room for few groups."""
 
 
 def plans(view: KernelView, target: Target) -> Iterator[Plan]:
     """The plan of a chain of kernels."""
-    if ITEMS not in view.tags:
-        return
+    if ITEMS in view.tags:
+        yield shared_plan(view, target) if shares(view) else _own_plan(view, target)
+
+
+def shares(view: KernelView) -> bool:
+    """Groups hold the boxes of the chain, not items."""
+    return any(a.loc == OF_GROUP for a in view.allocs)
+
+
+def _own_plan(view: KernelView, target: Target) -> Plan:
     facts = Facts(prepared(view))
     left, items = min(GROUP, target.settings.threads), dict[str, int]()
     for loop in reversed(facts.shared):
@@ -33,4 +50,59 @@ def plans(view: KernelView, target: Target) -> Iterator[Plan]:
         Level(Bind.GROUP, tuple(Cover(n, 1) for n in facts.shared)),
         Level(Bind.UNROLL, tuple(Cover(n, 1) for n in own)),
     )
-    yield Plan(levels, reason="an item keeps its boxes of what it hands on")
+    return Plan(levels, reason="an item keeps its boxes of what it hands on")
+
+
+def shared_plan(view: KernelView, target: Target) -> Plan:
+    """All parts are dealt out to the same items: whole vectors along memory, runs of rows of the result, and rows of the others."""
+    parts = [Dealt.of(view, part) for part in parts_of(view)]
+    lanes, last = lanes_of(view), parts[-1]
+    across = max(1, min(last.wide // lanes, target.settings.threads))
+    down = max(1, min(SHARING, target.settings.threads) // across)
+    down = min(down, power_of_two(-(-last.tall // min(RUN, last.tall))))
+    rounds, items = list[Cover](), list[Cover]()
+    for part in parts:
+        run = min(RUN, last.tall // down) if part is last else 1
+        items += [*part.rows(run), Cover(part.near, lanes)]
+        rounds += [*part.rows(run * down), Cover(part.near, across * lanes), *(Cover(n, 1) for n in part.others)]
+    own = dict.fromkeys(n for s in view.stages for n in s.loop_names)
+    levels = (
+        Level(Bind.GRID, tuple(Cover(i.name, 1) for i in view.loops)),
+        Level(Bind.NONE, tuple(rounds)),
+        Level(Bind.GROUP, tuple(items)),
+        Level(Bind.UNROLL, tuple(Cover(n, 1) for n in own)),
+    )
+    return Plan(
+        levels, reason="groups keep in local memory what the parts hand on, and items the windows around their cells"
+    )
+
+
+@frozen
+class Dealt:
+    """The loops over the cells of a part: along memory, the longest of the others, and the rest of them."""
+
+    near: str
+    wide: int
+    far: str
+    tall: int
+    others: tuple[str, ...]
+
+    @staticmethod
+    def of(view: KernelView, part: Part) -> Dealt:
+        """The loops of `part`; StopIteration where its cells are no neighbours in memory."""
+        extents = {i.name: i.range for s in part.stages for i in s.loops}
+        made = next(u for u in part.stages[-1].uses if u.writes)
+        near = next(n for n in reversed(part.cells) if flat_stride(view, made, n) == 1)
+        rest = sorted((n for n in part.cells if n != near), key=lambda n: -extents[n])
+        far = rest[0] if rest else ""
+        return Dealt(near, extents[near], far, extents.get(far, 1), tuple(rest[1:]))
+
+    def rows(self, size: int) -> tuple[Cover, ...]:
+        """So many rows, if there are any."""
+        return (Cover(self.far, size),) if self.far else ()
+
+
+def lanes_of(view: KernelView) -> int:
+    """Cells of an item along memory: a vector of the widest elements."""
+    widest = max(view.type_of(u.buffer).dtype.bytes for u in view.uses)
+    return max(1, WIDEST // widest)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 
 from tile_ir.frozen import frozen, replace
@@ -59,22 +59,38 @@ def _hoisted(parts: tuple[Node, ...], known: set[str]) -> tuple[tuple[Node, ...]
     return tuple(replace(s, constraints=_without(s.constraints, limits)) for s in stages), limits
 
 
-def inner_and_edges(parts: Sequence[Node], around: tuple[Index, ...], grid: set[str]) -> list[Version]:
+def inner_and_edges(
+    parts: Sequence[Node], around: tuple[Index, ...], grid: set[str], most: int = LARGE
+) -> list[Version]:
     """Groups whose iterations all meet the constraints do not check them; those at an edge do, each edge by itself.
 
-    Where items wait for each other there is one version: compilers do not all take barriers in branches.
+    Code of more than `most` points is not written again. Where items wait for each other there is one version: compilers do not all take barriers in branches.
     """
     if not all(isinstance(p, Stage) for p in parts):
         return [Version(tuple(parts))]
     least = {c: _least(c, p, around, grid) for p in parts if isinstance(p, Stage) for c in p.constraints}
-    edges = tuple(dict.fromkeys(e for e in least.values() if e is not None))
+    edges = _tightest(e for e in least.values() if e is not None)
     points = [prod(i.range for i in p.loops if i.bind in STATIC) for p in parts if isinstance(p, Stage)]
-    if not 0 < len(edges) <= MOST_EDGES or max(points) == 1 or sum(points) > LARGE:
+    if not 0 < len(edges) <= MOST_EDGES or max(points) == 1 or sum(points) > most:
         return [Version(tuple(parts))]
-    met = tuple(c for c, e in least.items() if e is not None)
-    inner = tuple(replace(p, constraints=_without(p.constraints, met)) if isinstance(p, Stage) else p for p in parts)
-    outer = [Version(tuple(parts), (*edges[:k], e * -1 + -1)) for k, e in enumerate(edges)]
-    return [Version(inner, edges), *outer]
+    terms = {c: e.terms for c, e in least.items() if e is not None}
+    outer = [Version(_met(parts, terms, edges[:k]), (*edges[:k], e * -1 + -1)) for k, e in enumerate(edges)]
+    return [Version(_met(parts, terms, edges), edges), *outer]
+
+
+def _met(parts: Sequence[Node], terms: Mapping[Affine, object], edges: Sequence[Affine]) -> tuple[Node, ...]:
+    """The parts where groups are on the inner side of these edges: without the constraints that say so, by the terms of each."""
+    known = {e.terms for e in edges}
+    met = tuple(c for c, t in terms.items() if t in known)
+    return tuple(replace(p, constraints=_without(p.constraints, met)) if isinstance(p, Stage) else p for p in parts)
+
+
+def _tightest(edges: Iterable[Affine]) -> tuple[Affine, ...]:
+    """Of edges that lie beside each other those which, met, leave the others met."""
+    found: dict[object, Affine] = {}
+    for edge in edges:
+        found[edge.terms] = min(found.get(edge.terms, edge), edge, key=lambda e: e.const)
+    return tuple(found.values())
 
 
 def _least(constraint: Affine, stage: Stage, around: tuple[Index, ...], grid: set[str]) -> Affine | None:

@@ -83,11 +83,26 @@ class Window:
         loops = tuple(sorted((i for a in axes for i in a.counted), key=_is_lane))
         return loops, tuple(a.cell for a in axes) or (Affine(),)
 
+    @property
+    def _at(self) -> tuple[Affine, ...]:
+        """Where a load begins."""
+        return tuple(sum((a.offset for a in dim), c) for c, dim in zip(self.corner, self.axes, strict=True))
+
+    @property
+    def _lanes(self) -> tuple[Index | None, ...]:
+        return tuple(next((v for a in dim if (v := a.vector)), None) for dim in self.axes)
+
+    @property
+    def ends(self) -> tuple[Affine, ...]:
+        """Each >= 0 where a load lies inside of the operand; those along memory first."""
+        last = (s - (v.range if v else 1) for s, v in zip(self.source.sizes, self._lanes, strict=True))
+        dims = sorted(zip(self.source.strides, self._at, last, strict=True), key=lambda d: d[0])
+        return tuple(c for _, at, end in dims for c in (at, at * -1 + end))
+
     def fetch(self) -> Stage:
         """The loads, one for each register, or for each vector of them."""
         loops, cells = self.cells
-        at = tuple(sum((a.offset for a in dim), c) for c, dim in zip(self.corner, self.axes, strict=True))
-        lanes = [next((v for a in dim if (v := a.vector)), None) for dim in self.axes]
+        at, lanes = self._at, self._lanes
         # The view ends where the last vector begins: what is clamped is its first lane.
         extent = tuple(s - (v.range - 1 if v else 0) for s, v in zip(self.source.sizes, lanes, strict=True))
         first = tuple(Affine.var(v.name) if v else Affine() for v in lanes)

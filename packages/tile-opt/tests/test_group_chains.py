@@ -1,0 +1,67 @@
+"""Chains of sliding boxes in the memory of groups: one kernel, the same results, for any aggregation, size and edge."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from lowering_support import check, random_inputs
+from test_item_chains import BLUR, STEPS, THRICE, TWICE, stripe_of, target
+from tile_ir.dtype import DType
+from tile_ir.stripe import interpret
+from tile_ir.stripe.nodes import Block, Program, Scope
+from tile_ir.stripe.walk import blocks_in
+from tile_opt.blocks.tree import kernels_of
+from tile_opt.passes.kernels import item_chains
+from tile_opt.pipeline import optimize
+from tile_opt.plan.space.gpu import chain
+
+POINTWISE = """function (A[H, W], K[T]) -> (O) {
+    P[y, x : H, W] = +(A[y, x + t - HALF] * K[t]);
+    O[y, x : H, W] = >(P[y + t - HALF, x]), t < T;
+    R = O - A;
+}"""
+
+
+@pytest.fixture(autouse=True)
+def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tiles that small pictures have several of, and none of single items."""
+    monkeypatch.setattr(item_chains, "RUNS", ())
+    monkeypatch.setattr(item_chains, "WIDE", (16,))
+    monkeypatch.setattr(item_chains, "TALL", (4,))
+    monkeypatch.setattr(chain, "SHARING", 8)
+
+
+def made(source: str, dtype: DType, height: int, width: int, taps: int) -> tuple[Program, Program]:
+    stripe = stripe_of(source.replace("HALF", str(taps // 2)), dtype, A=(height, width), K=(taps,))
+    return stripe, optimize(stripe, target(), verify=True)
+
+
+def boxes(scheduled: Program) -> list[Block]:
+    """The blocks with buffers of groups' own."""
+    blocks = (b for k in kernels_of(scheduled) if isinstance(k, Block) for b in blocks_in(k))
+    return [b for b in blocks if any(r.loc.scope is Scope.GROUP and not r.source for r in b.refs)]
+
+
+@pytest.mark.parametrize(
+    ("source", "dtype"),
+    [
+        (BLUR, DType.FLOAT32),
+        (BLUR, DType.FLOAT16),
+        (TWICE, DType.FLOAT32),
+        (THRICE, DType.INT16),
+        (STEPS, DType.FLOAT32),
+        (POINTWISE, DType.FLOAT32),
+    ],
+)
+@pytest.mark.parametrize(("height", "width", "taps"), [(9, 40, 3), (5, 33, 5)])
+def test_groups_hand_on_what_they_keep(source: str, dtype: DType, height: int, width: int, taps: int) -> None:
+    stripe, scheduled = made(source, dtype, height, width, taps)
+    assert len(list(kernels_of(scheduled))) == 1
+    assert boxes(scheduled)
+    inputs = {name: np.rint(value).astype(value.dtype) for name, value in random_inputs(stripe).items()}
+    expected = interpret.run(stripe, inputs)
+    if dtype is DType.FLOAT16:
+        for name, value in expected.items():
+            np.testing.assert_allclose(interpret.run(scheduled, inputs)[name], value, rtol=2e-2)
+    else:
+        check(scheduled, inputs, target(), expected=expected)
