@@ -28,10 +28,10 @@ def user_counts(program: Program) -> dict[str, int]:
     return counts
 
 
-def users(program: Program) -> dict[str, frozenset[int]]:
-    """The kernels that name each buffer of main, by their numbers."""
+def users(program: Program, kernels: Iterable[Statement | None] | None = None) -> dict[str, frozenset[int]]:
+    """The kernels that name each buffer of main, by their numbers; `kernels` instead of the program's."""
     found: dict[str, set[int]] = {r.into: set() for r in main_of(program).refs}
-    for number, kernel in enumerate(main_of(program).body):
+    for number, kernel in enumerate(main_of(program).body if kernels is None else kernels):
         for ref in kernel.refs if isinstance(kernel, Block) else ():
             if ref.source:
                 found[ref.source].add(number)

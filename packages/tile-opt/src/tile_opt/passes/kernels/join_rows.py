@@ -18,14 +18,15 @@ from tile_ir.stripe.nodes import Block, Index, Program, Statement
 from tile_ir.stripe.walk import buffers_written
 from tile_ir.target import Target
 
-from tile_opt.blocks.buffers import fixed_kernels, in_the_way, temporaries, wholes, with_joined
-from tile_opt.blocks.tree import kernels_of, main_of
+from tile_opt.blocks.buffers import in_the_way, users, with_joined
+from tile_opt.blocks.tree import main_of
 from tile_opt.kernel.accumulators import accumulated, kept, stored_last
 from tile_opt.kernel.regroup import drop_unit_loops, joined, localised, share, unique_loops
 from tile_opt.kernel.unify import shared_loops
 from tile_opt.kernel.view import KernelView, close_kernel, open_kernel
 from tile_opt.kernel.work import is_elementwise, view_is_heavy
 from tile_opt.passes.choosing import Choice, Choices, ChoosingPass, Chosen, results
+from tile_opt.passes.joining import Kernels
 from tile_opt.plan.space.gpu.rows_in_steps import weighed
 
 NEAR = 1.25
@@ -53,38 +54,23 @@ class JoinRows(ChoosingPass):
             kept_rows |= chains.in_vain
 
 
-class _Chains:
+class _Chains(Kernels):
     """The kernels of a program, and who touches each buffer."""
 
     def __init__(self, program: Program, target: Target, most: int, kept_rows: frozenset[str]) -> None:
         """Rows of `kept_rows` are stored, whoever reads them."""
+        super().__init__(program, _flat)
         self.target, self.most, self.kept_rows = target, most, kept_rows
-        self.kernels: list[Statement | None] = list(kernels_of(program))
-        """None where a kernel has become part of a later one."""
-        self.temps, self.wholes = temporaries(program), wholes(program)
-        self.choices: list[Choice] = []
         self.known: dict[str, tuple[float, float] | None] = {}
         """What kernels were expected to take, by their structure."""
-        fixed = fixed_kernels(program)
-        self.views = [_flat(k) if isinstance(k, Block) and n not in fixed else None for n, k in enumerate(self.kernels)]
-        runs = (k for n, k in enumerate(self.kernels) if isinstance(k, Block) and n not in fixed)
+        runs = (k for n, k in enumerate(self.kernels) if isinstance(k, Block) and n not in self.fixed)
         self.made = {b for kernel in runs for b in buffers_written(kernel)}
         """Buffers that some kernel writes in every run; what is known before is read as it is."""
         self.sizes = {r.into: prod(r.type.sizes) for r in main_of(program).refs}
         self.again: set[str] = set()
         """Those that some kernel computes for itself."""
-        self.users = self._users()
         self.views_made: dict[tuple[int, ...], KernelView | None] = {}
         """Members as one kernel, as long as all others stay as they are."""
-
-    def _users(self) -> dict[str, frozenset[int]]:
-        """The kernels that name each buffer, by their numbers."""
-        found: dict[str, set[int]] = {name: set() for name in self.sizes}
-        for number, kernel in enumerate(self.kernels):
-            for ref in kernel.refs if isinstance(kernel, Block) else ():
-                if ref.source:
-                    found[ref.source].add(number)
-        return {name: frozenset(numbers) for name, numbers in found.items()}
 
     @property
     def in_vain(self) -> frozenset[str]:
@@ -183,7 +169,7 @@ class _Chains:
 
     def _learn(self) -> None:
         """Who touches each buffer, when kernels have changed."""
-        self.users = self._users()
+        self.users = users(self.program, self.kernels)
         self.views_made.clear()
 
     def _weighed(self, view: KernelView) -> tuple[float, float] | None:
@@ -260,11 +246,6 @@ class _Chains:
         return {
             n for n in self.users[buffer] if isinstance(k := self.kernels[n], Block) and buffer in buffers_written(k)
         }
-
-    def _view(self, number: int) -> KernelView:
-        view = self.views[number]
-        assert view is not None
-        return view
 
     def _again(self, members: list[int]) -> set[str]:
         """The rows that members give and others read, or those that these come from: members compute them for themselves."""

@@ -13,21 +13,17 @@ from math import prod
 from typing import ClassVar
 
 from tile_ir.machine import Machine
-from tile_ir.stripe.nodes import Block, Program, Statement
+from tile_ir.stripe.nodes import Program
 from tile_ir.target import Target
 
 from tile_opt.blocks.buffers import (
-    fixed_kernels,
     in_the_way,
-    temporaries,
-    users,
-    wholes,
     with_joined,
 )
-from tile_opt.blocks.tree import kernels_of
 from tile_opt.kernel.repeated import Repeated, repeated, stretches
-from tile_opt.kernel.view import KernelView, close_kernel, open_kernel
+from tile_opt.kernel.view import KernelView, close_kernel
 from tile_opt.passes.choosing import Choice, Choices, ChoosingPass, Chosen, results
+from tile_opt.passes.joining import Kernels
 
 GROUPS_EACH = 4
 """Groups for each compute unit, so that some read while others wait for one another."""
@@ -58,19 +54,12 @@ class RepeatSmall(ChoosingPass):
         return Choices(with_joined(program, pairs.kernels) if fused else program, tuple(pairs.choices))
 
 
-class _Pairs:
+class _Pairs(Kernels):
     """The kernels of a program, of which some become part of the one that reads their results."""
 
     def __init__(self, program: Program, options: RepeatSmall, machine: Machine) -> None:
+        super().__init__(program)
         self.options, self.machine = options, machine
-        self.kernels: list[Statement | None] = list(kernels_of(program))
-        """None where a kernel has become part of a later one."""
-        fixed = fixed_kernels(program)
-        self.views = [
-            open_kernel(k) if isinstance(k, Block) and n not in fixed else None for n, k in enumerate(self.kernels)
-        ]
-        self.users, self.temps, self.wholes = users(program), temporaries(program), wholes(program)
-        self.choices: list[Choice] = []
 
     def join(self, last: int) -> None:
         """Kernel `last` with the one whose results it reads, where each group had better repeat that."""

@@ -16,18 +16,13 @@ from typing import ClassVar
 
 from tile_ir.frozen import frozen
 from tile_ir.stripe.hashing import structural_hash
-from tile_ir.stripe.nodes import Block, Program, Statement
+from tile_ir.stripe.nodes import Block, Program
 from tile_ir.target import Target
 
 from tile_opt.blocks.buffers import (
-    fixed_kernels,
     in_the_way,
-    temporaries,
-    users,
-    wholes,
     with_joined,
 )
-from tile_opt.blocks.tree import kernels_of
 from tile_opt.kernel.inlining import is_operand
 from tile_opt.kernel.pipeline import close_pipeline
 from tile_opt.kernel.strides import flat_stride
@@ -37,6 +32,7 @@ from tile_opt.kernel.windows import Window, dimension, is_free, windows
 from tile_opt.kernel.work import op_cost, view_carries, view_is_heavy
 from tile_opt.model.fusion import Forecast, forecast, forecast_tiled
 from tile_opt.passes.choosing import Choice, Choices, ChoosingPass, Chosen, results
+from tile_opt.passes.joining import Kernels
 from tile_opt.plan.space.cpu.matrix import is_on_tiles
 from tile_opt.plan.space.cpu.tiles import fastest_cycles
 
@@ -88,12 +84,13 @@ class Timed:
     kernels: Tiled
 
 
-class Chains:
+class Chains(Kernels):
     """The kernels of a program, and who writes and reads each buffer."""
 
     alike: ClassVar[float] = ALIKE
 
     def __init__(self, options: TilePipelines, target: Target, program: Program) -> None:
+        super().__init__(program, lambda kernel: _off_tiles(kernel, target))
         self.options = options
         self.target = target
         self.machine = target.machine
@@ -105,17 +102,6 @@ class Chains:
         """Of the parts' fastest register tiles."""
         self.weighed: dict[object, tuple[tuple[int, ...], Timed | None]] = {}
         """Kernels that were weighed as one, by what they are and exchange: the first such, and they in the fastest tiles."""
-        self.kernels: list[Statement | None] = list(kernels_of(program))
-        """None where a kernel has become part of a later one."""
-        self.temps = temporaries(program)
-        self.choices: list[Choice] = []
-        fixed = fixed_kernels(program)
-        opened = (
-            open_kernel(k) if isinstance(k, Block) and n not in fixed else None for n, k in enumerate(self.kernels)
-        )
-        # Instructions on tile registers have plans of their own, which chains have not.
-        self.views = [None if view is None or is_on_tiles(view, target) else view for view in opened]
-        self.users, self.wholes = users(program), wholes(program)
 
     def rank(self, last: int) -> tuple[int, int]:
         """Chains that exchange far more than others are made first, then those that end later."""
@@ -217,11 +203,6 @@ class Chains:
         between = (self.kernels[j] for j in range(k + 1, members[-1]) if j not in members)
         reads, writes = self._view(k).reads(), self._view(k).writes()
         return not in_the_way(between, reads, writes, self.wholes)
-
-    def _view(self, k: int) -> KernelView:
-        view = self.views[k]
-        assert view is not None
-        return view
 
     def _seconds(self, members: Sequence[int]) -> float:
         return sum(self.alone_for(k).seconds for k in members)
@@ -374,3 +355,9 @@ def all_once(
         if buffers and not (once and whole and all(dimension(view, b, window.loop) is not None for b in buffers)):
             return False
     return True
+
+
+def _off_tiles(kernel: Block, target: Target) -> KernelView | None:
+    """Instructions on tile registers have plans of their own, which chains have not."""
+    view = open_kernel(kernel)
+    return None if view is None or is_on_tiles(view, target) else view
