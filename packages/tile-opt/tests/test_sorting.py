@@ -66,8 +66,7 @@ def test_every_algorithm_gives_what_the_language_says(
     np.testing.assert_array_equal(got, expected)
 
 
-@pytest.mark.parametrize("dtype", [DType.FLOAT32, DType.INT32])
-@pytest.mark.parametrize("count", [64 * 3 * 4, 1003])
+@pytest.mark.parametrize(("dtype", "count"), [(DType.FLOAT32, 64 * 3 * 4), (DType.INT32, 1003)])
 def test_parts_of_a_line_are_walked_together(dtype: DType, count: int) -> None:
     program = sorting((2, count), 1, 3, dtype, True)
     given_keys = keys(np.random.default_rng(count), dtype, (2, count))

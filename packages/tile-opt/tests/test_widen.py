@@ -112,7 +112,7 @@ SEVERAL = {
 @pytest.mark.parametrize("name", SEVERAL)
 def test_kernels_join_where_nothing_is_in_the_way(name: str) -> None:
     source, kernels = SEVERAL[name]
-    scheduled = agree(program(source, 70, 70), small(CPU))
+    scheduled = agree(program(source, 40, 40), small(CPU))
     assert sum("pack" not in k.tags for k in kernels_of(scheduled)) == kernels
 
 

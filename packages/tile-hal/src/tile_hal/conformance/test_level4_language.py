@@ -161,11 +161,11 @@ def test_softmax(tile_device: Device) -> None:
 def test_the_same_bits_every_time(tile_device: Device, name: str) -> None:
     """Sums of real numbers depend on their order; on one device that order is always the same."""
     source, _ = PROGRAMS[name]
-    rank_two = {"A": t(F32, 301, 37), "B": t(F32, 37, 5)}
+    rank_two = {"A": t(F32, 71 if "B[" in source else 301, 37), "B": t(F32, 37, 5)}
     types = {n: rank_two[n] for n in rank_two if f"{n}[" in source.splitlines()[0].partition("->")[0]}
     program = bind(source, types)
     inputs = {n: fill(type_, strategies.Data.REAL, 3) for n, type_ in types.items()}
-    first, *others = (run(tile_device, program, inputs) for _ in range(4))
+    first, *others = (run(tile_device, program, inputs) for _ in range(3))
     for other in others:
         assert all(first[n].tobytes() == other[n].tobytes() for n in first)
 
