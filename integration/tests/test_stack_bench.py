@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -54,6 +55,23 @@ def test_rounds_of_a_slow_machine_do_not_count() -> None:
     timing = rounds.measure({"tile": lambda: 1.0, "peer": lambda: 2.0}, lambda: next(speeds), 3, patience=30)
     assert len(timing.rounds) == 3 and timing.discarded == 2
     assert timing.median("peer") == 2.0
+
+
+def test_a_kernel_is_measured_until_two_rounds_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs that were interrupted do not count, as far as others were not."""
+    monkeypatch.setenv("TILE_CACHE", "off")  # so that what the bench sets is undone
+    import model
+
+    interrupted, seconds = iter([0, 1, 1, 1, 1, 1, 1, 1, 1, 1]), iter([1.0, 4, 3, 5, 6])
+    monkeypatch.setattr(model, "getrusage", lambda who: SimpleNamespace(ru_nivcsw=next(interrupted)))
+    assert model._round(SimpleNamespace(seconds=lambda: next(seconds))) == 3
+    rounds = iter([4.0, 2, 1, 1.05, 9])
+    monkeypatch.setattr(model, "_round", lambda launch: next(rounds))
+    running = model._Running(model.Point("", "", "", 1.0, np.inf, "", {}), SimpleNamespace())
+    running.measure()
+    running.settle()
+    assert running.point.settled and running.point.measured == 1 and running.point.again == 3
+    assert next(rounds) == 9 and running.launch is None
 
 
 def test_verdicts_of_fixed_rows() -> None:
