@@ -85,9 +85,10 @@ class _Space:
         sides, (m, n) = self.match.instruction.sides, (self.loops[role] for role in "mn")
         whole = {name: -(-self.view.ranges[name] // sides[role]) for role, name in zip("mn", (m, n), strict=True)}
         for rows, columns in SHAPES:
-            along = gcd(whole[m], rows) if self.aside else _even(whole[m], rows)
+            aside = self.aside if columns == 1 else ()
+            along = gcd(whole[m], rows) if aside else _even(whole[m], rows)
             found = {m: along * sides["m"], n: _even(whole[n], columns) * sides["n"]}
-            found |= dict.fromkeys(self.aside, rows // along)
+            found |= dict.fromkeys(aside, rows // along)
             yield {name: min(size, self.view.ranges[name]) for name, size in found.items()}
 
     @cached_property
