@@ -1,13 +1,14 @@
 """How well the cost model knows a device: predicted and measured time of drawn kernels, and of the plans of each.
 
     python integration/bench/model.py [--device llvm] [--points 300] [--seed 7] [--plans 4] [--calibrate] [--json FILE]
-    python integration/bench/model.py --device opencl --jobs 12       compilations side by side, for a device with processors of its own
+    python integration/bench/model.py --device opencl --jobs 12 --processes 1     compilations side by side, for a device with processors of its own
 
 Exit code 0 when 90 % of the kernels are predicted within a factor 1.5 and the median rank correlation over the plans of a
 kernel is at least 0.8.
 
 Runs that the system interrupts do not count, as far as others are not. Kernels whose two fastest rounds differ by more than
-a tenth are measured again, up to sixteen rounds; how many those were, and how many differ still, is printed.
+a tenth are measured again, up to sixteen rounds; how many those were, and how many differ still, is printed. All that is
+done by two processes, one after the other, and the fastest round counts: where a process's memory lies decides, too.
 """
 
 from __future__ import annotations
@@ -89,6 +90,11 @@ class Point:
     again: int = 0
     """How many of them there were because the others did not agree."""
 
+    def with_rounds(self, rounds: Sequence[float]) -> Point:
+        """The point with further rounds."""
+        found = tuple(sorted((*self.rounds, *rounds)))
+        return replace(self, rounds=found, measured=found[0])
+
     @property
     def settled(self) -> bool:
         """Two rounds took the same."""
@@ -131,7 +137,15 @@ class Order:
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _options(arguments)
     points, orders = _measured(options, nullcontext()) if options.jobs == 1 else _side_by_side(options)
+    for _ in range(options.processes - 1):
+        points = _together(points, _side_by_side(argparse.Namespace(**{**vars(options), "orders": 0}))[0])
     return _report(points, orders, options)
+
+
+def _together(points: Sequence[Point], others: Sequence[Point]) -> list[Point]:
+    """The points with the rounds of other processes."""
+    more = {(p.case, p.kernel): p for p in others}
+    return [p.with_rounds(more[p.case, p.kernel].rounds) if (p.case, p.kernel) in more else p for p in points]
 
 
 def _side_by_side(options: argparse.Namespace) -> tuple[list[Point], list[Order]]:
@@ -192,6 +206,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=date.today().toordinal(), help="what shapes are drawn from")
     parser.add_argument("--budget", type=float, default=500, metavar="SECONDS", help="no case begins after this")
     parser.add_argument("--jobs", type=int, default=1, help="processes that compile beside each other")
+    parser.add_argument("--processes", type=int, default=2, help="that measure all kernels, one after the other")
     parser.add_argument("--calibrate", action="store_true", help="measure the device first")
     parser.add_argument("--json", metavar="FILE", help="also write all points here")
     return parser.parse_args(arguments)
@@ -228,8 +243,7 @@ class _Running:
     def measure(self) -> None:
         """One more round."""
         if self.launch is not None:
-            rounds = tuple(sorted((*self.point.rounds, _round(self.launch))))
-            self.point = replace(self.point, rounds=rounds, measured=rounds[0])
+            self.point = self.point.with_rounds([_round(self.launch)])
 
     def settle(self) -> None:
         """The last rounds: as many as it takes until two agree."""

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -72,6 +73,8 @@ def test_a_kernel_is_measured_until_two_rounds_agree(monkeypatch: pytest.MonkeyP
     running.settle()
     assert running.point.settled and running.point.measured == 1 and running.point.again == 3
     assert next(rounds) == 9 and running.launch is None
+    (both,) = model._together([running.point], [running.point.with_rounds([0.5]), replace(running.point, case="other")])
+    assert both.measured == 0.5 and not both.settled
 
 
 def test_verdicts_of_fixed_rows() -> None:
