@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cached_property
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial
 from importlib import import_module
 from typing import Any
 
@@ -30,17 +30,37 @@ class Reference:
     def __call__(self, *values: Array | None) -> tuple[Any, ...]:
         """The outputs of the node as constants, given its inputs; NotEvaluated where the reference cannot."""
         with np.errstate(all="ignore"):
-            return tuple(frozen(v) for v in self.run(*values))
+            return tuple(frozen(v) for v in self._tried("_checked", values))
 
-    def run(self, *values: Array | None) -> tuple[Any, ...]:
+    def run(self, *values: Array | None) -> list[Any]:
         """The outputs, which may be inputs or parts of them; NumPy may warn of what they hold."""
-        trimmed = list(values)
-        while trimmed and trimmed[-1] is None:
-            trimmed.pop()
+        made = self._tried("_unchecked", values)
+        return [np.array(v) if isinstance(v, (np.generic, int, float)) else v for v in made]
+
+    def _tried(self, way: str, values: Sequence[Array | None]) -> tuple[Any, ...]:
+        """What one of the functions below gives of the values, absent ones at the end left out."""
+        count = len(values)
+        while count and values[count - 1] is None:
+            count -= 1
         try:
-            return self._operator.run(*trimmed)
+            return getattr(self, way)(*values[:count])
         except Exception as problem:  # it is foreign code: any failure means that it cannot be used
             raise NotEvaluated(f"{type(problem).__name__}: {problem}") from problem
+
+    @cached_property
+    def _checked(self) -> Callable[..., Any]:
+        return self._operator.run
+
+    @cached_property
+    def _unchecked(self) -> Callable[..., Any]:
+        """What computes it; checks of every call take as long as a small node."""
+        operator = self._operator
+        way: Any = operator.run.__func__
+        if way.__module__ == "onnx.reference.ops._op":  # of one and two operands, without attributes
+            return operator._run
+        if way is not import_module("onnx.reference.op_run").OpRun.run:
+            return operator.run
+        return partial(operator._run, **{n: getattr(operator, n) for n in operator.attributes_names_})
 
     @cached_property
     def _operator(self) -> Any:

@@ -107,7 +107,8 @@ class Model:
 
         Inputs are arrays (or numbers, lists) of the dtypes and shapes that `inputs` states, lists of arrays for
         sequences. Results are arrays, but Tensors where an input is a Tensor; lists of them for sequences, None for an
-        optional that is absent. The first call with new shapes compiles. TileTypeError names inputs that do not fit.
+        optional that is absent. The first call compiles; other shapes may run without a program
+        until one pays (see `newcomers`), so their results may differ in rounding. TileTypeError names inputs that do not fit.
         """
         key = self._warm.key(feeds, outputs) if self._buckets is None else None
         ready = self._warm.get(key)
