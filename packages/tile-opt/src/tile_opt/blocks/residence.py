@@ -17,7 +17,7 @@ from tile_ir.hardware import HardwareModel, Port
 from tile_ir.stripe.affine import Affine, DivMod, DivModOp, Quasi, names_in
 from tile_ir.stripe.nodes import Block, Direction, Index, Init, Order, Refinement
 
-from tile_opt.blocks.swaps import nbytes
+from tile_opt.kernel.work import nbytes
 
 MAX_LOOPS = 5
 """Loops whose every order is tried."""

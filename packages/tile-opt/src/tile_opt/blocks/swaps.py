@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 
 from tile_ir.frozen import frozen
 from tile_ir.stripe.affine import Affine, names_in
@@ -85,10 +84,6 @@ def local_copy(
     type_ = TensorType.row_major(ref.type.dtype, ref.type.sizes, align)
     zero = (Affine(),) * len(ref.type.sizes)
     return Refinement(Direction.ALLOC, name, "", zero, type_, loc=loc, offset=offset, versions=versions)
-
-
-def nbytes(type_: TensorType) -> int:
-    return prod(type_.sizes) * type_.dtype.bytes
 
 
 def move(

@@ -11,8 +11,8 @@ from tile_ir.stripe.walk import buffers_named
 from tile_ir.target import Target
 
 from tile_opt.blocks.buffers import first_fit
-from tile_opt.blocks.swaps import nbytes
 from tile_opt.blocks.tree import outside_names, rewrite_matching
+from tile_opt.kernel.work import nbytes
 from tile_opt.passes.accelerator.compute_deps import dependencies
 from tile_opt.passes.base import Pass
 

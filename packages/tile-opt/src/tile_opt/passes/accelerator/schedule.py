@@ -39,8 +39,9 @@ from tile_opt.blocks.residence import (
     wrapped,
 )
 from tile_opt.blocks.split import iterations
-from tile_opt.blocks.swaps import Clip, clip, local_copy, move, nbytes
+from tile_opt.blocks.swaps import Clip, clip, local_copy, move
 from tile_opt.blocks.tree import rebase, rewrite_matching
+from tile_opt.kernel.work import nbytes
 from tile_opt.passes.accelerator.compute_deps import with_deps
 from tile_opt.passes.accelerator.memory_placement import size_of
 from tile_opt.passes.accelerator.prune import contents_needed, without_dead_stores
