@@ -7,7 +7,6 @@ small part; where many items run, each element finds its own place. Runs merge w
 from __future__ import annotations
 
 from tile_ir.program.nodes import Argsort
-from tile_ir.program.printer import print_op
 from tile_ir.semtree.nodes import Bitcast
 
 from tile_opt.translate.choosing import chosen, is_chosen
@@ -17,6 +16,7 @@ from tile_opt.translate.keeping import FEW, kept
 from tile_opt.translate.merging import merged
 from tile_opt.translate.pairs import SHORT, compared
 from tile_opt.translate.ranking import ranked
+from tile_opt.translate.sort import Sort
 
 
 def argsort(context: Context, op: Argsort) -> None:
@@ -24,7 +24,7 @@ def argsort(context: Context, op: Argsort) -> None:
     if 0 in op.type.shape:
         return
     if context.shape(op.arg)[op.axis] == 1:
-        kernel = context.kernel(print_op(op), ("argsort",), op.origin)
+        kernel = Sort(context, op).kernel()
         fill(kernel, "first", context.buffers[op.name], op.type.shape, 0)
         context.add(kernel)
     elif Bitcast.__name__ not in context.target.nodes:

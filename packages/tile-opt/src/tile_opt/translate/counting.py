@@ -7,22 +7,21 @@ themselves; the sums then run over the pieces of a value before the next value, 
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from contextlib import contextmanager
 from math import prod
 
 from tile_ir.dtype import DType
 from tile_ir.frozen import frozen
 from tile_ir.program.nodes import Argsort
-from tile_ir.program.printer import print_op
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Order
 
 from tile_opt.translate.build import Kernel, Loop, Stage, cell_of, loops_over
 from tile_opt.translate.codes import code, code_type
 from tile_opt.translate.context import Context, fill
+from tile_opt.translate.sort import PLACE, Sort
 
-PLACE = DType.INT32
 WIDEST = 8
 """Bits of the widest digit: its counts, and the lines that its elements go to, stay in the first cache."""
 STEP = 4
@@ -62,18 +61,16 @@ class Steps:
     """
 
     def __init__(self, context: Context, op: Argsort, count: int = 0) -> None:
-        shape, cores = context.shape(op.arg), context.target.settings.cores
-        self.context, self.op, self.dtype, self.extent = context, op, context.dtype(op.arg), shape[op.axis]
+        self.context, self.op, self.sort = context, op, Sort(context, op)
+        self.dtype, self.extent, self.lines, self.turned = (
+            self.sort.dtype, self.sort.extent, self.sort.lines, self.sort.turned,
+        )  # fmt: skip
+        cores = context.target.settings.cores
         self.count = count or self.extent
-        self.lines = tuple(n for d, n in enumerate(shape) if d != op.axis)
         wanted = -(-2 * cores // prod(self.lines)) if cores > 1 else 1
         self.piece = -(-self.count // max(1, min(wanted, self.count // PIECE)))
         self.pieces = -(-self.count // self.piece)
-        self.turned = op.axis != len(self.lines)
-        self.kernel = self.new() if self.pieces == 1 else None
-
-    def new(self) -> Kernel:
-        return self.context.kernel(print_op(self.op), ("argsort",), self.op.origin)
+        self.kernel = self.sort.kernel() if self.pieces == 1 else None
 
     def close(self) -> None:
         if self.kernel is not None:
@@ -82,12 +79,12 @@ class Steps:
     def next(self) -> None:
         """Go on in another kernel, for which memory has what this one made."""
         self.close()
-        self.kernel = self.new() if self.kernel is not None else None
+        self.kernel = self.sort.kernel() if self.kernel is not None else None
 
     @contextmanager
     def step(self, alone: bool = False) -> Generator[Kernel]:
         """The kernel to put a stage into, `alone` one of its own."""
-        kernel = self.new() if alone or self.kernel is None else self.kernel
+        kernel = self.sort.kernel() if alone or self.kernel is None else self.kernel
         yield kernel
         if kernel is not self.kernel:
             self.context.add(kernel)
@@ -117,11 +114,6 @@ class Steps:
 
         return min(range(1, WIDEST + 1), key=cost)
 
-    def outside(self, cell: Sequence[Affine]) -> tuple[Affine, ...]:
-        """Where an element of a line stands in the argument and the result."""
-        *line, element = cell
-        return (*line[: self.op.axis], element, *line[self.op.axis :])
-
 
 def codes(steps: Steps) -> str:
     """Keys of all elements as numbers."""
@@ -130,7 +122,7 @@ def codes(steps: Steps) -> str:
     made = steps.buffer("codes", code_type(steps.dtype), cells, shared=steps.turned)
     with steps.step(alone=steps.turned) as kernel:
         stage = kernel.stage("codes", loops_over(cells))
-        key = stage.load(steps.context.buffers[steps.op.arg], steps.outside(cell))
+        key = stage.load(steps.context.buffers[steps.op.arg], steps.sort.outside(cell))
         stage.store(made, cell, code(stage, key, steps.dtype, steps.op.descending))
     return made
 
@@ -139,9 +131,11 @@ def _wanted(steps: Steps, places: str) -> None:
     """The first places that are wanted, where the result has them."""
     axis, shape = steps.op.axis, steps.op.type.shape
     cells = (*steps.lines, shape[axis])
-    kernel = steps.new()
+    kernel = steps.sort.kernel()
     stage = kernel.stage("places", loops_over(cells))
-    stage.store(steps.context.buffers[steps.op.name], steps.outside(cell_of(cells)), stage.load(places, cell_of(cells)))
+    stage.store(
+        steps.context.buffers[steps.op.name], steps.sort.outside(cell_of(cells)), stage.load(places, cell_of(cells))
+    )
     steps.context.add(kernel)
 
 

@@ -13,15 +13,14 @@ from math import prod
 from tile_ir.dtype import DType
 from tile_ir.frozen import frozen
 from tile_ir.program.nodes import Argsort
-from tile_ir.program.printer import print_op
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Order
 
 from tile_opt.translate.build import Loop, Stage, cell_of, loops_over
 from tile_opt.translate.codes import code, code_type
 from tile_opt.translate.context import Context
+from tile_opt.translate.sort import PLACE, Sort
 
-PLACE = DType.INT32
 FEW = 32
 """Elements up to which they are kept; sorting all is faster beyond."""
 SHARE = 64
@@ -34,15 +33,13 @@ Element = Callable[[Stage], tuple[str, str]]
 
 def kept(context: Context, op: Argsort) -> None:
     """The places of the first elements in order; they are FEW at most."""
-    shape, few = context.shape(op.arg), op.type.shape[op.axis]
-    lines = tuple(n for d, n in enumerate(shape) if d != op.axis)
-    walk = _Walk(context, op, lines, few, _parts(context, op, prod(lines)))
+    walk = _Walk(context, op, _parts(context, op, prod(Sort(context, op).lines)))
     if walk.parts == 1:
-        walk.result(lambda places: walk.of_lines("", places))
+        walk.store(lambda places: walk.of_lines("", places))
         return
     found = walk.temporaries()
     walk.of_lines(*found)
-    walk.result(lambda places: walk.of_parts(*found, places))
+    walk.store(lambda places: walk.of_parts(*found, places))
 
 
 def _parts(context: Context, op: Argsort, lines: int) -> int:
@@ -57,51 +54,33 @@ def _parts(context: Context, op: Argsort, lines: int) -> int:
 
 
 @frozen
-class _Walk:
-    context: Context
-    op: Argsort
-    lines: tuple[int, ...]
-    few: int
+class _Walk(Sort):
     parts: int
     """Of each line."""
 
     @property
-    def dtype(self) -> DType:
-        return self.context.dtype(self.op.arg)
-
-    @property
-    def count(self) -> int:
-        return self.context.shape(self.op.arg)[self.op.axis]
-
-    @property
     def steps(self) -> int:
         """Elements of a part."""
-        return self.count // self.parts
-
-    def _outside(self, line: Cell, element: Affine) -> Cell:
-        """Where an element of a line stands in the argument and the result."""
-        return (*line[: self.op.axis], element, *line[self.op.axis :])
+        return self.extent // self.parts
 
     def temporaries(self) -> tuple[str, str]:
         """Codes and places of what is kept of each part."""
-        target, shape = self.context.buffers[self.op.name], (self.few, *self.lines, self.parts)
+        shape = (self.wanted, *self.lines, self.parts)
         dtypes = {"codes": code_type(self.dtype), "places": PLACE}
-        codes, places = (self.context.temporary(f"{target}_{n}", d, shape) for n, d in dtypes.items())
+        codes, places = (self.context.temporary(f"{self.result}_{n}", d, shape) for n, d in dtypes.items())
         return codes, places
 
-    def result(self, make: Callable[[str], None]) -> None:
+    def store(self, make: Callable[[str], None]) -> None:
         """`make` places, elements before lines, where the result has them so; else they are turned afterwards."""
         if self.op.axis == 0:
-            make(self.context.buffers[self.op.name])
+            make(self.result)
             return
-        turned = self.context.temporary(f"{self.context.buffers[self.op.name]}_turned", PLACE, (self.few, *self.lines))
+        turned = self.context.temporary(f"{self.result}_turned", PLACE, (self.wanted, *self.lines))
         make(turned)
-        kernel, shape = self.context.kernel(print_op(self.op), ("argsort",), self.op.origin), (*self.lines, self.few)
+        kernel, shape = self.kernel(), (*self.lines, self.wanted)
         stage = kernel.stage("places", loops_over(shape))
         *line, number = cell_of(shape)
-        stage.store(
-            self.context.buffers[self.op.name], self._outside(tuple(line), number), stage.load(turned, (number, *line))
-        )
+        stage.store(self.result, self.outside((*line, number)), stage.load(turned, (number, *line)))
         self.context.add(kernel)
 
     def of_lines(self, codes: str, places: str) -> None:
@@ -116,16 +95,16 @@ class _Walk:
 
     def _element(self, place: Affine) -> Element:
         def element(stage: Stage) -> tuple[str, str]:
-            key = stage.load(self.context.buffers[self.op.arg], self._outside(cell_of(self.lines), place))
+            key = stage.load(self.context.buffers[self.op.arg], self.outside((*cell_of(self.lines), place)))
             return code(stage, key, self.dtype, self.op.descending), stage.index(place, PLACE)
 
         return element
 
     def of_parts(self, codes: str, places: str, result: str) -> None:
         """The first of what was kept of the parts, and of the elements that are too few for all parts."""
-        loops: list[Loop] = [("p", self.parts, Order.ORDERED), ("q", self.few, Order.ORDERED)]
-        cell = (Affine.var("q") if self.few > 1 else Affine(), *cell_of(self.lines), Affine.var("p"))
-        number = Affine.of({"p": self.few, **({"q": 1} if self.few > 1 else {})})
+        loops: list[Loop] = [("p", self.parts, Order.ORDERED), ("q", self.wanted, Order.ORDERED)]
+        cell = (Affine.var("q") if self.wanted > 1 else Affine(), *cell_of(self.lines), Affine.var("p"))
+        number = Affine.of({"p": self.wanted, **({"q": 1} if self.wanted > 1 else {})})
 
         def element(stage: Stage) -> tuple[str, str]:
             return stage.load(codes, cell), stage.load(places, cell)
@@ -133,7 +112,7 @@ class _Walk:
         state = _State(self, loops_over(self.lines), cell_of(self.lines))
         state.walk([loop for loop in loops if loop[1] > 1], number, element, mixed=True)
         walked = self.steps * self.parts
-        rest = self.count - walked
+        rest = self.extent - walked
         if rest:
             place = Affine.of({"t": 1}, walked) if rest > 1 else Affine((), walked)
             steps: list[Loop] = [("t", rest, Order.ORDERED)] if rest > 1 else []
@@ -145,12 +124,12 @@ class _State:
     """What is kept while elements pass by: codes and places in order, for the cells that `loops` visit."""
 
     def __init__(self, walk: _Walk, loops: Sequence[Loop], cell: Cell) -> None:
-        kernel = walk.context.kernel(print_op(walk.op), ("argsort",), walk.op.origin)
+        kernel = walk.kernel()
         self.of, self.kernel, self.loops, self.cell, self.code = walk, kernel, loops, cell, code_type(walk.dtype)
         ranges = {name: count for name, count, *_ in loops}
         cells = tuple(ranges[f.names[0]] if f.names else 1 for f in cell)
-        self.codes = [kernel.alloc(f"code_{k}", self.code, cells) for k in range(walk.few)]
-        self.places = [kernel.alloc(f"place_{k}", PLACE, cells) for k in range(walk.few)]
+        self.codes = [kernel.alloc(f"code_{k}", self.code, cells) for k in range(walk.wanted)]
+        self.places = [kernel.alloc(f"place_{k}", PLACE, cells) for k in range(walk.wanted)]
         stage = kernel.stage("none", loops)
         for codes, places in zip(self.codes, self.places, strict=True):
             stage.store(codes, cell, stage.const((1 << self.code.bits) - 1, self.code))

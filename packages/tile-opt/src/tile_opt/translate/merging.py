@@ -11,16 +11,15 @@ from __future__ import annotations
 from tile_ir.dtype import DType
 from tile_ir.frozen import frozen
 from tile_ir.program.nodes import Argsort
-from tile_ir.program.printer import print_op
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Order
 
 from tile_opt.translate.build import Kernel, Loop, Stage, cell_of, loops_over
 from tile_opt.translate.context import Context
+from tile_opt.translate.sort import PLACE, Sort
 
 CHUNK = 64
 """Elements of a merge: their number against the steps of a bisection."""
-PLACE = DType.INT32
 
 
 def merged(context: Context, op: Argsort) -> None:
@@ -77,7 +76,7 @@ class _Pass:
         target, shape = self.context.buffers[self.op.name], self.along(self.left)
         keys = "" if last else self.context.temporary(f"{target}_keys", self.dtype, shape)
         places = target if last else self.context.temporary(f"{target}_places", PLACE, shape)
-        kernel = self.context.kernel(print_op(self.op), ("argsort",), self.op.origin)
+        kernel = Sort(self.context, self.op).kernel()
         chunks = -(-self.longer // self.chunk)
         loops = [*loops_over(self.lines), *(loop for loop in (("p", self.pairs), ("c", chunks)) if loop[1] != 1)]
         state = (*(n for d, n in enumerate(self.lines) if d != self.op.axis), self.pairs, chunks)

@@ -8,14 +8,13 @@ from __future__ import annotations
 from tile_ir.dtype import DType
 from tile_ir.ops import Aggregation
 from tile_ir.program.nodes import Argsort
-from tile_ir.program.printer import print_op
 from tile_ir.stripe.affine import Affine
 
 from tile_opt.translate.build import Kernel, Stage, cell_of, loops_over
 from tile_opt.translate.codes import code, code_type
 from tile_opt.translate.context import Context, fill
+from tile_opt.translate.sort import PLACE, Sort
 
-PLACE = DType.INT32
 SHORT = 64
 """Elements of a line up to which comparing all pairs is faster than counting digits."""
 
@@ -23,7 +22,7 @@ SHORT = 64
 def compared(context: Context, op: Argsort) -> None:
     """The places of the elements in order, for lines of SHORT elements at most."""
     shape, dtype = context.shape(op.arg), context.dtype(op.arg)
-    kernel = context.kernel(print_op(op), ("argsort",), op.origin)
+    kernel = Sort(context, op).kernel()
     codes, ranks = kernel.alloc("codes", code_type(dtype), shape), kernel.alloc("ranks", PLACE, shape)
     stage = kernel.stage("codes", loops_over(shape))
     key = stage.load(context.buffers[op.arg], cell_of(shape))

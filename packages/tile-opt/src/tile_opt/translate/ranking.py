@@ -16,12 +16,12 @@ from tile_ir.dtype import DType
 from tile_ir.frozen import frozen
 from tile_ir.powers import power_of_two
 from tile_ir.program.nodes import Argsort
-from tile_ir.program.printer import print_op
 from tile_ir.stripe.affine import Affine
 
 from tile_opt.translate.build import Kernel, Loop, Stage, cell_of, loops_over
 from tile_opt.translate.codes import code, code_type
 from tile_opt.translate.context import Context, cast_to
+from tile_opt.translate.sort import PLACE, Sort
 
 RUN = 1024
 """Elements, at most, of runs that grow within one kernel: items of a group share them."""
@@ -31,7 +31,6 @@ SHORT = 64
 """Elements of such runs where only few are wanted, at least: most need no more comparisons."""
 SHARE = 8
 """Elements of a run for each that is wanted."""
-PLACE = DType.INT32
 SHIFT = 32
 """The bit from which on a word holds the code."""
 Words = tuple[str, ...]
@@ -55,22 +54,8 @@ def ranked(context: Context, op: Argsort) -> None:
 
 
 @frozen
-class _Ranking:
-    """The kernels of one sort. Elements of a line stand together in all buffers but the argument and the result.
-
-    Words are one buffer, or the codes and, where those have 64 bits, the places.
-    """
-
-    context: Context
-    op: Argsort
-
-    @property
-    def wanted(self) -> int:
-        return self.op.type.shape[self.op.axis]
-
-    @property
-    def extent(self) -> int:
-        return self.context.shape(self.op.arg)[self.op.axis]
+class _Ranking(Sort):
+    """The kernels of one sort. Words are one buffer, or the codes and, where those have 64 bits, the places."""
 
     @property
     def keeps(self) -> int:
@@ -78,19 +63,9 @@ class _Ranking:
         return power_of_two(self.wanted)
 
     @property
-    def lines(self) -> tuple[int, ...]:
-        """The shape without the axis."""
-        return tuple(n for d, n in enumerate(self.op.type.shape) if d != self.op.axis)
-
-    @property
-    def turned(self) -> bool:
-        """Elements of a line do not stand together in the argument and the result."""
-        return self.op.axis != len(self.lines)
-
-    @property
     def dtypes(self) -> tuple[DType, ...]:
         """Of the words."""
-        dtype = code_type(self.context.dtype(self.op.arg))
+        dtype = code_type(self.dtype)
         return (dtype, PLACE) if dtype.bits > SHIFT else (DType.UINT64,)
 
     def run(self, left: int) -> int:
@@ -104,22 +79,14 @@ class _Ranking:
         full, rest = divmod(count, run)
         return full * min(run, self.keeps) + min(rest, self.keeps)
 
-    def outside(self, element: Affine) -> tuple[Affine, ...]:
-        """Where an element of a line stands in the argument and the result."""
-        line = cell_of(self.lines)
-        return (*line[: self.op.axis], element, *line[self.op.axis :])
-
     def temporaries(self, count: int) -> Words:
         """Buffers for the words of `count` elements a line."""
-        name, shape = self.context.buffers[self.op.name], (*self.lines, count)
+        name, shape = self.result, (*self.lines, count)
         return tuple(self.context.temporary(f"{name}_words", dtype, shape) for dtype in self.dtypes)
-
-    def kernel(self) -> Kernel:
-        return self.context.kernel(print_op(self.op), ("argsort",), self.op.origin)
 
     @property
     def code(self) -> DType:
-        return code_type(self.context.dtype(self.op.arg))
+        return code_type(self.dtype)
 
     def word(self, stage: Stage, found: str, element: Affine) -> Words:
         """Of a code and the place where it stands."""
@@ -131,8 +98,8 @@ class _Ranking:
 
     def read(self, stage: Stage, element: Affine) -> Words:
         """The word of an element of the argument."""
-        key = stage.load(self.context.buffers[self.op.arg], self.outside(element))
-        return self.word(stage, code(stage, key, self.context.dtype(self.op.arg), self.op.descending), element)
+        key = stage.load(self.context.buffers[self.op.arg], self.outside((*cell_of(self.lines), element)))
+        return self.word(stage, code(stage, key, self.dtype, self.op.descending), element)
 
     # --- the passes ---
 
@@ -187,7 +154,7 @@ class _Ranking:
         """
         line, size = cell_of(self.lines), left + some
         plain = last and not self.turned and size == self.wanted
-        made = (self.context.buffers[self.op.name],) if plain else self.temporaries(size)
+        made = (self.result,) if plain else self.temporaries(size)
         parts = (self.place(stage, word),) if plain else word
         for buffer, part in zip(made, parts, strict=True):
             sizes, at = (*(1 for _ in line), size), (*(Affine() for _ in line), where)
@@ -208,7 +175,7 @@ class _Ranking:
         stage = kernel.stage("places", loops_over(shape))
         *_, element = cell = cell_of(shape)
         place = self.place(stage, tuple(stage.load(w, cell) for w in words))
-        stage.store(self.context.buffers[self.op.name], self.outside(element), place)
+        stage.store(self.result, self.outside((*cell_of(self.lines), element)), place)
         self.context.add(kernel)
 
 
