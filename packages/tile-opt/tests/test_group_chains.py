@@ -7,6 +7,7 @@ import pytest
 from lowering_support import check, random_inputs
 from test_item_chains import BLUR, STEPS, THRICE, TWICE, stripe_of, target
 from tile_ir.dtype import DType
+from tile_ir.frozen import replace
 from tile_ir.stripe import interpret
 from tile_ir.stripe.nodes import Block, Program, Scope
 from tile_ir.stripe.walk import blocks_in
@@ -22,7 +23,7 @@ POINTWISE = """function (A[H, W], K[T]) -> (O) {
 }"""
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tiles that small pictures have several of, and none of single items."""
     monkeypatch.setattr(item_chains, "RUNS", ())
@@ -42,6 +43,7 @@ def boxes(scheduled: Program) -> list[Block]:
     return [b for b in blocks if any(r.loc.scope is Scope.GROUP and not r.source for r in b.refs)]
 
 
+@pytest.mark.usefixtures("small_groups")
 @pytest.mark.parametrize(
     ("source", "dtype"),
     [
@@ -65,3 +67,16 @@ def test_groups_hand_on_what_they_keep(source: str, dtype: DType, height: int, w
             np.testing.assert_allclose(interpret.run(scheduled, inputs)[name], value, rtol=2e-2)
     else:
         check(scheduled, inputs, target(), expected=expected)
+
+
+@pytest.mark.parametrize(("taps", "shared"), [(3, False), (5, True), (31, True)])
+def test_groups_take_what_items_would_load_again(taps: int, shared: bool) -> None:
+    """Memory bounds both ways for five taps, for which items load twice as much."""
+    on = replace(target(), settings=replace(target().settings, threads=256))
+    stripe = stripe_of(BLUR.replace("HALF", str(taps // 2)), DType.FLOAT32, A=(4096, 4096), K=(taps,))
+    assert bool(boxes(optimize(stripe, on))) is shared
+
+
+@pytest.mark.parametrize(("taps", "rows"), [(15, 2), (31, 1)])
+def test_short_windows_are_loaded_for_two_rows_at_once(taps: int, rows: int) -> None:
+    assert chain.Dealt("x", 128, "y", 64, (), taps).ahead == rows

@@ -38,6 +38,8 @@ RUNS = (8, 16, 32, 4)
 are many, and items that wait for memory have others beside them."""
 WIDE, TALL = (128, 64), (32, 64, 128)
 """Cells of a group's tile along memory, and rows of them."""
+FEWER = 0.75
+"""Share of the cycles of items with boxes of their own, below which groups are faster though memory bounds both."""
 KEPT = 512
 """Bytes of what an item has of temporaries, and for each cell of its tile."""
 BODY = 1400
@@ -65,8 +67,10 @@ class _ItemChains(Chains):
     alike: ClassVar[float] = 1.05
 
     def preferred(self, alike: Sequence[Timed]) -> Timed:
-        """The first of `RUNS`."""
-        return alike[0]
+        """The first of `RUNS`, unless groups have far less to do while memory is waited for."""
+        first = alike[0]
+        shared = next((t for t in alike if _is_shared(t.kernels)), first)
+        return shared if self._share(shared.kernels) < FEWER * self._share(first.kernels) else first
 
     def closed(self, made: Tiled) -> Block:
         return close_kernel(item_chain(made))
@@ -90,7 +94,7 @@ class _ItemChains(Chains):
         """Cycles of a multiprocessor, for its share of the tiles."""
         machine, tiles = self.machine, prod(i.range for i in made.loops)
         subgroup = (machine.occupancy or Occupancy()).subgroup
-        if any(b.loc == GROUP for b in made.boxes):
+        if _is_shared(made):
             each = shared_cycles(item_chain(made), self.target)
             return inf if each is None else -(-tiles // machine.cores) * each
         turns = -(-tiles // (machine.cores * subgroup))
@@ -128,6 +132,11 @@ class _ItemChains(Chains):
             cuts = _cut(views, ways, sizes)
             if private_bytes(views, boxes, cuts) <= self.target.settings.max_mem:
                 yield cuts
+
+
+def _is_shared(made: Tiled) -> bool:
+    """Groups hold its boxes."""
+    return any(b.loc == GROUP for b in made.boxes)
 
 
 def _ways(

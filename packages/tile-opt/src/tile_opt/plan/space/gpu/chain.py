@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
 
 from tile_ir.frozen import frozen
 from tile_ir.powers import power_of_two
@@ -25,6 +26,9 @@ SHARING = 256
 """Items of a group that shares boxes."""
 RUN = 8
 """Rows of the result of which an item has cells at once: windows along more of them leave room for few groups."""
+
+AHEAD, FEW = 2, 20
+"""Rows of other parts of which an item has cells at once, so that more of what it loads is under way: of windows of so few elements."""
 
 
 def plans(view: KernelView, target: Target) -> Iterator[Plan]:
@@ -62,7 +66,7 @@ def shared_plan(view: KernelView, target: Target) -> Plan:
     down = min(down, power_of_two(-(-last.tall // min(RUN, last.tall))))
     rounds, items = list[Cover](), list[Cover]()
     for part in parts:
-        run = min(RUN, last.tall // down) if part is last else 1
+        run = min(RUN, last.tall // down) if part is last else part.ahead
         items += [*part.rows(run), Cover(part.near, lanes)]
         rounds += [*part.rows(run * down), Cover(part.near, across * lanes), *(Cover(n, 1) for n in part.others)]
     own = dict.fromkeys(n for s in view.stages for n in s.loop_names)
@@ -86,6 +90,8 @@ class Dealt:
     far: str
     tall: int
     others: tuple[str, ...]
+    taps: int
+    """Terms of its longest reduction."""
 
     @staticmethod
     def of(view: KernelView, part: Part) -> Dealt:
@@ -95,7 +101,13 @@ class Dealt:
         near = next(n for n in reversed(part.cells) if flat_stride(view, made, n) == 1)
         rest = sorted((n for n in part.cells if n != near), key=lambda n: -extents[n])
         far = rest[0] if rest else ""
-        return Dealt(near, extents[near], far, extents.get(far, 1), tuple(rest[1:]))
+        taps = max(prod(i.range for i in s.loops if i.name not in part.cells) for s in part.stages)
+        return Dealt(near, extents[near], far, extents.get(far, 1), tuple(rest[1:]), taps)
+
+    @property
+    def ahead(self) -> int:
+        """Rows whose windows an item holds together."""
+        return AHEAD if self.taps <= FEW else 1
 
     def rows(self, size: int) -> tuple[Cover, ...]:
         """So many rows, if there are any."""
