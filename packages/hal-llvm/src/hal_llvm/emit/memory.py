@@ -13,6 +13,8 @@ from hal_llvm.emit import arith
 from hal_llvm.emit.code import Code
 from hal_llvm.emit.types import held, literal, memory, register, spread, suffix
 
+MOST_PARTS = 2
+"""Powers of two that a vector is loaded in."""
 _STREAMED = re.compile(r", align \d+, !nontemporal !0")
 
 
@@ -30,10 +32,23 @@ def load(code: Code, pointer: str, type_: Type, align: int, mask: str | None) ->
     align = align or dtype.bytes
     if mask is not None:
         return _from_memory(code, _masked_load(code, pointer, dtype, lanes, align, mask), dtype, lanes)
+    if lanes.bit_count() > MOST_PARTS:
+        return _from_memory(code, _of_two_halves(code, pointer, dtype, lanes, align), dtype, lanes)
     value = code.let(f"load {memory(dtype, lanes)}, ptr {pointer}, align {align}")
     if held(lanes) > lanes:  # zeros beyond, which loads of parts of a register bring for nothing
         value = code.picked((memory(dtype, lanes), value), "zeroinitializer", range(held(lanes)))
     return _from_memory(code, value, dtype, lanes)
+
+
+def _of_two_halves(code: Code, pointer: str, dtype: DType, lanes: int, align: int) -> str:
+    """Lanes as two vectors that overlap, and zeros beyond: LLVM puts parts of three sizes together in memory, and waits for it."""
+    half, whole = held(lanes) // 2, held(lanes)
+    first = code.let(f"load {memory(dtype, half)}, ptr {pointer}, align {align}")
+    end = address(code, pointer, str(lanes - half), "i64", dtype)
+    last = code.let(f"load {memory(dtype, half)}, ptr {end}, align {dtype.bytes}")
+    joined = code.picked((memory(dtype, half), first), last, [*range(half), *range(3 * half - lanes, whole)])
+    beyond = range(whole, 2 * whole - lanes)
+    return code.picked((memory(dtype, whole), joined), "zeroinitializer", [*range(lanes), *beyond])
 
 
 def _masked_load(code: Code, pointer: str, dtype: DType, lanes: int, align: int, mask: str) -> str:
