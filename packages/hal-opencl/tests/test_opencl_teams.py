@@ -105,6 +105,41 @@ def test_wider_factors_say_nothing_of_their_rows() -> None:
     assert "wgmma.mma_async.sync.aligned.m64n32k8.f32.tf32.tf32 {%0, " in made and ", %16, %17, p, 1, 1;}" in made
 
 
+ROUNDED = """function product(readwrite global float32* out) group(32, 8, 1) subgroup(32) {
+    alloc local float32[4096] a [align=1024];
+    alloc local float32[1024] b [align=1024];
+    var c = 0.0f32x4;
+    var d = 0.0f32x4;
+    var e = 0.0f32x4;
+    var f = 0.0f32x4;
+    a[local_id(0)] = 1.0;
+    barrier("group", "local");
+    team_mma "wgmma_m64n32k8_tf32" = a[0, panels=1024, rounded=1] * b[0], (c, d, e, f);
+    team_mma "wgmma_m64n32k8_tf32" = a[8, panels=1024, rounded=1] * b[8], (c, d, e, f);
+    async_wait(1, 0);
+    out[local_id(0) * 4] = c;
+}"""
+
+
+def test_items_read_and_round_a_first_factor() -> None:
+    """What is read for the second product is on its way before the first one starts; no fence for what is only read so."""
+    made = text(Dialect(ptx=True, teams=True), ROUNDED)
+    head, body = made.split("kernel __attribute__")
+    calls = [line.strip() for line in body.splitlines() if "tile_" in line or "asm" in line]
+    assert calls == [
+        "tile_ready_4(&c, &d, &e, &f);",
+        "const uint4 a_1 = tile_read_wgmma_m64n32k8_tf32_p(a, (uint)(0), 1024);",
+        "const uint4 a_2 = tile_read_wgmma_m64n32k8_tf32_p(a, (uint)(8), 1024);",
+        "tile_wgmma_m64n32k8_tf32_rounded(&c, &d, &e, &f, a_1, tile_panels(b, (uint)(0) * 4u, 16));",
+        "tile_wgmma_m64n32k8_tf32_rounded(&c, &d, &e, &f, a_2, tile_panels(b, (uint)(8) * 4u, 16));",
+        "tile_products_4_0(&c, &d, &e, &f);",
+    ]
+    place = "4 * ((row + 8) / 32 * apart + (k + 4) * 32 + ((row + 8) % 32 ^ (k + 4) % 8 * 4)) + 4 * first"
+    assert f'asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x3) : "r"((uint)(size_t)a + {place}) : "memory");' in head
+    assert "fabs(x3) < INFINITY ? as_uint(x3) + 0x1000u : as_uint(x3));" in head
+    assert ", {%16, %17, %18, %19}, %20, p, 1, 1;}" in head and '"r"(a.s3), "l"(b)' in head
+
+
 def test_devices_without_them_refuse() -> None:
     with pytest.raises(SemtreeError, match="needs a device with it"):
         text(Dialect(ptx=True))

@@ -187,6 +187,7 @@ function every(write global float32* out [align=64, elements=128], read global f
     {
         async_copy tile[0] = in[lane], count=8, guard=true, group=1, align=16, fill=1;
         team_mma "wgmma_m64n32k16_bf16" = half[0] * half[lane * 8, panels=64], (sum, sum);
+        team_mma "wgmma_m64n32k8_tf32" = tile[0, panels=64, rounded=1] * tile[lane], (sum, sum);
         async_wait(1, 0);
     }
     tile_step tile_load(4), in[lane, pitch=16];

@@ -236,6 +236,30 @@ def test_deep_and_shared_expressions():
         assert len(str(caught.value)) < 300
 
 
+ROUNDED = """function f() group(128, 1, 1) subgroup(32) {{
+    alloc local {dtype}[4096] a;
+    var c = 0.0f32x4;
+    team_mma "{name}" = a[0, panels={left}, rounded=1] * a[0, panels={right}], (c, c, c, c);
+}}"""
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "left", "right", "says"),
+    [
+        ("wgmma_m64n32k8_tf32", "float32", 1024, 0, ""),
+        ("wgmma_m64n32k8_tf32", "float32", 0, 1024, "along k alone"),
+        ("wgmma_m64n32k16_bf16", "bfloat16", 0, 0, "not rounded"),
+    ],
+)
+def test_a_first_factor_of_float32_may_be_rounded(name: str, dtype: str, left: int, right: int, says: str) -> None:
+    item = parse_function(ROUNDED.format(name=name, dtype=dtype, left=left, right=right))
+    if not says:
+        verify(item)
+        return
+    with pytest.raises(err.IllegalDtype, match=says):
+        verify(item)
+
+
 TEAM = """function f() group(128, 1, 1) subgroup({subgroup}) {{
     alloc local {dtype}[4096] a;
     alloc {space} {second}[4096] b;

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from math import prod
 
 import numpy as np
@@ -14,11 +14,14 @@ from test_tensor_teams import TEAMS
 from tile_ir.diagnostics import TileDeviceError, TilePlanError
 from tile_ir.dtype import DType
 from tile_ir.frozen import replace
-from tile_ir.matrix import MATRIX_INSTRUCTIONS, ROUND
-from tile_ir.stripe.nodes import Block, Direction, Program
+from tile_ir.machine import LocalMemory
+from tile_ir.matrix import MATRIX_INSTRUCTIONS, ROUND, TF32_BITS
+from tile_ir.semtree.nodes import PRODUCTS
+from tile_ir.stripe.nodes import Block, Direction, Program, Wait
 from tile_ir.stripe.parser import parse_program
 from tile_ir.stripe.printer import print_program
 from tile_ir.stripe.walk import blocks_in
+from tile_ir.target import Target
 from tile_opt.compiler import compile
 from tile_opt.passes.base import kernels_of
 from tile_opt.passes.kernels.tensor_tile import TensorTile
@@ -42,26 +45,54 @@ def roundings(stripe: Program) -> int:
     return sum(b.instr is not None and b.instr.name == ROUND for k in kernels for b in blocks_in(k))
 
 
-def agrees(sample: Sample, copies: int) -> Program:
+def rounding_as_they_read(sample: Sample, target: Target) -> Iterator[Plan]:
+    """Plans whose items round what they read of the first factor."""
+    plans = TensorTile().candidates(view_of(sample, target), target)
+    return (plan for plan in plans if any(s.unit == "REG" and s.level == 3 for s in plan.stagings))
+
+
+def agrees(sample: Sample, copies: int, plan: Plan | None = None, target: Target = ONLY_TEAMS) -> Program:
     """The products of so many copies are right."""
     inputs = inputs_of(sample.program)
-    stripe = optimize_given(sample, ONLY_TEAMS, print_plans({"kernel_0": plan_for(sample)}))
+    stripe = optimize_given(sample, target, print_plans({"kernel_0": plan or plan_for(sample)}))
     assert len(list(kernels_of(stripe))) == copies + 1
-    near(run_kernels(stripe, ONLY_TEAMS, inputs), sample, inputs, tf32, 1e-6)
+    near(run_kernels(stripe, target, inputs), sample, inputs, tf32, 1e-6)
     text = print_program(stripe)
     assert print_program(parse_program(text)) == text
     return stripe
 
 
 def test_float32_is_rounded_and_turned_before() -> None:
-    assert roundings(agrees(matmul("tn", F32, 60, 32, 36), 2)) >= 2
+    sample = matmul("tn", F32, 60, 32, 36)
+    plans = TensorTile().candidates(view_of(sample, ONLY_TEAMS), ONLY_TEAMS)
+    both = next(plan for plan in plans if sum(s.level < 0 for s in plan.stagings) == 2)
+    assert roundings(agrees(sample, 2, both)) >= 2
 
 
+@pytest.mark.parametrize("k", [68, 420])
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
-def test_rows_of_copies_run_along_the_depth(layout: str) -> None:
-    plan = plan_for(matmul(layout, F32, 70, 40, 68))
+def test_the_first_factor_is_rounded_by_the_items_that_read_it(layout: str, k: int) -> None:
+    """The second one by a copy, whose rows run along the depth; those of the first one run as they do in memory."""
+    sample = matmul(layout, F32, 70, 40, k)
+    plan = next(rounding_as_they_read(sample, ONLY_TEAMS))
     assert plan.instruction is not None and plan.instruction.name.endswith("k8_tf32")
-    assert {s.operand: s.order[-1] for s in plan.stagings if s.level < 0} == {"A": "k", "B": "k"}
+    (copied,) = (s for s in plan.stagings if s.level < 0)
+    (held,) = (s for s in plan.stagings if s.unit == "REG")
+    assert (copied.order[-1], held.level, {copied.operand, held.operand}) == ("k", 3, {"A", "B"})
+    products = [b.instr for b in blocks_in(agrees(sample, 1, plan).entry) if b.instr is not None and b.instr.sizes]
+    assert products and all(i.params == (TF32_BITS,) for i in products)
+
+
+def test_two_steps_in_turn_have_registers_that_products_go_on_reading() -> None:
+    """One would write what those of the step before still read."""
+    local = replace(ONLY_TEAMS.machine.local or LocalMemory(), bytes=228 << 10)
+    target = replace(ONLY_TEAMS, machine=replace(ONLY_TEAMS.machine, local=local))
+    sample = matmul("tn", F32, 128, 128, 416)
+    large = (p for p in rounding_as_they_read(sample, target) if prod(p.tile(n, 0, 128) for n in "ij") == 128 * 128)
+    blocks = list(blocks_in(agrees(sample, 1, next(large), target).entry))
+    (steps,) = (b for b in blocks if b.name.endswith("_steps"))
+    assert [b.name for b in steps.body if isinstance(b, Block)].count("multiply") == 2
+    assert [w.pending for w in steps.body if isinstance(w, Wait) and w.group == PRODUCTS] == [1, 1]
 
 
 @pytest.mark.parametrize(("k", "last", "copies"), [(40, "k", 1), (33, "j", 2)])
@@ -94,9 +125,9 @@ def convolution(
 
 
 def test_windows_slide_along_the_copies() -> None:
-    stripe = agrees(convolution(False, F32, 64, 32, 32, 3, 1, 1), 2)
-    copies = [k for k in kernels_of(stripe) if isinstance(k, Block)][:2]
-    assert [prod(r.type.sizes) for k in copies for r in k.refs if r.dir is Direction.OUT] == [64 * 32, 3 * 32 * 32]
+    stripe = agrees(convolution(False, F32, 64, 32, 32, 3, 1, 1), 1)
+    copy = next(k for k in kernels_of(stripe) if isinstance(k, Block))
+    assert [prod(r.type.sizes) for r in copy.refs if r.dir is Direction.OUT] in ([64 * 32], [3 * 32 * 32])
 
 
 @pytest.mark.parametrize(

@@ -44,8 +44,10 @@ def completed(function: Function) -> Function:
 
 
 def _factors(function: Function) -> set[str]:
-    """The arrays that products of teams read."""
-    return {v.name for s in products_of_teams(function) for v in (s.a, s.b) if isinstance(v, Var)}
+    """The arrays that products of teams read; those of which items read their own elements are like any others."""
+    products = list(products_of_teams(function))
+    read = (v for s in products for v in ((s.b,) if s.rounded else (s.a, s.b)))
+    return {v.name for v in read if isinstance(v, Var)}
 
 
 def _fenced(block: Block, factors: set[str], stored: bool) -> tuple[Block, bool]:

@@ -8,7 +8,7 @@ from tile_ir.dtype import DType
 from tile_ir.emit.clike import Close, Item
 from tile_ir.emit.pieces import ADDITIVE, POSTFIX, Piece
 from tile_ir.emit.walker import walk_statements
-from tile_ir.matrix import LANES, MATRIX_INSTRUCTIONS
+from tile_ir.matrix import LANES, MATRIX_INSTRUCTIONS, MatrixInstruction
 from tile_ir.ops import Aggregation
 from tile_ir.semtree.errors import SemtreeError
 from tile_ir.semtree.nodes import (
@@ -30,6 +30,7 @@ from tile_ir.semtree.nodes import (
     Let,
     Load,
     Space,
+    Statement,
     Store,
     TeamMma,
     Type,
@@ -55,6 +56,9 @@ _ATOMICS = {
 }
 """OpenCL's own, by aggregation and bits of an integer."""
 
+NOWHERE = -1, -1
+"""No line."""
+
 
 class OpenCLPrinter(MatrixExpressions):
     """The text of one kernel after its helpers; the functions of `preamble` belong in front of it."""
@@ -66,6 +70,8 @@ class OpenCLPrinter(MatrixExpressions):
     _rounded_from: dict[str, str]
     _arrivals: str
     _last: str
+    _product: tuple[int, int] = NOWHERE
+    """The line of the latest product of a rounded factor, and scopes around it; while only what the next one needs is behind it."""
 
     def signature(self, function: Function) -> str:
         name = self.declare_global(function.name)
@@ -125,6 +131,10 @@ class OpenCLPrinter(MatrixExpressions):
         element += str(t.lanes) if t.lanes > 1 else ""
         space = f"{self.spaces[t.space]} " if self.spaces[t.space] else ""
         return f"{space}{element} {name}[{max(1, t.count)}] __attribute__((aligned({max(node.align, t.dtype.bytes)})));"
+
+    def statement(self, statement: Statement) -> Sequence[Item]:
+        self._product = self._product if isinstance(statement, (TeamMma, Let)) else NOWHERE
+        return super().statement(statement)
 
     def write_alloc(self, node: Alloc) -> None:
         if node.type.space is Space.LOCAL:
@@ -368,11 +378,29 @@ class OpenCLPrinter(MatrixExpressions):
         self._fence(node)
         self._multiplying |= {v.name: v for v in node.c if isinstance(v, Var)}
         instruction, panels = MATRIX_INSTRUCTIONS[node.instruction], (node.a_panels, node.b_panels)
-        kinds = "".join("rp"[bool(p)] for p in panels)
-        name = self.helper(f"{node.instruction}_{kinds}", teams.multiply, instruction, *map(bool, panels))
+        if node.rounded:
+            self._multiply_rounded(node, instruction)
+            return
+        name = f"{node.instruction}_{''.join('rp'[bool(p)] for p in panels)}"
+        name = self.helper(name, teams.multiply, instruction, *map(bool, panels))
         places = ((node.a, node.a_index, node.a_panels), (node.b, node.b_index, node.b_panels))
         factors = [self._panels(*place) for place in places]
         self.line(f"{name}({', '.join([*self._pointers(node.c), *factors])});")
+
+    def _multiply_rounded(self, node: TeamMma, instruction: MatrixInstruction) -> None:
+        """What is read for one product is on its way before the one in front of it starts, which waits for those before."""
+        kind = "rp"[bool(node.a_panels)]
+        read = self.helper(f"read_{instruction.name}_{kind}", teams.read, instruction, bool(node.a_panels))
+        name = self.helper(f"{instruction.name}_rounded", teams.multiply_rounded, instruction)
+        first = self.names.fresh("a")
+        place = f"{self.expression(node.a)}, (uint)({self.expression(node.a_index)}), {node.a_panels}"
+        self.line(f"const uint{teams.ROUNDED.registers} {first} = {read}({place});")
+        line, depth = self._product
+        if depth == len(self._scopes):
+            self._lines.append(self._lines.pop(line))
+        self._product = len(self._lines), len(self._scopes)
+        second = self._panels(node.b, node.b_index, node.b_panels)
+        self.line(f"{name}({', '.join([*self._pointers(node.c), first, second])});")
 
     def _fence(self, node: TeamMma) -> None:
         """In front of a batch, and where it is known that no earlier one adds to these sums, in front of the first that does."""

@@ -7,14 +7,29 @@ instructions of in what the compiler has made of the program (`hal_opencl.compil
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
+from math import prod
 
-from tile_ir.matrix import PANEL_BYTES, MatrixInstruction
+from tile_ir.matrix import (
+    CHUNK_BYTES,
+    LANES,
+    MANTISSA_BITS,
+    MATRIX_INSTRUCTIONS,
+    PANEL_BYTES,
+    TF32_BITS,
+    MatrixInstruction,
+    elements,
+)
 
 HIDDEN = "//@ "
 """What stands before an instruction for another target."""
 TARGETS = ".target sm_90,", ".target sm_90a,"
 ATOM = 8 * PANEL_BYTES
 """Bytes of eight rows, after which the swizzle starts anew."""
+ROUNDED = MATRIX_INSTRUCTIONS["mma_m16n8k8_tf32"].a
+"""How the lanes of a sub-group hold its rows of a first factor that is rounded: as those of the single instruction do."""
+HALF = 1 << (MANTISSA_BITS - TF32_BITS - 1)
+_ITEM = "get_local_id(0) + get_local_size(0) * (get_local_id(1) + get_local_size(1) * get_local_id(2))"
 COMPLETE = f'asm volatile("{HIDDEN}fence.proxy.async.shared::cta;" ::: "memory");'
 """What a work item has written to local memory is there for the products of others, behind the next barrier."""
 
@@ -34,29 +49,92 @@ def retargeted(ptx: str) -> str:
     return text if groups is None else _SIZE.sub(rf"\g<0>\n.minnctapersm {groups[1]}", text, count=1)
 
 
+FENCE = f'asm volatile("{HIDDEN}wgmma.fence.sync.aligned;" ::: "memory");'
+"""Before the first product of a batch: the sums are in their registers."""
+
+
 def multiply(name: str, instruction: MatrixInstruction, a_panels: bool, b_panels: bool) -> str:
     """Start a product of one team; factors by their descriptors, sums by pieces that are not to be read yet."""
-    count, lanes = instruction.sides["n"] // instruction.c.sizes[1], instruction.c.registers
-    registers = [f"r{n}" for n in range(count * lanes)]
-    sums = ", ".join(f"%{n}" for n in range(len(registers)))
-    m, n, k = instruction.shape
-    kind = instruction.name.rpartition("_")[2]
-    text = f"wgmma.mma_async.sync.aligned.m{m * instruction.team}n{n}k{k}.f32.{kind}.{kind}"
-    factors = f"%{len(registers)}, %{len(registers) + 1}, p, 1, 1"
+    count, lanes = _pieces_of(instruction)
+    options = "p, 1, 1"
     if instruction.a.dtype.bytes == 2:  # rows of wider factors run along the depth, and nothing can be said of them
-        factors += f", {int(a_panels)}, {int(b_panels)}"
+        options += f", {int(a_panels)}, {int(b_panels)}"
     return "\n".join([
         f"void {name}({_pieces(count, lanes)}, ulong a, ulong b) {{",
         *_taken(count, lanes),
-        f'    asm volatile("{HIDDEN}{{.reg .pred p; setp.ne.u32 p, 1, 0; {text} {{{sums}}}, {factors};}}"',
-        f'        : {_tied(registers)} : "l"(a), "l"(b) : "memory");',
+        *_started(instruction, ['"l"(a)'], options),
         *_given(count, lanes),
         "}",
     ])  # fmt: skip
 
 
-FENCE = f'asm volatile("{HIDDEN}wgmma.fence.sync.aligned;" ::: "memory");'
-"""Before the first product of a batch: the sums are in their registers."""
+def multiply_rounded(name: str, instruction: MatrixInstruction) -> str:
+    """The same with a first factor in registers, as `read` gives it."""
+    count, lanes = _pieces_of(instruction)
+    return "\n".join([
+        f"void {name}({_pieces(count, lanes)}, uint{ROUNDED.registers} a, ulong b) {{",
+        *_taken(count, lanes),
+        f"    {FENCE}",
+        *_started(instruction, [f'"r"(a.s{n})' for n in range(ROUNDED.registers)], "p, 1, 1"),
+        *_given(count, lanes),
+        "}",
+    ])  # fmt: skip
+
+
+def read(name: str, instruction: MatrixInstruction, panels: bool) -> str:
+    """An item's own elements of a first factor, rounded: to be multiplied out of registers.
+
+    The factor is an array, the number of its first element, and how many elements its panels are apart.
+    """
+    numbers = range(ROUNDED.registers)
+    # Half of the last bit that counts; those behind it are not read.
+    rounded = (f"fabs(x{n}) < INFINITY ? as_uint(x{n}) + {HALF:#x}u : as_uint(x{n})" for n in numbers)
+    return "\n".join([
+        f"uint{ROUNDED.registers} {name}(local const float* a, uint first, uint apart) {{",
+        f"    const uint item = {_ITEM};",
+        f"    const uint row = item / {LANES} % {instruction.team} * {instruction.sides['m']} + item % {LANES} / 4;",
+        "    const uint k = item % 4;",
+        f"    float {', '.join(f'x{n}' for n in numbers)};",
+        *(
+            f'    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x{n}) : "r"((uint)(size_t)a + {place}) : "memory");'
+            for n, place in enumerate(_read_places(instruction, panels))
+        ),
+        f"    return (uint{ROUNDED.registers})({', '.join(rounded)});",
+        "}",
+    ])  # fmt: skip
+
+
+def _read_places(instruction: MatrixInstruction, panels: bool) -> Iterator[str]:
+    """Bytes from the array's start to each element that a lane reads.
+
+    The first one is in the first of the rows that the swizzle tells apart, so that what is turned is the same in all steps.
+    """
+    width, rows = instruction.a.dtype.bytes, ATOM // PANEL_BYTES
+    line, chunk = (n // width for n in (PANEL_BYTES, CHUNK_BYTES))
+    for m, k in (elements(ROUNDED)[0, register] for register in range(ROUNDED.registers)):
+        if panels:
+            column = f"((row + {m}) % {line} ^ (k + {k}) % {rows} * {chunk})"
+            yield f"{width} * ((row + {m}) / {line} * apart + (k + {k}) * {line} + {column}) + {width} * first"
+        else:
+            column = f"(first % {line} + k + {k} ^ (row + {m}) % {rows} * {chunk})"
+            yield f"{width} * ((row + {m}) * {line} + {column}) + {width} * (first / {line} * {line})"
+
+
+def _started(instruction: MatrixInstruction, first: Sequence[str], options: str) -> Iterator[str]:
+    """The instruction itself: a descriptor of the first factor or its registers, and the descriptor `b`."""
+    count = prod(_pieces_of(instruction))
+    (m, n, k), kind = instruction.shape, instruction.name.rpartition("_")[2]
+    text = f"wgmma.mma_async.sync.aligned.m{m * instruction.team}n{n}k{k}.f32.{kind}.{kind}"
+    *own, second = (f"%{count + operand}" for operand in range(len(first) + 1))
+    sums, factor = ", ".join(f"%{r}" for r in range(count)), ", ".join(own)
+    factors = f"{factor if len(own) == 1 else f'{{{factor}}}'}, {second}, {options}"
+    yield f'    asm volatile("{HIDDEN}{{.reg .pred p; setp.ne.u32 p, 1, 0; {text} {{{sums}}}, {factors};}}"'
+    yield f"""        : {_tied([f"r{r}" for r in range(count)])} : {", ".join(first)}, "l"(b) : "memory");"""
+
+
+def _pieces_of(instruction: MatrixInstruction) -> tuple[int, int]:
+    """Pieces of a sub-group's sums, and elements of one that a lane holds."""
+    return instruction.sides["n"] // instruction.c.sizes[1], instruction.c.registers
 
 
 def fence(name: str, count: int, lanes: int) -> str:

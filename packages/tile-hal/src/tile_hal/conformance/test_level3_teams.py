@@ -75,12 +75,15 @@ def dealt(instruction: MatrixInstruction, sums: Array) -> Array:
 # --- the kernel --------------------------------------------------------------------------------------
 
 
-def product_kernel(instruction: MatrixInstruction, left: Array, right: Array, panels: tuple[int, int]) -> Function:
+def product_kernel(
+    instruction: MatrixInstruction, left: Array, right: Array, panels: tuple[int, int], rounded: bool
+) -> Function:
     """c += a · b by one team; both factors come as they are to lie in local memory."""
     dtype, items, register = instruction.a.dtype.value, LANES * instruction.team, instruction.c.registers
     pieces = instruction.sides["n"] // instruction.c.sizes[1]
     places = [f"(local_id(0) * {pieces} + {p}) * {register}" for p in range(pieces)]
     indexes = [f"0, panels={p}" if p else "0" for p in panels]
+    indexes[0] += ", rounded=1" if rounded else ""
     return parse_function(f"""
 function kernel(readwrite global float32* c [elements={items * pieces * register}],
         read global {dtype}* a [elements={left.size}], read global {dtype}* b [elements={right.size}])
@@ -97,16 +100,25 @@ function kernel(readwrite global float32* c [elements={items * pieces * register
 }}""")
 
 
-def product(device: Device, instruction: MatrixInstruction, c: Array, a: Array, b: Array, *, panels: bool) -> Array:
-    """c + a @ b on the device, [item, piece, register]."""
+def product(
+    device: Device,
+    instruction: MatrixInstruction,
+    c: Array,
+    a: Array,
+    b: Array,
+    *,
+    panels: bool | tuple[bool, bool],
+    rounded: bool = False,
+) -> Array:
+    """c + a @ b on the device, [item, piece, register]; both factors in `panels`, or either of them."""
     dtype = instruction.a.dtype
     need_threads(device, LANES * instruction.team, "TeamMma", "Barrier", dtype)
-    laid = in_panels if panels else along_k
-    left, right = laid(a, dtype), laid(b.T, dtype)
+    which = panels if isinstance(panels, tuple) else (panels, panels)
+    left, right = ((in_panels if p else along_k)(x, dtype) for p, x in zip(which, (a, b.T), strict=True))
     if device.capabilities.local_bytes < left.nbytes + right.nbytes:
         pytest.skip("device has too little local memory")
-    apart = row_of(dtype.bytes) * a.shape[1] if panels else 0
-    item = product_kernel(instruction, left, right, (apart, apart))
+    apart = row_of(dtype.bytes) * a.shape[1]
+    item = product_kernel(instruction, left, right, (apart * which[0], apart * which[1]), rounded)
     return launch(device, item, [dealt(instruction, c), left, right])[0]
 
 
@@ -149,3 +161,22 @@ def test_team_product_of_what_is_not_finite(tile_device: Device, instruction: Ma
         want = c + (a[:, :, None] * b[None]).sum(1)
     got = product(tile_device, instruction, c, a, b, panels=False)
     np.testing.assert_array_equal(got, dealt(instruction, want))
+
+
+@pytest.mark.parametrize("panels", [False, True])
+@pytest.mark.parametrize("instruction", [i for i in NARROW if i.a.dtype is DType.FLOAT32], ids=lambda i: i.name)
+def test_items_round_their_elements_of_the_first_factor(
+    tile_device: Device, instruction: MatrixInstruction, panels: bool
+) -> None:
+    """To the nearest number of 11 bits, ties away from zero, whichever way its rows run; exact behind that."""
+    rng = np.random.default_rng(4)
+    m, n, k = sizes(instruction)
+    c, a, b = (
+        rng.integers(-high, high, shape).astype(np.float32)
+        for high, shape in ((8, (m, n)), (1 << 13, (m, k)), (8, (k, n)))
+    )
+    unit = np.exp2(np.maximum(np.frexp(a)[1] - 11, 0))
+    near = np.trunc(a / unit + np.copysign(0.5, a)) * unit
+    assert (near != a).any()
+    got = product(tile_device, instruction, c, a, b, panels=(panels, False), rounded=True)
+    assert_same(got, dealt(instruction, (c + near @ b).astype(np.float32)))

@@ -45,16 +45,14 @@ def collective(node: Expr, subgroup: int) -> Collective | None:
 
 
 def round_bits(node: Round) -> Callable[[Any], Any]:
-    """Half of the last kept bit is added to the bits of the float, the others are cleared: ties go away from zero."""
-    dropped = MANTISSA_BITS - node.bits
+    return lambda value: scalars.value_of(_rounded(np.asarray(value, np.float32), node.bits), node.type)
+
+
+def _rounded(floats: Array, bits: int) -> Array:
+    """Half of the last kept bit is added to the bits of each float, the others are cleared: ties go away from zero."""
+    dropped = MANTISSA_BITS - bits
     half, kept = np.uint32(1 << (dropped - 1)), np.uint32(0xFFFFFFFF << dropped & 0xFFFFFFFF)
-
-    def run(value: Any) -> Any:
-        floats = np.asarray(value, np.float32)
-        rounded = ((floats.view(np.uint32) + half) & kept).view(np.float32)
-        return scalars.value_of(np.where(np.isfinite(floats), rounded, floats), node.type)
-
-    return run
+    return np.where(np.isfinite(floats), ((floats.view(np.uint32) + half) & kept).view(np.float32), floats)
 
 
 # --- loads -----------------------------------------------------------------------------------------
@@ -141,6 +139,7 @@ def team_product(node: TeamMma, args: Sequence[Evaluate], slots: Sequence[int]) 
         # Lanes share what they read: one of them answers for a row, and one for a column.
         first = cells[0][0] % LINES == 0, cells[0][1] == 0
         a = _panel_rows(left(f), left_at(f), rows, depth, node.a_panels, thread if first[1] else None)
+        a = _rounded(a, TF32_BITS) if node.rounded else a
         own = sorted({column for _, column in cells})
         which = [wide * piece + column for piece in range(columns // wide) for column in own]
         b = _panel_rows(right(f), right_at(f), which, depth, node.b_panels, thread if first[0] else None).T

@@ -222,8 +222,9 @@ class TeamMma:
     index, the same for the whole team, is where the first element would lie without the swizzle. Rows of `PANEL_BYTES`
     hold neighbours along k, row after row of a and column after column of b; with panels they hold neighbours along
     the other side, one k after another, and the next panel is so many elements behind (factors of 16 bits). float32 factors
-    count with `TF32_BITS` mantissa bits. Products are complete, and c may be read, when an `AsyncWait` of group `PRODUCTS`
-    says so.
+    count with `TF32_BITS` mantissa bits; of `a` those to which each item has rounded its own elements, ties away from zero,
+    where it is `rounded`: these go through registers, so that they may lie in panels, too. Products are complete, and c may
+    be read, when an `AsyncWait` of group `PRODUCTS` says so.
     """
 
     instruction: str
@@ -234,6 +235,7 @@ class TeamMma:
     b_index: Expr
     a_panels: int = 0
     b_panels: int = 0
+    rounded: bool = False
 
 
 PRODUCTS = 1

@@ -417,8 +417,9 @@ def _tile_step(args: Sequence[Any]) -> TileStep:
 
 def _team_mma(args: Sequence[Any]) -> TeamMma:
     name, a, _, b, *c = args
-    panels = (_integer(e.options["panels"]) if e.options else 0 for e in (a, b))
-    return TeamMma(_text(name), tuple(c), a.ptr, a.index, b.ptr, b.index, *panels)
+    first, second = (_options(list(e.options.items())) for e in (a, b))
+    panels = first.get("panels", 0), second.get("panels", 0)
+    return TeamMma(_text(name), tuple(c), a.ptr, a.index, b.ptr, b.index, *panels, bool(first.get("rounded")))
 
 
 def _param(args: Sequence[Any]) -> Param:

@@ -324,8 +324,8 @@ class _Printer:
         return f"tile_step {item.name}({', '.join(map(str, item.tiles))}){place};"
 
     def _team_product(self, node: TeamMma) -> str:
-        factors = ((node.a, node.a_index, node.a_panels), (node.b, node.b_index, node.b_panels))
-        a, b = (self._at(ptr, index, _options(panels=panels)) for ptr, index, panels in factors)
+        a = self._at(node.a, node.a_index, _options(panels=node.a_panels, rounded=int(node.rounded)))
+        b = self._at(node.b, node.b_index, _options(panels=node.b_panels))
         return f'team_mma "{escape(node.instruction, chr(34))}" = {a} * {b}, ({self._pieces(commas(node.c))});'
 
     def _at(self, ptr: Expr, index: Expr, options: Sequence[Piece] = ()) -> str:

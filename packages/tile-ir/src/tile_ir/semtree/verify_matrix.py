@@ -69,14 +69,16 @@ def team_mma(node: TeamMma, subgroup: int) -> None:
         fail(err.UnknownOperation, f"no team of sub-groups has an instruction {node.instruction!r}")
     if subgroup != LANES:
         fail(err.LaneError, f"{node.instruction} takes sub-groups of {LANES} lanes, not {subgroup}")
-    for ptr, index, panels, operand in (
-        (node.a, node.a_index, node.a_panels, instruction.a),
-        (node.b, node.b_index, node.b_panels, instruction.b),
+    if node.rounded and instruction.a.dtype is not DType.FLOAT32:
+        fail(err.IllegalDtype, f"{node.instruction} takes {instruction.a.dtype}, which is not rounded", node.a)
+    for ptr, index, panels, operand, through in (
+        (node.a, node.a_index, node.a_panels, instruction.a, node.rounded),
+        (node.b, node.b_index, node.b_panels, instruction.b, False),
     ):
         check_access(ptr, index, Type(operand.dtype), None, 0, node)
         if ptr.type.space is not Space.LOCAL or panels < 0:
             fail(err.IllegalDtype, f"{node.instruction} takes {operand.dtype} from local memory, not {ptr.type}", ptr)
-        if panels and operand.dtype.bytes > HALF_BYTES:
+        if panels and operand.dtype.bytes > HALF_BYTES and not through:
             fail(err.IllegalDtype, f"{node.instruction} takes rows of {operand.dtype} along k alone", ptr)
     piece = Type(instruction.c.dtype, instruction.c.registers)
     columns = len(node.c) * instruction.c.sizes[1]

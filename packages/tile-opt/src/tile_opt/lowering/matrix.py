@@ -98,7 +98,8 @@ def _multiply_together(
         raise LoweringError(f"{block.instr}: {c.root.name!r} is not used by whole matrices")
     c.root.read = c.root.written = True
     sums = tuple(c.root.variables[start : start + count])
-    builder.emit(TeamMma(instruction.name, sums, left, left_at, right, right_at, *panels))
+    rounded = block.instr is not None and bool(block.instr.params)
+    builder.emit(TeamMma(instruction.name, sums, left, left_at, right, right_at, *panels, rounded=rounded))
 
 
 def _panel(builder: Builder, block: stripe.Block, view: View) -> tuple[Var, Expr, int]:

@@ -7,7 +7,7 @@ from time import monotonic
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from tile_ir.matrix import MATRIX_INSTRUCTIONS
+from tile_ir.matrix import MATRIX_INSTRUCTIONS, ROUND
 from tile_ir.settings import Settings
 from tile_ir.stripe.nodes import Program
 from tile_ir.stripe.walk import blocks_in
@@ -76,9 +76,10 @@ def _made(flat: Flat) -> list[str]:
 
 def _arithmetic(program: Program) -> tuple[float, float]:
     """What matrix instructions do to the accuracy of single operations."""
-    names = {block.instr.name: block.instr for block in blocks_in(program.entry) if block.instr is not None}
-    bits = [instr.params[0] for name, instr in names.items() if name == "round" and instr.params]
-    coarse = 1.0 if names.keys().isdisjoint(MATRIX_INSTRUCTIONS) else 2.0
+    found = {block.instr for block in blocks_in(program.entry) if block.instr is not None}
+    names = {instr.name for instr in found}
+    bits = [instr.params[0] for instr in found if instr.params and instr.name in {ROUND, *MATRIX_INSTRUCTIONS}]
+    coarse = 1.0 if names.isdisjoint(MATRIX_INSTRUCTIONS) else 2.0
     return coarse, 2.0 ** -(min(bits) + 1) if bits else 0.0
 
 

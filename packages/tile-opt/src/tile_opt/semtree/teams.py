@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tile_ir.dtype import DType
-from tile_ir.matrix import CHUNK_BYTES, LANES, MATRIX_INSTRUCTIONS, PANEL_BYTES, Digit
+from tile_ir.matrix import CHUNK_BYTES, LANES, MATRIX_INSTRUCTIONS, PANEL_BYTES, TF32_BITS, Digit
 from tile_ir.semtree.nodes import (
     Assign,
     Binary,
@@ -19,6 +19,7 @@ from tile_ir.semtree.nodes import (
     IdKind,
     Insert,
     Load,
+    Round,
     Statement,
     TeamMma,
     Type,
@@ -48,6 +49,7 @@ def own_sums(node: TeamMma, group_size: tuple[int, int, int], name: str) -> Stat
             at_row = _plus(row, _const(of_register(piece.rows, register)))
             at_column = _plus(column, _const(number * wide + of_register(piece.columns, register)))
             a = _element(node.a, node.a_index, at_row, step, node.a_panels)
+            a = Round(a, TF32_BITS, _F32) if node.rounded else a
             b = _element(node.b, node.b_index, at_column, step, node.b_panels)
             value = Insert(value, register, Fma(a, b, Extract(total, register, _F32), _F32), total.type)
         body.append(Assign(total.name, value))

@@ -21,8 +21,9 @@ from tile_opt.kernel.view import KernelView
 from tile_opt.passes.kernels.merge import merged
 from tile_opt.passes.scheduling import Built, SchedulingPass, refused
 from tile_opt.plan.builders.tensor_checks import problems
+from tile_opt.plan.builders.tensor_plans import LEVELS, factors
 from tile_opt.plan.builders.tensor_shares import build_joined, is_joined
-from tile_opt.plan.builders.tensor_tiles import LEVELS, build_tensor_tiles, factors
+from tile_opt.plan.builders.tensor_tiles import build_tensor_tiles
 from tile_opt.plan.panels import copied_before
 from tile_opt.plan.plan import Across, Cover, Plan
 from tile_opt.plan.space.tensor.plans import plans

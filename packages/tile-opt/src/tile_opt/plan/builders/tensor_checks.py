@@ -10,7 +10,8 @@ from tile_ir.stripe.nodes import Bind
 
 from tile_opt.kernel.instructions import Match, is_box
 from tile_opt.kernel.view import KernelView
-from tile_opt.plan.builders.tensor_tiles import LEVELS, TensorTile, beside_rows, factors, in_tile
+from tile_opt.plan.builders.tensor_plans import LEVELS, beside_rows, factors, in_registers
+from tile_opt.plan.builders.tensor_tiles import TensorTile, in_tile
 from tile_opt.plan.plan import Plan
 from tile_opt.plan.steps.groups.banks import panel_swizzle, takes_copies
 
@@ -61,15 +62,26 @@ def _team_problems(view: KernelView, match: Match, plan: Plan) -> Iterator[str]:
         yield f"{match.instruction.name}: steps are at most {line} deep, in local memory with swizzle {swizzle}"
         return
     boxes = TensorTile(view, match, plan).boxes
-    through = {s.operand for s in plan.stagings if s.unit == "REG"}
+    through, rounded = in_registers(plan, Bind.NONE), in_registers(plan, Bind.UNROLL)
+    if rounded and not _may_round(match, rounded - through):
+        yield f"{match.instruction.name}: of two float32 factors the first one may be in registers under the unroll level"
+        return
     if through and not {s.operand for s in copies} <= through:
         yield f"{match.instruction.name}: both factors go through registers, or none"
     elif not through and any(c.plan.lanes * c.source.dtype.bytes != CHUNK_BYTES for c in boxes):
         yield f"{match.instruction.name}: factors are copied by {CHUNK_BYTES} bytes"
-    elif takes_copies(match.instruction) and not all(c.runs_along(in_tile(loops["k"])) for c in boxes):
+    elif takes_copies(match.instruction) and not all(
+        c.runs_along(in_tile(loops["k"])) for c in boxes if c.use.buffer not in rounded
+    ):
         yield f"{match.instruction.name}: rows of both factors run along {loops['k']!r}"
     elif not all(c.panels(line) for c in boxes):
         yield f"{match.instruction.name}: rows of a factor in local memory are whole panels of {line} elements"
+
+
+def _may_round(match: Match, rounded: set[str]) -> bool:
+    """Items read their elements of the first factor, which is not the second one too."""
+    left, right = (match.main.use(name).buffer for name in (match.left, match.right))
+    return takes_copies(match.instruction) and rounded == {left} - {right}
 
 
 def _nested_sizes(view: KernelView, match: Match, plan: Plan) -> Iterator[tuple[str, int, int]]:

@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from math import prod
 
 from tile_ir.frozen import frozen, replace
@@ -32,6 +33,7 @@ from tile_ir.stripe.nodes import Bind, Block, Index, Order, Refinement, Scope, S
 from tile_opt.kernel.instructions import Match
 from tile_opt.kernel.view import KernelView, Stage, Use
 from tile_opt.plan.builders.rounds import advanced
+from tile_opt.plan.builders.tensor_plans import LEVELS, beside_rows, in_registers
 from tile_opt.plan.builders.tensor_results import Parts, given, staged_results, taken
 from tile_opt.plan.plan import Plan, Staging
 from tile_opt.plan.steps.groups.copy import GroupCopy, Items, Limit, Ranges, group_copy
@@ -47,8 +49,6 @@ SPARED, MANY_STEPS, LONG_STEP = 3, 12, 128 * 128
 results of a group, from which on it does (an H200: products of 2048 to 8192 by 3 to 7 % faster, smaller ones by 8 % slower)."""
 FRAGMENT_DIMS = 4
 """Dimensions of a factor in fragments: matrices along rows and along the depth, and a matrix's own."""
-LEVELS = (Bind.GRID, Bind.SUBGROUP, Bind.NONE, Bind.UNROLL)
-"""Groups, their sub-groups, steps of the reduction, and single instructions."""
 
 
 def build_tensor_tiles(view: KernelView, match: Match, plan: Plan, *, collective: bool) -> Block:
@@ -57,17 +57,6 @@ def build_tensor_tiles(view: KernelView, match: Match, plan: Plan, *, collective
     The plan has none of `tensor_checks.problems`.
     """
     return close_tree(view, TensorTile(view, match, plan, collective).nest())
-
-
-def factors(match: Match) -> set[str]:
-    """The buffers that the instruction's factors lie in."""
-    return {match.main.use(name).buffer for name in (match.left, match.right)}
-
-
-def beside_rows(view: KernelView, match: Match, plan: Plan) -> list[str]:
-    """Shared loops beside the rows and columns of which a group has several iterations."""
-    sides = {loop for _, loop in match.loops}
-    return [i.name for i in view.loops if i.name not in sides and plan.tile(i.name, 0, i.range) > 1]
 
 
 @frozen
@@ -157,7 +146,12 @@ class TensorTile:
     @cached_property
     def through(self) -> bool:
         """Factors go through registers: these are fetched a step before they are put into local memory."""
-        return self._team and any(s.unit == "REG" and s.operand in self.staged for s in self.plan.stagings)
+        return self._team and not in_registers(self.plan, Bind.NONE).isdisjoint(self.staged)
+
+    @cached_property
+    def rounded(self) -> bool:
+        """The items of a team round what they read of the first factor."""
+        return self._team and self.match.main.use(self.match.left).buffer in in_registers(self.plan, Bind.UNROLL)
 
     @property
     def _rounds(self) -> int:
@@ -168,9 +162,10 @@ class TensorTile:
     def _behind(self) -> int:
         """Steps whose products may go on while the next ones start: these read what no copy may yet write anew.
 
-        One, where the copies of a step less under way still come in time: steps are many, and take long.
+        One, where the copies of a step less under way still come in time: steps are many, and take long. What items have
+        rounded is in registers, which two steps in turn fill: a round of a single one would write what products still read.
         """
-        spared = self._versions > (2 if self.through else SPARED)
+        spared = self._versions > (2 if self.through else SPARED) and not (self.rounded and self.steps == 1)
         many = self.steps * self._rounds >= MANY_STEPS
         return int(self._team and spared and many and prod(self.group.values()) >= LONG_STEP)
 
@@ -360,16 +355,21 @@ class TensorTile:
 
     def _round(self) -> Iterator[Node]:
         """The steps of one round; beside the last ones goes what is done for the first steps of later rounds."""
-        loop = max(0, self.steps - self._reach)
+        together = 2 if self.rounded and self._behind else 1
+        loop = max(0, self.steps - self._reach) // together * together
         if loop:
-            index, step = Index(self._step, loop, order=Order.ORDERED), Affine.var(self._step)
-            started = (s for distance, move in self._moves for s in move(self._now(step + distance), {}))
-            products = self._first(step), *started, *self._rest(step, self._behind)
-            yield Nest(f"{self.view.name}_steps", (index,), (*self._due, Sync(), *products))
+            index = Index(self._step, loop // together, order=Order.ORDERED)
+            each = [list(self._looped(Affine.var(self._step, together) + n)) for n in range(together)]
+            yield Nest(f"{self.view.name}_steps", (index,), tuple(chain.from_iterable(each)))
         for number in range(loop, self.steps):
             last = number == self.steps - 1 and not self.outer
             later = (s for distance, move in self._moves for s in self._later(move, number + distance))
             yield from self._last(Affine((), number), tuple(later), 0 if last else self._behind)
+
+    def _looped(self, step: Affine) -> Iterator[Node]:
+        """A step behind which so many follow that something is started for one of them."""
+        started = (s for distance, move in self._moves for s in move(self._now(step + distance), {}))
+        yield from (*self._due, Sync(), self._first(step), *started, *self._rest(step, self._behind))
 
     def _last(self, step: Affine, started: tuple[Stage, ...], behind: int) -> Iterator[Node]:
         """One of the last steps of a round, and what is started beside it."""
@@ -437,7 +437,7 @@ class TensorTile:
         stage = replace(self.match.main, uses=uses, loops=loops, constraints=())
         around = Around({}, {r.into: r for r in (*(c.local for c in self.boxes), *self.held.values())})
         match = replace(self.match, main=stage, loops=tuple((role, in_tile(self.loops[role])) for role in ROLES))
-        return tensorise(match, around, collective=self.collective)
+        return tensorise(match, around, collective=self.collective, rounded=self.rounded)
 
     def _kept(self, name: str) -> Use:
         """A factor that is there: its own dimensions are 1, those of the fragments, or of the group's tile, follow."""

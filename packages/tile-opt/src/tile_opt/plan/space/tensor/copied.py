@@ -7,7 +7,7 @@ where rows begin where no 16 bytes do.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tile_ir.matrix import PANEL_BYTES
@@ -16,7 +16,7 @@ from tile_ir.target import Target
 
 from tile_opt.kernel.instructions import Match, match_of
 from tile_opt.kernel.view import KernelView, Use
-from tile_opt.plan.builders.tensor_tiles import factors
+from tile_opt.plan.builders.tensor_plans import factors
 from tile_opt.plan.panels import Panels, copied_before, is_alone
 from tile_opt.plan.plan import Instruction, Plan, Staging
 from tile_opt.plan.space.gpu.copied import copy_seconds, with_copies
@@ -44,10 +44,22 @@ class CopiedTile:
 
 
 def copied_tiles(view: KernelView, match: Match, target: Target) -> Iterator[CopiedTile]:
-    """Every tile on copies of those factors that have to be copied; none where none has, or both are one buffer."""
-    uses = [match.main.use(name) for name in (match.left, match.right)]
+    """Every tile on copies of those factors that have to be copied; none where none has, or both are one buffer.
+
+    Where only rounding asks for it, the first one need not be copied: items round what they read.
+    """
+    left, right = (match.main.use(name) for name in (match.left, match.right))
+    if len(factors(match)) < 2 or any(view.is_local(u.buffer) for u in (left, right)):
+        return
+    yield from _on_copies(view, match, target, (left, right))
+    if takes_copies(match.instruction):
+        yield from _on_copies(view, match, target, (right,))
+
+
+def _on_copies(view: KernelView, match: Match, target: Target, uses: Sequence[Use]) -> Iterator[CopiedTile]:
+    """Every tile on copies of these factors."""
     stagings = tuple(s for use in uses if (s := _staging(view, match, use)) is not None)
-    if not stagings or len(factors(match)) < len(uses) or any(view.is_local(u.buffer) for u in uses):
+    if not stagings:
         return
     named = Plan((), stagings, instruction=Instruction(match.instruction.name, match.loops))
     turned, _, panels = copied_before(view, named)
@@ -55,7 +67,7 @@ def copied_tiles(view: KernelView, match: Match, target: Target) -> Iterator[Cop
     if inner is None:
         return
     seconds = sum(copy_seconds(view, p, target.machine) for p in panels)
-    found = list(tiles_of(turned, inner, target))
+    found = list(tiles_of(turned, inner, target, rounded=takes_copies(match.instruction) and len(uses) < 2))
     for tile in (*found, *(shared(turned, found) if found else ())):
         yield CopiedTile(tile, stagings, panels, seconds)
 

@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
+from math import gcd
+
 from tile_ir.matrix import LANES, LINES, elements
 from tile_ir.stripe.affine import Affine
 
 from tile_opt.kernel.instructions import Match
+from tile_opt.kernel.view import KernelView
 from tile_opt.plan.plan import Staging
 from tile_opt.plan.steps.groups.banks import BANK_BYTES, COPY_BYTES, bank_conflicts, padding
 from tile_opt.plan.steps.groups.copy import GroupCopy, local_type, order_of
+
+
+def whole_piece(view: KernelView, match: Match, name: str) -> int:
+    """Bytes of a factor that lie together, and where 16 bytes may begin, wherever its rows are read."""
+    use, width, piece = match.main.use(name), match.instruction.a.dtype.bytes, COPY_BYTES
+    type, sides = view.type_of(use.buffer), dict(match.loops).values()
+    for form, stride, size in zip(use.forms, type.strides, type.sizes, strict=True):
+        if stride > 1:
+            piece = gcd(piece, stride * width) if size > 1 else piece
+            continue
+        others = (c for n, c in form.terms if c > 1 or n not in sides)
+        piece = gcd(piece, form.const * width, *(c * width for c in others))
+    return piece
 
 
 def pitch(match: Match, copy: GroupCopy, staging: Staging, collective: bool) -> int:

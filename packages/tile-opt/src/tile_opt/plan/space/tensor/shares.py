@@ -134,7 +134,7 @@ def _tiles(view: KernelView, best: Tile, loop: str, size: int, ways: int) -> Ite
     parts = share_reduction(view, best.match.main, loop, size)
     for match in matches(parts.partial, best.instruction):
         if match.loops == best.match.loops:
-            for tile in tiles_of(parts.partial, match, best.target, through=best.through):
+            for tile in tiles_of(parts.partial, match, best.target, through=best.through, rounded=best.rounded):
                 if prod(tile.group.values()) == prod(best.group.values()):
                     found = Shared(tile, loop, ways, parts)
                     yield replace(found, tile=replace(tile, shared=True)) if found.joined else found

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
-from math import gcd, prod
+from math import prod
 
 from tile_ir.frozen import replace
 from tile_ir.machine import LocalMemory, Occupancy
@@ -23,12 +23,13 @@ from tile_opt.model.group_cost import Tile as Traffic
 from tile_opt.model.multiprocessor import OWN_REGISTERS
 from tile_opt.plan.builders.local import team_local_bytes
 from tile_opt.plan.builders.tensor_checks import problems
+from tile_opt.plan.builders.tensor_plans import LEVELS
 from tile_opt.plan.builders.tensor_results import given, part_of, taken
-from tile_opt.plan.builders.tensor_tiles import LEVELS, TensorTile
+from tile_opt.plan.builders.tensor_tiles import TensorTile
 from tile_opt.plan.plan import Across, Cover, Edge, Instruction, Level, Plan, Reduction, Staging
 from tile_opt.plan.space.tensor import stores
 from tile_opt.plan.space.tensor.beside import loops_beside
-from tile_opt.plan.space.tensor.pitches import pitch
+from tile_opt.plan.space.tensor.pitches import pitch, whole_piece
 from tile_opt.plan.steps.groups.banks import BANK_BYTES, COPY_BYTES, panel_swizzle, takes_copies
 
 TEAMS = (2, 1)
@@ -37,6 +38,8 @@ TEAM_VERSIONS, THROUGH_VERSIONS = 4, 3
 """Steps of teams in local memory: of what is copied there, and of what is put there out of registers."""
 ROUNDED, APART = 1.3, 1.9
 """Times longer than predicted that tiles through registers take, of factors that are rounded there, and of rows that follow two loops (an H200)."""
+READ, ALONG = 1.06, 1.04
+"""Times longer that products take whose first factor items read and round, and where its rows run along the depth (an H200)."""
 FAR = 2
 """Latencies of memory that a step through registers waits for at least, where groups are few: it fetches many elements one by one (an H200: 2.4)."""
 PUT = 0.3
@@ -65,10 +68,12 @@ ALONE = 0.5
 """Share of its rate that a core keeps, about, with the fewest groups that hide nothing of each other's waits."""
 
 
-def tiles_of(view: KernelView, match: Match, target: Target, *, through: bool = False) -> Iterator[Tile]:
-    """Every tile that the target holds; factors of teams may go through registers."""
+def tiles_of(
+    view: KernelView, match: Match, target: Target, *, through: bool = False, rounded: bool = False
+) -> Iterator[Tile]:
+    """Every tile that the target holds; factors of teams may go through registers, into local memory or the first out of it."""
     if match.instruction.team > 1:
-        yield from _team_tiles(view, match, target, through)
+        yield from _team_tiles(view, match, target, through, rounded)
         return
     depth = view.ranges[dict(match.loops)["k"]]
     side = match.instruction.sides["k"]
@@ -81,12 +86,12 @@ def tiles_of(view: KernelView, match: Match, target: Target, *, through: bool = 
                 yield tile
 
 
-def _team_tiles(view: KernelView, match: Match, target: Target, through: bool) -> Iterator[Tile]:
+def _team_tiles(view: KernelView, match: Match, target: Target, through: bool, rounded: bool) -> Iterator[Tile]:
     """Every tile of teams of sub-groups, each of which has one instruction's rows of all columns."""
     for deep, teams in product(_depths(view, match), TEAMS):
         for other in (None, *loops_beside(view, match)):
             warps = teams * match.instruction.team, 1
-            tile = Tile(view, match, target, 1, 1, deep, other, warps, through)
+            tile = Tile(view, match, target, 1, 1, deep, other, warps, through, rounded)
             fits = tile.fits and prod(warps) * LANES <= target.settings.threads
             if fits and not next(problems(view, match, tile.plan()), None):
                 yield tile
@@ -121,6 +126,8 @@ class Tile:
     """Sub-groups along rows and columns."""
     through: bool = False
     """Factors go through registers into local memory, which round and turn them."""
+    rounded: bool = False
+    """Items round what they read of the first factor."""
     most: int = TEAM_VERSIONS
     """Steps under way, at most: with fewer a core may have more groups."""
     shared: bool = False
@@ -276,8 +283,16 @@ class Tile:
         products = beside((matrix, cache, traffic["memory"]))
         stored *= stores.narrow_pieces(work, self.loops["m"]) if self._given and stored > products else 1.0
         seconds = products + stored + machine.launch.kernel
-        rounded = self.through and takes_copies(self.instruction)
-        return seconds * (ROUNDED if rounded else 1.0) * (APART if self.through and self.beside else 1.0)
+        put = self.through and takes_copies(self.instruction)
+        return seconds * self._read * (ROUNDED if put else 1.0) * (APART if self.through and self.beside else 1.0)
+
+    @property
+    def _read(self) -> float:
+        """Times longer because items read the first factor."""
+        if not self.rounded:
+            return 1.0
+        left = self.match.main.use(self.match.left)
+        return READ * (ALONG if self._order(left.buffer, [left])[-1] == self.loops["k"] else 1.0)
 
     @property
     def _per_cycle(self) -> float:
@@ -357,7 +372,7 @@ class Tile:
         width, elements, accesses = self.instruction.a.dtype.bytes, 0.0, 0.0
         for name, count in self._sides:
             elements += count * self.deep
-            accesses += count * self.deep * width / self._piece(name)
+            accesses += count * self.deep * width / whole_piece(self.view, self.match, name)
         issued = (FETCHED * accesses + KEPT * elements) / LANES / occupancy.slots
         return issued + PUT * elements * width / (local.banks * local.bank_bytes)
 
@@ -366,18 +381,6 @@ class Tile:
         """Each factor, and how many rows or columns of a group follow it."""
         rows, columns = self._area
         return (self.match.left, rows), (self.match.right, columns)
-
-    def _piece(self, name: str) -> int:
-        """Bytes of a factor that lie together, and where 16 bytes may begin, wherever its rows are read."""
-        use, width, piece = self.match.main.use(name), self.instruction.a.dtype.bytes, COPY_BYTES
-        type = self.view.type_of(use.buffer)
-        for form, stride, size in zip(use.forms, type.strides, type.sizes, strict=True):
-            if stride > 1:
-                piece = gcd(piece, stride * width) if size > 1 else piece
-                continue
-            others = (c for n, c in form.terms if c > 1 or n not in self.loops.values())
-            piece = gcd(piece, form.const * width, *(c * width for c in others))
-        return piece
 
     @property
     def _held(self) -> int:
@@ -391,7 +394,7 @@ class Tile:
         Those through registers are one ahead; others are enough where rounds of the outer reductions, or shares, are not short.
         """
         machine = self.target.machine
-        if self._rounds == 1 and not (self.through or self.shared):
+        if self._rounds == 1 and not (self.through or self.shared or self.rounded):
             return 1.0
         together = min(self.resident, -(-self.groups // max(1, self.target.settings.cores)))
         products = self._step(together) if self.through else self._products / self.rate
@@ -403,7 +406,7 @@ class Tile:
         """Cycles of a step's copies where rows begin anywhere, so that they go in less than 16 bytes."""
         width, total = self.instruction.a.dtype.bytes, 0.0
         for name, count in self._sides:
-            piece = self._piece(name)
+            piece = whole_piece(self.view, self.match, name)
             if piece < COPY_BYTES:
                 total += count * self.deep * width / piece / LANES * (NARROW if piece >= BANK_BYTES else WAITED)
         return total
@@ -419,6 +422,7 @@ class Tile:
         if self.instruction.team > 1:
             each = c * self.instruction.sides["n"] // self.instruction.c.sizes[1] + OWN_REGISTERS + ADDRESSES
             each += self._held if self.through else 0
+            each += 2 * self.deep * self.instruction.sides["m"] // LANES if self.rounded else 0
             bytes_ = self.instruction.a.dtype.bytes * self.deep * self.versions
             local = self.local // (bytes_ * sum(self._area))
         occupancy = self.target.machine.occupancy
@@ -447,6 +451,7 @@ class Tile:
             for buffer in dict.fromkeys(u.buffer for u in used)
         )
         stagings += tuple(Staging(s.operand, 2, "REG") for s in stagings if self.through) + self._given
+        stagings += (Staging(used[0].buffer, 3, "REG"),) if self.rounded else ()
         reductions = tuple(Reduction(i.name, Across.SERIAL) for i in self.match.main.loops)
         sizes = self.group | {k: self.deep}
         edges = tuple((loop, Edge.PAD) for loop, size in sizes.items() if self.view.ranges[loop] % size)

@@ -58,12 +58,13 @@ def _in_fragments(alloc: Refinement, operand: Operand, tiles: tuple[int, ...]) -
     return replace(alloc, type=type, access=(Affine(),) * len(type.sizes), loc=FRAGMENT)
 
 
-def tensorise(match: Match, around: Around, *, collective: bool) -> Nest:
+def tensorise(match: Match, around: Around, *, collective: bool, rounded: bool = False) -> Nest:
     """The match's stage by instructions; the ranges of its three loops are multiples of the instruction's sides.
 
-    Other loops of the stage are loops over whole instructions, which the first factor and the sum follow. Its factors lie in local memory, its sum in `accumulators`. With `collective` the lanes load 16-bit fragments together.
+    Other loops of the stage are loops over whole instructions, which the first factor and the sum follow. Its factors lie in local memory, its sum in `accumulators`. With `collective` the lanes load 16-bit fragments together. The items of a team round
+    what they read of a `rounded` first factor.
     """
-    return _Tensorised(match, match.main, around, collective).nest()
+    return _Tensorised(match, match.main, around, collective, rounded).nest()
 
 
 def on_fragments(
@@ -96,6 +97,7 @@ class _Tensorised:
     stage: Stage
     around: Around
     collective: bool
+    rounded: bool
 
     def _loop(self, role: str) -> str:
         return dict(self.match.loops)[role]
@@ -198,7 +200,8 @@ class _Tensorised:
         factors = (self.match.left, self.match.right)
         moved = self.stage.substitute(values)
         uses = tuple(u if u.name in factors else replace(u, forms=(*u.forms, *place)) for u in moved.uses)
-        instr = Instr(self.match.instruction.name, tuple((i.name, i.range) for i in indexes))
+        params = (TF32_BITS,) if self.rounded else ()
+        instr = Instr(self.match.instruction.name, tuple((i.name, i.range) for i in indexes), params)
         leaf = replace(moved, loops=indexes, uses=uses, instr=instr)
         loops = (tiles["k"], *self._beside, tiles["m"], tiles["n"])
         return Nest("multiply", tuple(replace(i, bind=Bind.UNROLL) for i in loops), (leaf,))

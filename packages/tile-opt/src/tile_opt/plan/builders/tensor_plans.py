@@ -1,0 +1,28 @@
+"""What a plan with a matrix instruction says: its levels, and where the factors of the products are."""
+
+from __future__ import annotations
+
+from tile_ir.stripe.nodes import Bind
+
+from tile_opt.kernel.instructions import Match
+from tile_opt.kernel.view import KernelView
+from tile_opt.plan.plan import Plan
+
+LEVELS = (Bind.GRID, Bind.SUBGROUP, Bind.NONE, Bind.UNROLL)
+"""Groups, their sub-groups, steps of the reduction, and single instructions."""
+
+
+def in_registers(plan: Plan, bind: Bind) -> set[str]:
+    """Operands that are in registers under a level: under the steps on their way into local memory, under the last one out of it."""
+    return {s.operand for s in plan.stagings if s.unit == "REG" and s.level == LEVELS.index(bind)}
+
+
+def factors(match: Match) -> set[str]:
+    """The buffers that the instruction's factors lie in."""
+    return {match.main.use(name).buffer for name in (match.left, match.right)}
+
+
+def beside_rows(view: KernelView, match: Match, plan: Plan) -> list[str]:
+    """Shared loops beside the rows and columns of which a group has several iterations."""
+    sides = {loop for _, loop in match.loops}
+    return [i.name for i in view.loops if i.name not in sides and plan.tile(i.name, 0, i.range) > 1]
