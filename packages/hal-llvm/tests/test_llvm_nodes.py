@@ -181,8 +181,8 @@ PLACES = {0: 7, 7: 11, 18: 13, 31: 15, 46: 23}
 
 
 @pytest.mark.parametrize("dtype", [DType.BOOL, DType.INT8, DType.FLOAT16, DType.BFLOAT16, DType.INT32], ids=str)
-def test_vectors_of_many_parts_are_loaded_as_two(launch: Any, dtype: DType) -> None:
-    """No vector is loaded that LLVM would put together in memory, and all lanes are there."""
+def test_vectors_of_many_parts_are_loaded_and_stored_as_two(launch: Any, dtype: DType) -> None:
+    """No vector is moved that LLVM would put together in memory, and all lanes are there."""
     data = (ramp(32) % (2 if dtype is DType.BOOL else 32)).astype(dtype.numpy)
     body = [put(at, Load(pointer(1, dtype), number(1), Type(dtype, n))) for at, n in PLACES.items()]
     np.testing.assert_array_equal(
@@ -190,7 +190,7 @@ def test_vectors_of_many_parts_are_loaded_as_two(launch: Any, dtype: DType) -> N
     )
     params = tuple(Param(f"p{n}", Type(dtype, ptr=True), Access.READWRITE, 1, 69) for n in range(2))
     text = emit_module([Kernel("f", None, Function("f", params, Block(tuple(body))), (1, 1, 1))], Machine()).text  # type: ignore[arg-type]
-    assert not any(f"load <{n} x" in text for n in PLACES.values())
+    assert not any(f"{move} <{n} x" in text for n in PLACES.values() for move in ("load", "store"))
 
 
 def test_scalar_condition_selects_vectors(launch: Any) -> None:

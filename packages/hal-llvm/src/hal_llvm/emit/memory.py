@@ -14,7 +14,7 @@ from hal_llvm.emit.code import Code
 from hal_llvm.emit.types import held, literal, memory, register, spread, suffix
 
 MOST_PARTS = 2
-"""Powers of two that a vector is loaded in."""
+"""Powers of two that a vector is loaded and stored in."""
 _STREAMED = re.compile(r", align \d+, !nontemporal !0")
 
 
@@ -86,10 +86,22 @@ def store(code: Code, pointer: str, value: str, type_: Type, node: Store, mask: 
     if mask is not None:
         _masked_store(code, pointer, value, dtype, lanes, align, mask)
         return
+    if lanes.bit_count() > MOST_PARTS and not past:
+        _store_halves(code, pointer, value, dtype, lanes, align)
+        return
     if held(lanes) > lanes:
         value = _first(code, value, dtype, lanes)
     hint = ", !nontemporal !0" if past else ""
     code.emit(f"store {memory(dtype, lanes)} {value}, ptr {pointer}, align {align}{hint}")
+
+
+def _store_halves(code: Code, pointer: str, value: str, dtype: DType, lanes: int, align: int) -> None:
+    """Lanes as two vectors that overlap, where LLVM would store three parts and more."""
+    half, start = held(lanes) // 2, lanes - held(lanes) // 2
+    end = address(code, pointer, str(start), "i64", dtype)
+    for place, first, by in ((pointer, 0, align), (end, start, dtype.bytes)):
+        part = code.picked((memory(dtype, held(lanes)), value), "poison", range(first, first + half))
+        code.emit(f"store {memory(dtype, half)} {part}, ptr {place}, align {by}")
 
 
 def _fetch(code: Code, pointer: str) -> None:
