@@ -155,6 +155,16 @@ def test_rows_that_begin_between_sixteen_bytes_go_through_registers(seconds: flo
     assert [s.operand for s in plan.stagings if s.level < 0] == copied
 
 
+@pytest.mark.parametrize(("columns", "straight"), [(44, True), (42, False)], ids=["eight bytes", "four bytes"])
+def test_pieces_of_eight_bytes_go_straight_to_local_memory(columns: int, straight: bool) -> None:
+    """Smaller ones are too many for a team: they are left to single sub-groups where those lose little."""
+    sample = matmul("nn", F16, 70, columns, 76)
+    plan = plan_for(sample)
+    assert plan.instruction is not None and all(s.unit == "LOCAL" for s in plan.stagings)
+    assert plan.instruction.name.startswith("wgmma") is straight
+    agree(sample, TEAMS)
+
+
 PRODUCT = """function product(readwrite global float32* out, read global float32* in) group(128, 1, 1) subgroup(32) {
     alloc local float16[1024] a [align=1024];
     alloc local float16[2048] b [align=1024];

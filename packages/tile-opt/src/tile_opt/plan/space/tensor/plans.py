@@ -63,10 +63,11 @@ def _tiles(view: KernelView, target: Target, *, team: bool) -> Iterator[Tile | S
 
 
 def _of_match(view: KernelView, match: Match, target: Target) -> Iterator[Tile]:
-    """Those whose factors go straight to local memory, and by way of registers where a team cannot have them so."""
+    """Those whose factors go straight to local memory; and by way of registers where a team cannot have them so, or in small pieces."""
     found = () if takes_copies(match.instruction) else tuple(tiles_of(view, match, target))
-    through = match.instruction.team > 1 and not found
-    yield from tiles_of(view, match, target, through=True) if through else found
+    yield from found
+    if match.instruction.team > 1 and (not found or any(tile.is_narrow for tile in found)):
+        yield from tiles_of(view, match, target, through=True)
 
 
 def _copied(view: KernelView, target: Target) -> Iterator[CopiedTile]:

@@ -365,9 +365,9 @@ class Tile:
 
     @property
     def _puts(self) -> float:
-        """Cycles of a step in which nothing is multiplied while factors are put into local memory out of registers."""
+        """Cycles of a step in which factors are put into local memory out of registers, or copied there in small pieces."""
         if not self.through:
-            return 0.0
+            return self._narrow_copies
         local, occupancy = self.target.machine.local or LocalMemory(), self.target.machine.occupancy or Occupancy()
         width, elements, accesses = self.instruction.a.dtype.bytes, 0.0, 0.0
         for name, count in self._sides:
@@ -400,6 +400,11 @@ class Tile:
         products = self._step(together) if self.through else self._products / self.rate
         steps = 1 / FAR if self.through else max(1, self.versions - 1)
         return max(1.0, machine.memory.latency * machine.clock_ghz / (steps * products * together))
+
+    @property
+    def is_narrow(self) -> bool:
+        """Rows of a factor begin anywhere."""
+        return self._narrow_copies > 0
 
     @cached_property
     def _narrow_copies(self) -> float:
