@@ -314,6 +314,15 @@ def test_results_that_take_longest_leave_in_pieces_of_two_sectors() -> None:
     assert {s.versions for s in plan.stagings if s.operand in "AB"} == {1}
 
 
+def test_pieces_of_results_are_whole_sectors() -> None:
+    """Rows of an instruction follow images and pixels: four of these were parts of sectors, and took 256 µs instead of 128 on an H200."""
+    source = """function (D[N, X, Y, C], K[I, J, O, C]) -> (R) {
+        R[n, o, x, y : N, O, X / 2, Y / 2] = +(D[n, 2 * x + i - 3, 2 * y + j - 3, c] * K[i, j, o, c]); }"""
+    sample = Sample(bound(source, F16, D=(32, 128, 128, 64), K=(7, 7, 64, 64)), lambda x: (x["D"], x["K"]))
+    plan = plan_for(sample, BUSY_TEAMS)
+    assert plan.tile("y", 0, 64) * F16.bytes >= 32
+
+
 def test_results_of_shares_go_through_local_memory_whatever_the_kernel_calls_them() -> None:
     """The plan names what the whole kernel has, so that it fits an equal one, and may be given."""
     source = "function (D[K, P], G[O, K]) -> (R) { R[o, p : O, P] = +(D[k, p] * G[o, k]); }"

@@ -23,7 +23,7 @@ WIDE = 128
 
 
 def plans(view: KernelView, target: Target, *, faster: bool = False) -> Iterator[Plan]:
-    """Plans by teams of sub-groups; by single ones or by teams on copies, too, if a good one takes factors through registers.
+    """Plans by teams of sub-groups; by single ones or by teams on copies, too, if a good one takes factors through registers or in small pieces.
 
     None where precision is not to be reduced. With `faster` only those that are predicted to take less than the best plan
     of `gpu_tiles`.
@@ -32,12 +32,18 @@ def plans(view: KernelView, target: Target, *, faster: bool = False) -> Iterator
         return
     teams = list(_tiles(view, target, team=True))
     near = LIKELY * min((tile.seconds for tile in teams), default=0.0)
-    direct = teams and not any(tile.through for tile in teams if tile.seconds <= near)
+    direct = teams and all(_is_direct(tile) for tile in teams if tile.seconds <= near)
     others = () if direct else (*_tiles(view, target, team=False), *_copied(view, target))
     found = [*teams, *others]
     exact = forecast(view, target) if faster and found else None
     ranked = sorted(found, key=lambda tile: tile.seconds)
     yield from (tile.plan() for tile in ranked if exact is None or tile.seconds < exact)
+
+
+def _is_direct(tile: Tile | Shared) -> bool:
+    """Factors go straight to local memory, in whole pieces."""
+    whole = tile.tile if isinstance(tile, Shared) else tile
+    return not (whole.through or whole.narrow_copies)
 
 
 def _matches(view: KernelView, target: Target, *, team: bool) -> Iterator[Match]:
@@ -66,7 +72,7 @@ def _of_match(view: KernelView, match: Match, target: Target) -> Iterator[Tile]:
     """Those whose factors go straight to local memory; and by way of registers where a team cannot have them so, or in small pieces."""
     found = () if takes_copies(match.instruction) else tuple(tiles_of(view, match, target))
     yield from found
-    if match.instruction.team > 1 and (not found or any(tile.is_narrow for tile in found)):
+    if match.instruction.team > 1 and (not found or any(tile.narrow_copies for tile in found)):
         yield from tiles_of(view, match, target, through=True)
 
 

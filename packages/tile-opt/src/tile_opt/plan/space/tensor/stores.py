@@ -21,14 +21,14 @@ at a time, 15 µs)."""
 GIVEN, NARROW = 1.2, 1.25
 """Times longer that results take which go through local memory than their bytes; and than that where pieces of rows are single
 sectors (an H200: 2480 x 2480 of bfloat16 by pieces of 32 bytes 17.0 µs, of 64 bytes 14.6)."""
+PARTS = 45
+"""The same where pieces are parts of sectors, beside other groups of the core (an H200: 8 µs for each MB that is stored by 8 or by 16 bytes)."""
 SET, LONE = 5, 2
 """Instructions that set a result in local memory and store it, beside its operations; times longer that a lone group of a core takes
 for them, which has too few sub-groups to hide what each waits for (an H200: 75 µs for 51 MB of a convolution's results and as many
 operands, where memory takes 28)."""
 TAKEN_VERSIONS = 3
 """Parts of an operand in local memory at once: those under way hide the latency of memory."""
-ROWS = 16
-"""Of an instruction's results, in a sub-group."""
 WORD = 4
 """Bytes of elements whose pairs are stored at once."""
 
@@ -52,10 +52,23 @@ def given_seconds(work: Contraction, machine: Machine) -> float:
     return GIVEN * prod(work.shared.values()) * width / (machine.memory.all_cores.write * 1e9)
 
 
-def narrow_pieces(work: Contraction, rows: str) -> float:
-    """Times longer than that, as a sub-group has `ROWS` iterations of the loop `rows`, which may be along memory."""
-    along = (use for use in work.results if abs(flat_stride(work.view, use, rows)) == 1)
-    return NARROW if any(ROWS * work.view.type_of(use.buffer).dtype.bytes <= SECTOR for use in along) else 1.0
+def run_bytes(work: Contraction, tile: Mapping[str, int]) -> int:
+    """What lies together in memory of a sub-group's `tile` of a result, the fewest of all results; two sectors where no loop is along it."""
+    sizes = ((use, n, size) for use in work.results for n, size in tile.items())
+    runs = (
+        size * work.view.type_of(u.buffer).dtype.bytes for u, n, size in sizes if abs(flat_stride(work.view, u, n)) == 1
+    )
+    return min(runs, default=2 * SECTOR)
+
+
+def narrow_pieces(run: int) -> float:
+    """Times longer than that, where pieces of rows are no longer than sectors."""
+    return NARROW if run <= SECTOR else 1.0
+
+
+def parts_of_sectors(run: int) -> float:
+    """Times longer than that, where different groups store the parts of a sector."""
+    return PARTS if run < SECTOR else 1.0
 
 
 def set_seconds(view: KernelView, main: Stage, machine: Machine, *, alone: bool) -> float:
