@@ -77,7 +77,7 @@ def view_is_heavy(view: KernelView) -> bool:
 
 
 def carries(stage: Stage) -> bool:
-    """Steps in order hand a state on, which stays in registers while all loops around them are the kernel's own."""
+    """Steps in order hand a state on: a recurrence, whose state stays in registers while all loops around it are the kernel's own."""
     return any(i.order is Order.ORDERED for i in stage.loops) and any(
         u.reads and u.writes and not u.agg for u in stage.uses
     )

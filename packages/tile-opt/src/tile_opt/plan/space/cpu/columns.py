@@ -11,11 +11,11 @@ from tile_ir.stripe.nodes import Bind
 
 from tile_opt.kernel.segments import interior
 from tile_opt.kernel.unify import is_indirect
-from tile_opt.kernel.work import is_elementwise, nbytes
+from tile_opt.kernel.work import carries, is_elementwise, nbytes
 from tile_opt.lowering.memory import SPREAD
 from tile_opt.plan.plan import Cover, Edge, Level, Plan, Staging
 from tile_opt.plan.segments import constraints_on
-from tile_opt.plan.space.cpu.facts import MAX_CODE, SPILLS, Facts, filled, is_recurrence, vector_ops
+from tile_opt.plan.space.cpu.facts import MAX_CODE, SPILLS, Facts, filled, vector_ops
 from tile_opt.plan.space.cpu.groups import count, cut, cut_rows, group_levels, wanted_groups
 from tile_opt.plan.space.cpu.order import in_pieces
 from tile_opt.plan.steps.bind import MAX_DECIDED
@@ -266,7 +266,7 @@ def _rate(facts: Facts, vector: str, unroll: str | None, tile: _Rows, vectors: i
         shape = facts.extents[vector] / (-(-facts.extents[vector] // facts.lanes) * facts.lanes)
     if unroll:
         shape *= filled(facts.extents[unroll], rows, 1) * (1.0 if facts.extents[unroll] % rows == 0 else 0.99)
-    recurrence = is_recurrence(facts.main) and not states
+    recurrence = carries(facts.main) and not states
     if accumulators or recurrence:
         run = width * facts.bytes
         shape *= run / (run + 128)
@@ -297,7 +297,7 @@ def _states(facts: Facts, vector: str) -> int:
     written = [u for u in facts.main.uses if u.writes]
     own = all(facts.view.is_local(u.buffer) and u.reads and not u.agg for u in written)
     runs = any(facts.stride(u, vector) == 1 for u in facts.reads if not facts.view.is_local(u.buffer))
-    return len(written) if own and not runs and is_recurrence(facts.main) else 0
+    return len(written) if own and not runs and carries(facts.main) else 0
 
 
 def _spread_lanes(facts: Facts, loop: str) -> int:

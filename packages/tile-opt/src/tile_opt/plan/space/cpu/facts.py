@@ -219,13 +219,6 @@ def converted(stage: Stage) -> list[str]:
     return [loads[s.args[0]] for s in stage.body if isinstance(s, Op) and s.name == "cast" and s.args[0] in loads]
 
 
-def is_recurrence(stage: Stage) -> bool:
-    """Steps in order from state to state: what one step writes should be long, and independent chains hide its latency."""
-    return any(i.order is Order.ORDERED for i in stage.loops) and any(
-        u.reads and u.writes and not u.agg for u in stage.uses
-    )
-
-
 def filled(extent: int, tile: int, lanes: int) -> float:
     """Useful share of the iterations that tiles of this size run, remainder tiles at reduced speed."""
     full, rest = divmod(extent, tile)

@@ -11,12 +11,12 @@ from tile_ir.stripe.nodes import Bind
 from tile_opt.kernel.segments import fills_vectors
 from tile_opt.kernel.unify import is_indirect
 from tile_opt.kernel.view import Stage, Use, is_parallel
-from tile_opt.kernel.work import merged_use, op_cost
+from tile_opt.kernel.work import carries, merged_use, op_cost
 from tile_opt.lowering.memory import WIDE
 from tile_opt.model.footprint import footprint_sets
 from tile_opt.plan.plan import Across, Cover, Level, Plan, Reduction, Staging
 from tile_opt.plan.space.cpu.columns import MAX_VECTORS, column_plan, is_spread
-from tile_opt.plan.space.cpu.facts import Facts, is_recurrence
+from tile_opt.plan.space.cpu.facts import Facts
 from tile_opt.plan.space.cpu.groups import cut, group_levels, is_balanced, wanted_groups
 from tile_opt.plan.space.cpu.transposes import close_plan, transpose_plan, turned
 
@@ -168,7 +168,7 @@ def _chains_together(facts: Facts) -> tuple[str, int] | None:
     ports = facts.machine.ports
     most = power_of_two(ceil(ports.add_latency * ports.add))
     by_data = any(is_indirect(facts.main, u) for u in facts.main.uses if u.writes)
-    if not is_recurrence(facts.main) or facts.merged is not None or by_data:
+    if not carries(facts.main) or facts.merged is not None or by_data:
         return None
     for name in reversed(facts.shared):
         if facts.is_free(name) and name not in facts.constrained and facts.extents[name] >= most:
