@@ -27,10 +27,11 @@ from tensor_support import (
 from test_plan_again import other
 from tile_ir.diagnostics import TilePlanError
 from tile_ir.dtype import DType
+from tile_ir.emit.walker import walk_statements
 from tile_ir.machine import LocalMemory
 from tile_ir.matrix import MATRIX_INSTRUCTIONS, WGMMA
 from tile_ir.semtree import launch, parse_function
-from tile_ir.semtree.nodes import TeamMma
+from tile_ir.semtree.nodes import AsyncCopy, Binary, For, TeamMma
 from tile_ir.semtree.verify import OPTIONAL_NODES
 from tile_ir.stripe.hashing import structural_hash
 from tile_ir.stripe.nodes import Block, Direction, Scope, Wait
@@ -38,6 +39,7 @@ from tile_ir.stripe.parser import parse_program
 from tile_ir.stripe.printer import print_program
 from tile_ir.stripe.walk import blocks_in
 from tile_ir.target import Target
+from tile_opt.compiler import compile
 from tile_opt.model.estimate import estimate
 from tile_opt.passes.base import kernels_of
 from tile_opt.passes.kernels.tensor_tile import TensorTile
@@ -114,6 +116,17 @@ def test_products_of_a_step_go_on_while_the_next_ones_start(
     assert text.count("// copy_step_") == ahead
     assert ("wait(group=1, pending=1)" in text) is (behind > 0)
     assert text.rindex("wait(group=1, pending=0)") > text.rfind("wait(group=1, pending=1)")
+
+
+def test_copies_of_a_factor_share_a_place_and_differ_by_constants() -> None:
+    """Addressing modes absorb these; a variable of each would be two instructions more."""
+    sample = matmul("nn", BF16, 128, 128, 512)
+    function = compile(sample.program, TEAMS, plans={"kernel_0": plan_for(sample)}).kernels.kernels[0].function
+    assert function is not None
+    loop = next(s for s in walk_statements(function.body) if isinstance(s, For))
+    copies = [s for s in walk_statements(loop.body) if isinstance(s, AsyncCopy)]
+    indexes = [(s.dst, s.dst_index.left if isinstance(s.dst_index, Binary) else s.dst_index) for s in copies]
+    assert len(copies) > 2 and len(set(indexes)) == 2
 
 
 def test_factors_lie_in_swizzled_panels_and_the_last_step_waits_for_its_products() -> None:

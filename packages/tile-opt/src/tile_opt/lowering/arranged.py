@@ -45,8 +45,11 @@ class Arrangement:
             at = _op(builder, "bit_xor", at, _op(builder, "mul", turn, builder.literal(1 << self.swizzle.base)))
         if chunks:  # their bits are 0 so far: what is turned is the same for all of them
             at = _op(builder, "bit_xor", at, builder.literal(chunks))
-        rest = whole + periods * self._period(self.panel), steps
-        return _op(builder, "add", at, builder.atom(*rest)) if rest != (Affine(), ()) else at
+        behind = whole.const + periods * self._period(self.panel)
+        rest = whole - whole.const, steps
+        at = _op(builder, "add", at, builder.atom(*rest)) if rest != (Affine(), ()) else at
+        # Last, since addressing modes absorb it.
+        return Binary("add", at, builder.literal(behind), at.type) if behind else at
 
     def _period(self, pitch: int) -> int:
         """Elements of as many rows as the swizzle tells apart: behind them it starts anew."""
