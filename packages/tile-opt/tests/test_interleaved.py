@@ -94,11 +94,16 @@ def test_rows_that_are_replaced_are_written_after_those_that_are_kept() -> None:
     assert len(schedule(of(text, {"K": (40, 8), "X": (9, 8)}), WIDER).decisions) == 2  # a donated K stays where it is
 
 
-@pytest.mark.parametrize(("text", "short", "chosen"), [
-    ("weighted", 2, True), ("weighted", 3, True), ("weighted", 4, True), ("weighted", 7, True), ("weighted", 8, False), ("from a row", 3, True),
+@pytest.mark.parametrize(("text", "rows", "columns", "short", "chosen"), [
+    ("weighted", 1, 500, 2, True), ("weighted", 1, 500, 3, True), ("weighted", 1, 500, 4, True), ("weighted", 1, 500, 8, False),
+    ("from a row", 1, 500, 3, True), ("weighted", 90, 500, 2, True),
+    ("weighted", 90, 20, 2, True), ("weighted", 90, 20, 5, False), ("weighted", 90, 20, 7, False),  # many short sums
 ])  # fmt: skip
-def test_sums_of_few_columns_have_lanes_along_the_sum(text: str, short: int, chosen: bool) -> None:
-    (decision,) = schedule(bound(text, 1, 500, short), WIDER).decisions.values()
+def test_sums_of_few_columns_have_lanes_along_the_sum(
+    text: str, rows: int, columns: int, short: int, chosen: bool
+) -> None:
+    """Where that takes fewer cycles: shuffles grow as the columns' square, and what lanes hold is added at each sum's end."""
+    (decision,) = schedule(bound(text, rows, columns, short), WIDER).decisions.values()
     assert (decision.plan.reason == "columns apart") is chosen
 
 

@@ -1,10 +1,12 @@
 """Reductions over rows of few columns: lanes go along the reduction, and the columns come apart by shuffles.
 
 ``C[n] = +(w[k] * A[k, n])`` of few n: vectors along n have few lanes, and each waits for the one before. Whole vectors hold
-neighbouring k of all columns, of which shuffles make one of each column.
+neighbouring k of all columns, of which shuffles make one of each column. That is less where columns are few and the rows many.
 """
 
 from __future__ import annotations
+
+from math import prod
 
 from tile_ir.stripe.nodes import Bind
 
@@ -12,12 +14,14 @@ from tile_opt.kernel.unify import is_indirect
 from tile_opt.kernel.work import op_cost
 from tile_opt.lowering.memory import FILLED, WIDE
 from tile_opt.plan.plan import Across, Cover, Level, Plan, Reduction
-from tile_opt.plan.space.cpu.columns import MAX_OPS
-from tile_opt.plan.space.cpu.facts import Facts
+from tile_opt.plan.space.cpu.columns import MAX_OPS, WINDOW, unroll_loop
+from tile_opt.plan.space.cpu.facts import Facts, vector_ops
 from tile_opt.plan.space.cpu.groups import cut, group_levels, wanted_groups
 
 CHAINS = 8
 """Sums side by side that hide the latency of a step."""
+COMBINED = 10
+"""Cycles in which the lanes of a column's sums become one number."""
 
 
 def apart_plan(facts: Facts) -> Plan | None:
@@ -53,8 +57,19 @@ def _loops(facts: Facts) -> tuple[str, str] | None:
     for short in few:
         along = next((n for n in reversed(main.loop_names) if _suits(facts, n, short)), None)
         if along is not None:
-            return short, along
+            return (short, along) if _pays(facts, short, along) else None
     return None
+
+
+def _pays(facts: Facts, short: str, along: str) -> bool:
+    """Fewer cycles than in vectors along the columns, which wait for one another where sums are long."""
+    count, ops = facts.extents[short], vector_ops(facts.main)
+    rows = prod(facts.extents[n] for n in facts.main.loop_names)
+    steps = -(-facts.extents[along] // facts.lanes) * (rows // facts.extents[along])
+    beside = rows <= WINDOW and unroll_loop(facts, short)
+    waits = 0.0 if beside else facts.machine.ports.fma_latency
+    # Of as many vectors as there are columns, one less than that many shuffles make each column.
+    return steps * count * (count - 1 + ops) + COMBINED * count < rows * max(waits, 1 + ops)
 
 
 def _suits(facts: Facts, along: str, short: str) -> bool:

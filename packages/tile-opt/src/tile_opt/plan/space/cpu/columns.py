@@ -43,7 +43,7 @@ def column_plan(facts: Facts, vector: str) -> Plan:
     spread, found = is_spread(facts, vector) and facts.may_overlap(), _found_lanes(facts, vector)
     lanes = _spread_lanes(facts, vector) if spread else found or facts.lanes
     short = _short_runs(facts, vector)
-    unroll = short or _unroll_loop(facts, vector)
+    unroll = short or unroll_loop(facts, vector)
     if short:
         lanes, vectors, window = facts.extents[vector], 1, ()
         rows = _divisor(facts.extents[short])
@@ -156,7 +156,7 @@ def _column_groups(
     return grid | (cut(facts, [vector], sizes, left) if left > 1 else {})
 
 
-def _unroll_loop(facts: Facts, vector: str) -> str | None:
+def unroll_loop(facts: Facts, vector: str) -> str | None:
     """A second shared loop along which the vector operands of the main stage are used again."""
     if facts.merged is None:
         return None
