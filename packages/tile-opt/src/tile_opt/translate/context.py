@@ -9,7 +9,7 @@ from tile_ir.diagnostics import Span
 from tile_ir.dtype import DType
 from tile_ir.names import fresh, plain
 from tile_ir.program.liveness import defined_by
-from tile_ir.program.nodes import ConstantTensor, Elementwise, Literal, Op, Operand, Program
+from tile_ir.program.nodes import ConstantTensor, Elementwise, Literal, Op, Operand, Program, Reshape
 from tile_ir.program.nodes import TensorType as ProgramType
 from tile_ir.stripe.nodes import Block, TensorType
 from tile_ir.target import Target
@@ -35,6 +35,8 @@ class Context:
     outputs: list[str] = field(default_factory=list[str])
     views: dict[str, str] = field(default_factory=dict[str, str])
     """Buffers of main that are others' bytes under another type."""
+    reshaped: dict[str, str] = field(default_factory=dict[str, str])
+    """Views of what is given, by the values that are reshapes of it."""
     copies: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     """(output buffer, value) pairs for outputs that need a copy."""
     kernels: list[Block] = field(default_factory=list[Block])
@@ -75,6 +77,23 @@ class Context:
     def temporary(self, wanted: str, dtype: DType, shape: tuple[int, ...]) -> str:
         """Another buffer of main."""
         return self._buffer(wanted, ProgramType(dtype, shape))
+
+    def looked_up(self, value: str) -> str:
+        """The buffer in which subscripts that are values find a value's cells: a reshaped input or constant is that itself.
+
+        Such subscripts do not divide into those of another shape, so that a copy could never be inlined.
+        """
+        made, source = self.makers.get(value), value
+        while isinstance(made, Reshape) and made.type.dtype is self.types[made.arg].dtype:
+            source = made.arg
+            made = self.makers.get(source)
+        if source == value or not (made is None or isinstance(made, ConstantTensor)):
+            return self.buffers[value]
+        if value not in self.reshaped:
+            given = self.buffers[source]
+            name = self._buffer(f"{given}_reshaped", self.types[value], self.tensors[given].layout.align)
+            self.reshaped[value], self.views[name] = name, given
+        return self.reshaped[value]
 
     def kernel(self, comment: str, tags: Sequence[str], origin: Span | None) -> Kernel:
         return Kernel(

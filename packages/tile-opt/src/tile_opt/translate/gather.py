@@ -23,6 +23,6 @@ def gather(context: Context, op: Gather) -> None:
         return
     stage = kernel.stage("gather", loops_over(shape))
     where = window(context, stage, op.subscripts, data, shape)
-    value = stage.load(context.buffers[op.data], where.access, sizes=where.sizes, at=where.at, clamp=bool(where.at))
+    value = stage.load(context.looked_up(op.data), where.access, sizes=where.sizes, at=where.at, clamp=bool(where.at))
     stage.store(target, cell_of(shape), value)
     context.add(kernel)
