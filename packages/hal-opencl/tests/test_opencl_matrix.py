@@ -329,8 +329,17 @@ def test_copies_of_fitting_size_and_alignment_are_asynchronous(
     assert body[0].startswith(f"tile_copy_async_{nbytes}(") and body[1:] == [COMMIT, wait(0)]
 
 
+def test_constants_of_places_stand_behind_what_copies_have_in_common() -> None:
+    """Summed up with the rest they take two instructions each; added to a pointer, none."""
+    there = replace(
+        copy(), dst_index=Binary("add", ITEM, Const(256, INT), INT), src_index=Binary("add", ITEM, Const(64, INT), INT)
+    )
+    item = "(int)get_local_id(0)"
+    assert copied(there)[0] == f"tile_copy_async_16(tile + {item} + 256, a + {item} + 64);"
+
+
 def test_a_copy_that_fills_reads_no_bytes_where_its_guard_is_false() -> None:
-    there = Compare("cmp_lt", ITEM, Const(5, INT), Type(BOOL))
+    there = Compare("cmp_lt", ITEM, Const(5, INT), BOOL)
     node = replace(copy(guard=there), fill=True)
     body = copied(node, AsyncWait())
     assert body[0] == CP16.replace("copy_async_16", "copy_async_16_or_clear").replace(

@@ -8,7 +8,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tile_ir.emit.walker import blocks, walk_functions, walk_statements
-from tile_ir.semtree.nodes import PRODUCTS, AsyncCopy, AsyncWait, Block, Expr, Function, Space, TeamMma, Var
+from tile_ir.semtree.nodes import (
+    PRODUCTS,
+    AsyncCopy,
+    AsyncWait,
+    Binary,
+    Block,
+    Const,
+    Expr,
+    Function,
+    Space,
+    TeamMma,
+    Var,
+)  # fmt: skip
 
 from hal_opencl.emit.ptx import COPIES
 
@@ -20,6 +32,15 @@ def asynchronous_bytes(node: AsyncCopy) -> int:
         return 0
     nbytes, align = node.count * source.dtype.bytes, node.align or source.dtype.bytes
     return nbytes if nbytes in COPIES and align % nbytes == 0 else 0
+
+
+def ending(index: Expr) -> tuple[Expr, int]:
+    """An index without the constant that it ends in, and this: added to an address, instructions absorb it."""
+    match index:
+        case Binary("add", rest, Const(behind), t) if t.dtype.is_signed:
+            return rest, int(behind)
+        case _:
+            return index, 0
 
 
 def products_of_teams(function: Function) -> Iterator[TeamMma]:

@@ -40,7 +40,7 @@ from tile_ir.semtree.nodes import (
 from hal_opencl.emit import arrivals, dpas, helpers, ptx, teams
 from hal_opencl.emit.arrivals import arrives
 from hal_opencl.emit.completion import COMPLETED, completed
-from hal_opencl.emit.copies import asynchronous_bytes, copy_groups, each_is_awaited, sums_of_teams
+from hal_opencl.emit.copies import asynchronous_bytes, copy_groups, each_is_awaited, ending, sums_of_teams
 from hal_opencl.emit.matrix import CONTRACTED, MatrixExpressions, multiplies
 from hal_opencl.emit.registers import STATED, groups_of_core
 from hal_opencl.emit.serpentine import LaneAssign
@@ -347,9 +347,14 @@ class OpenCLPrinter(MatrixExpressions):
             return
         kind = f"copy_async_{nbytes}" + ("_or_clear" if node.fill else "")
         name = self.helper(kind, ptx.copy_async, nbytes, node.fill)
-        target, source = self._address(node.dst, node.dst_index), self._address(node.src, node.src_index)
-        arguments = [self.pieces(target), self.pieces(source), *([there] if node.fill else [])]
+        places = self._place(node.dst, node.dst_index), self._place(node.src, node.src_index)
+        arguments = [*places, *([there] if node.fill else [])]
         self.line(f"{guard}{name}({', '.join(arguments)});")
+
+    def _place(self, ptr: Expr, index: Expr) -> str:
+        """The address of an element, with its constant behind what several of them have in common."""
+        rest, behind = ending(index)
+        return self.pieces(self._address(ptr, rest)) + (f" + {behind}" if behind else "")
 
     def _copy_at_once(self, node: AsyncCopy, guard: str, there: str) -> None:
         """A loop over the elements; what is not `there` becomes 0."""
