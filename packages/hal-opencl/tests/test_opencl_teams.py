@@ -114,8 +114,8 @@ ROUNDED = """function product(readwrite global float32* out) group(32, 8, 1) sub
     var f = 0.0f32x4;
     a[local_id(0)] = 1.0;
     barrier("group", "local");
-    team_mma "wgmma_m64n32k8_tf32" = a[0, panels=1024, rounded=1] * b[0], (c, d, e, f);
-    team_mma "wgmma_m64n32k8_tf32" = a[8, panels=1024, rounded=1] * b[8], (c, d, e, f);
+    team_mma "wgmma_m64n32k8_tf32" = a[local_id(1) + 8, panels=1024, rounded=1] * b[0], (c, d, e, f);
+    team_mma "wgmma_m64n32k8_tf32" = a[local_id(1) + 256, panels=1024, rounded=1] * b[8], (c, d, e, f);
     async_wait(1, 0);
     out[local_id(0) * 4] = c;
 }"""
@@ -128,13 +128,13 @@ def test_items_read_and_round_a_first_factor() -> None:
     calls = [line.strip() for line in body.splitlines() if "tile_" in line or "asm" in line]
     assert calls == [
         "tile_ready_4(&c, &d, &e, &f);",
-        "const uint4 a_1 = tile_read_wgmma_m64n32k8_tf32_p(a, (uint)(0), 1024);",
-        "const uint4 a_2 = tile_read_wgmma_m64n32k8_tf32_p(a, (uint)(8), 1024);",
+        "const uint4 a_1 = tile_read_wgmma_m64n32k8_tf32_p(a, (uint)((int)get_local_id(1) + 8), 0, 1024);",
+        "const uint4 a_2 = tile_read_wgmma_m64n32k8_tf32_p(a, (uint)((int)get_local_id(1)), 256, 1024);",
         "tile_wgmma_m64n32k8_tf32_rounded(&c, &d, &e, &f, a_1, tile_panels(b, (uint)(0) * 4u, 16));",
         "tile_wgmma_m64n32k8_tf32_rounded(&c, &d, &e, &f, a_2, tile_panels(b, (uint)(8) * 4u, 16));",
         "tile_products_4_0(&c, &d, &e, &f);",
     ]
-    place = "4 * ((row + 8) / 32 * apart + (k + 4) * 32 + ((row + 8) % 32 ^ (k + 4) % 8 * 4)) + 4 * first"
+    place = "4 * ((row + 8) / 32 * apart + (k + 4) * 32 + ((row + 8) % 32 ^ (k + 4) % 8 * 4)) + 4 * first + 4 * behind"
     assert f'asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x3) : "r"((uint)(size_t)a + {place}) : "memory");' in head
     assert "fabs(x3) < INFINITY ? as_uint(x3) + 0x1000u : as_uint(x3));" in head
     assert ", {%16, %17, %18, %19}, %20, p, 1, 1;}" in head and '"r"(a.s3), "l"(b)' in head

@@ -34,10 +34,10 @@ def asynchronous_bytes(node: AsyncCopy) -> int:
     return nbytes if nbytes in COPIES and align % nbytes == 0 else 0
 
 
-def ending(index: Expr) -> tuple[Expr, int]:
-    """An index without the constant that it ends in, and this: added to an address, instructions absorb it."""
+def ending(index: Expr, period: int = 1) -> tuple[Expr, int]:
+    """An index without the constant of whole periods that it ends in, and this: added to an address, instructions absorb it."""
     match index:
-        case Binary("add", rest, Const(behind), t) if t.dtype.is_signed:
+        case Binary("add", rest, Const(behind), t) if t.dtype.is_signed and int(behind) % period == 0:
             return rest, int(behind)
         case _:
             return index, 0

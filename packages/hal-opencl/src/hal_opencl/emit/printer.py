@@ -398,7 +398,8 @@ class OpenCLPrinter(MatrixExpressions):
         read = self.helper(f"read_{instruction.name}_{kind}", teams.read, instruction, bool(node.a_panels))
         name = self.helper(f"{instruction.name}_rounded", teams.multiply_rounded, instruction)
         first = self.names.fresh("a")
-        place = f"{self.expression(node.a)}, (uint)({self.expression(node.a_index)}), {node.a_panels}"
+        at, behind = ending(node.a_index, teams.PERIOD)
+        place = f"{self.expression(node.a)}, (uint)({self.expression(at)}), {behind}, {node.a_panels}"
         self.line(f"const uint{teams.ROUNDED.registers} {first} = {read}({place});")
         line, depth = self._product
         if depth == len(self._scopes):

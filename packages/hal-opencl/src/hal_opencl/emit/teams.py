@@ -28,6 +28,8 @@ ATOM = 8 * PANEL_BYTES
 """Bytes of eight rows, after which the swizzle starts anew."""
 ROUNDED = MATRIX_INSTRUCTIONS["mma_m16n8k8_tf32"].a
 """How the lanes of a sub-group hold its rows of a first factor that is rounded: as those of the single instruction do."""
+PERIOD = ATOM // ROUNDED.dtype.bytes
+"""Elements of these rows: behind them the swizzle starts anew."""
 HALF = 1 << (MANTISSA_BITS - TF32_BITS - 1)
 _ITEM = "get_local_id(0) + get_local_size(0) * (get_local_id(1) + get_local_size(1) * get_local_id(2))"
 COMPLETE = f'asm volatile("{HIDDEN}fence.proxy.async.shared::cta;" ::: "memory");'
@@ -84,13 +86,14 @@ def multiply_rounded(name: str, instruction: MatrixInstruction) -> str:
 def read(name: str, instruction: MatrixInstruction, panels: bool) -> str:
     """An item's own elements of a first factor, rounded: to be multiplied out of registers.
 
-    The factor is an array, the number of its first element, and how many elements its panels are apart.
+    The factor is an array, the number of its first element as a sum with a constant of whole periods, which is added last, and how
+    many elements its panels are apart.
     """
     numbers = range(ROUNDED.registers)
     # Half of the last bit that counts; those behind it are not read.
     rounded = (f"fabs(x{n}) < INFINITY ? as_uint(x{n}) + {HALF:#x}u : as_uint(x{n})" for n in numbers)
     return "\n".join([
-        f"uint{ROUNDED.registers} {name}(local const float* a, uint first, uint apart) {{",
+        f"uint{ROUNDED.registers} {name}(local const float* a, uint first, uint behind, uint apart) {{",
         f"    const uint item = {_ITEM};",
         f"    const uint row = item / {LANES} % {instruction.team} * {instruction.sides['m']} + item % {LANES} / 4;",
         "    const uint k = item % 4;",
@@ -114,10 +117,10 @@ def _read_places(instruction: MatrixInstruction, panels: bool) -> Iterator[str]:
     for m, k in (elements(ROUNDED)[0, register] for register in range(ROUNDED.registers)):
         if panels:
             column = f"((row + {m}) % {line} ^ (k + {k}) % {rows} * {chunk})"
-            yield f"{width} * ((row + {m}) / {line} * apart + (k + {k}) * {line} + {column}) + {width} * first"
+            yield f"{width} * ((row + {m}) / {line} * apart + (k + {k}) * {line} + {column}) + {width} * first + {width} * behind"
         else:
             column = f"(first % {line} + k + {k} ^ (row + {m}) % {rows} * {chunk})"
-            yield f"{width} * ((row + {m}) * {line} + {column}) + {width} * (first / {line} * {line})"
+            yield f"{width} * ((row + {m}) * {line} + {column}) + {width} * (first / {line} * {line}) + {width} * behind"
 
 
 def _started(instruction: MatrixInstruction, first: Sequence[str], options: str) -> Iterator[str]:

@@ -37,7 +37,7 @@ class Arrangement:
     def index(self, builder: Builder, offset: Affine, quasi: tuple[Scaled, ...], *, swizzled: bool = True) -> Expr:
         """The place of the element at ``offset + quasi``; without the swizzle where rows begin at 0 modulo its period."""
         (inside, moved), (whole, steps) = self._parted(offset, quasi)
-        periods = self._periods(builder, inside, moved)
+        periods = inside.const // self._period(self.pitch)  # one sum serves the places behind all of them
         turned = self.swizzle is not None and swizzled
         at, chunks = self._in_panels(builder, inside - periods * self._period(self.pitch), moved, turned=turned)
         if self.swizzle is not None and turned:
@@ -54,12 +54,6 @@ class Arrangement:
     def _period(self, pitch: int) -> int:
         """Elements of as many rows as the swizzle tells apart: behind them it starts anew."""
         return pitch << (self.swizzle.bits if self.swizzle is not None else 0)
-
-    def _periods(self, builder: Builder, offset: Affine, quasi: tuple[Scaled, ...]) -> int:
-        """How many of them lie in front wherever work items are: one sum serves all their places."""
-        count = offset.const // self._period(self.pitch)
-        low, _ = bounds(offset - count * self._period(self.pitch), quasi, builder.ranges)
-        return count if low >= 0 else 0
 
     def _in_panels(
         self, builder: Builder, offset: Affine, quasi: tuple[Scaled, ...], *, turned: bool
