@@ -26,8 +26,8 @@ SMALL = Target("small", HardwareSettings(registers=32, vector_bytes=16, cores=2)
 DEAL = "function (A[X, Y]) -> (O) { O[y, x : Y, X] = =(A[x, y]); }"
 
 
-def dealt(rows: int, steps: int) -> Program:
-    types = {"A": TensorType(DType.FLOAT32, (rows, steps))}
+def dealt(rows: int, steps: int, dtype: DType = DType.FLOAT32) -> Program:
+    types = {"A": TensorType(dtype, (rows, steps))}
     return to_stripe(tile_lang.bind(tile_lang.parse(Source(DEAL, "deal.tile")), types))
 
 
@@ -40,6 +40,17 @@ def test_results_stay_the_same(rows: int, steps: int) -> None:
 @pytest.mark.parametrize(("steps", "close"), [(2, True), (8, True), (9, False)])
 def test_few_steps_need_no_tile_in_registers(steps: int, close: bool) -> None:
     (decision,) = schedule(dealt(64, steps), SMALL).decisions.values()
+    assert (decision.plan.stagings == ()) is close
+
+
+@pytest.mark.parametrize(
+    ("dtype", "steps", "close"),
+    [(DType.FLOAT32, 8, True), (DType.FLOAT32, 9, False), (DType.INT8, 7, True), (DType.INT8, 8, False)],
+)
+def test_tiles_of_eight_rows_of_narrow_elements_take_fewer_shuffles_than_as_many_steps(
+    dtype: DType, steps: int, close: bool
+) -> None:
+    (decision,) = schedule(dealt(64, steps, dtype), WIDE).decisions.values()
     assert (decision.plan.stagings == ()) is close
 
 

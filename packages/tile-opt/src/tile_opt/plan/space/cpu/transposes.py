@@ -9,6 +9,7 @@ from tile_ir.stripe.nodes import Bind, TensorType
 
 from tile_opt.kernel.view import Use
 from tile_opt.kernel.work import is_elementwise, nbytes
+from tile_opt.lowering.memory import WORD
 from tile_opt.model.far import lines_far_from
 from tile_opt.model.footprint import footprint_sets
 from tile_opt.plan.plan import Cover, Edge, Level, Plan, Staging
@@ -17,6 +18,8 @@ from tile_opt.plan.space.cpu.groups import count, cut, group_levels, wanted_grou
 
 CLOSE = 8
 """Steps between elements up to which vectors of them are fetched straight from the operand."""
+FEW = 7
+"""Vectors of elements narrower than words up to which each is fetched by itself: a tile of eight takes fewer shuffles."""
 BLOCK = 256
 """Iterations along each side of a group's block of a transpose."""
 LEAST = 64
@@ -215,9 +218,9 @@ def _is_aligned(facts: Facts, loop: str) -> bool:
 def close_plan(facts: Facts, kernel: Turned) -> Plan | None:
     """Vectors of elements that lie a few steps apart, as shuffles or gathers fetch them; for what is kept in the caches."""
     vector, other = kernel.vector, kernel.other
-    far = any(abs(facts.stride(u, vector)) > CLOSE for u in kernel.reads) or facts.extents[other] > CLOSE
+    far = any(abs(facts.stride(u, vector)) > CLOSE for u in kernel.reads)
     lanes = min(facts.lanes, facts.machine.vector.registers // 2)
-    if far or _goes_far(facts) or facts.extents[vector] < lanes:
+    if far or facts.extents[other] > _few(facts, kernel, lanes) or _goes_far(facts) or facts.extents[vector] < lanes:
         return None
     outer = [n for n in facts.shared if n not in (vector, other)]
     wanted = wanted_groups(facts)
@@ -227,6 +230,12 @@ def close_plan(facts: Facts, kernel: Turned) -> Plan | None:
     levels.append(Level(Bind.VECTOR, (Cover(vector, 1),), lanes=lanes))
     edges = ((vector, Edge.OVERLAP),) if vector not in groups and facts.overlaps(vector) else ()
     return Plan(tuple(levels), edges=edges, reason="elements a few steps apart")
+
+
+def _few(facts: Facts, kernel: Turned, lanes: int) -> int:
+    """Vectors that are fetched by themselves rather than out of a tile."""
+    narrow = all(facts.view.type_of(u.buffer).dtype.bytes < WORD for u in kernel.reads)
+    return FEW if narrow and lanes >= CLOSE else CLOSE
 
 
 def _even(extent: int, side: int, step: int) -> int:
