@@ -9,12 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hal_opencl.emit import ptx
 from hal_opencl.emit.dialect import PLAIN, Dialect
 from hal_opencl.emit.source import emit_kernel
 from tile_ir.dtype import DType
 from tile_ir.kernels import Kernel
-from tile_ir.ops import Aggregation
 from tile_ir.semtree.errors import SemtreeError
 from tile_ir.semtree.nodes import (
     Access,
@@ -478,24 +476,3 @@ def test_asynchronous_copies_on_a_device(device: Any, launch: Launch) -> None:
     found, _ = launch(device, made(*body, threads=threads, subgroup=0, elements=64), [np.zeros_like(data), data])
     guarded = np.where(np.arange(32) // 4 % 2 == 1, data[32:], -1)
     np.testing.assert_array_equal(found, np.concatenate([data[:32], guarded]))
-
-
-@pytest.mark.parametrize(("op", "lanes"), [("max", 1), ("min", 4)])
-def test_extremes_are_one_instruction_a_lane(op: str, lanes: int) -> None:
-    type = Type(DType.FLOAT32, lanes)
-    text = ptx.extreme(f"f_{op}", op, type)
-    assert text.count(f"{op}.NaN.f32") == lanes
-
-
-@pytest.mark.parametrize(
-    ("agg", "dtype", "instruction"),
-    [
-        (Aggregation.SUM, DType.INT64, "red.global.add.u64"),
-        (Aggregation.MAX, DType.UINT32, "red.global.max.u32"),
-        (Aggregation.MIN, DType.INT32, "red.global.min.s32"),
-    ],
-)
-def test_integers_merge_in_memory_by_an_instruction_that_gives_nothing_back(
-    agg: Aggregation, dtype: DType, instruction: str
-) -> None:
-    assert instruction in ptx.merge("f", agg, dtype)

@@ -1,0 +1,30 @@
+"""Helpers in PTX inside OpenCL C: the instructions that they are."""
+
+from __future__ import annotations
+
+import pytest
+from hal_opencl.emit import ptx
+from tile_ir.dtype import DType
+from tile_ir.ops import Aggregation
+from tile_ir.semtree.nodes import Type
+
+
+@pytest.mark.parametrize(("op", "lanes"), [("max", 1), ("min", 4)])
+def test_extremes_are_one_instruction_a_lane(op: str, lanes: int) -> None:
+    type = Type(DType.FLOAT32, lanes)
+    text = ptx.extreme(f"f_{op}", op, type)
+    assert text.count(f"{op}.NaN.f32") == lanes
+
+
+@pytest.mark.parametrize(
+    ("agg", "dtype", "instruction"),
+    [
+        (Aggregation.SUM, DType.INT64, "red.global.add.u64"),
+        (Aggregation.MAX, DType.UINT32, "red.global.max.u32"),
+        (Aggregation.MIN, DType.INT32, "red.global.min.s32"),
+    ],
+)
+def test_integers_merge_in_memory_by_an_instruction_that_gives_nothing_back(
+    agg: Aggregation, dtype: DType, instruction: str
+) -> None:
+    assert instruction in ptx.merge("f", agg, dtype)
