@@ -38,10 +38,14 @@ def text(dialect: Dialect, source: str = PRODUCT) -> str:
     return emit_kernel(Kernel("product", stripe.Block("b"), parse_function(source), (1, 1, 1)), dialect).text
 
 
-def test_the_text_of_a_product() -> None:
-    made = text(Dialect(ptx=True, teams=True))
+def head_and_calls(made: str) -> tuple[str, list[str]]:
+    """The helpers in front of a kernel, and its lines that call them."""
     head, body = made.split("kernel __attribute__")
-    calls = [line.strip() for line in body.splitlines() if "tile_" in line or "asm" in line]
+    return head, [line.strip() for line in body.splitlines() if "tile_" in line or "asm" in line]
+
+
+def test_the_text_of_a_product() -> None:
+    head, calls = head_and_calls(text(Dialect(ptx=True, teams=True)))
     assert calls == [
         "tile_ready_4(&c, &d, &e, &f);",
         "tile_wgmma_m64n32k16_bf16_rp(&c, &d, &e, &f, tile_panels(a, (uint)(0) * 2u, 16), tile_panels(b, (uint)(0) * 2u, 4096));",
@@ -123,9 +127,7 @@ ROUNDED = """function product(readwrite global float32* out) group(32, 8, 1) sub
 
 def test_items_read_and_round_a_first_factor() -> None:
     """What is read for the second product is on its way before the first one starts; no fence for what is only read so."""
-    made = text(Dialect(ptx=True, teams=True), ROUNDED)
-    head, body = made.split("kernel __attribute__")
-    calls = [line.strip() for line in body.splitlines() if "tile_" in line or "asm" in line]
+    head, calls = head_and_calls(text(Dialect(ptx=True, teams=True), ROUNDED))
     assert calls == [
         "tile_ready_4(&c, &d, &e, &f);",
         "const uint4 a_1 = tile_read_wgmma_m64n32k8_tf32_p(a, (uint)((int)get_local_id(1) + 8), 0, 1024);",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from lowering_support import check, random_inputs
-from test_item_chains import BLUR, STEPS, THRICE, TWICE, stripe_of, target
+from test_item_chains import BLUR, SAMPLES, stripe_of, target
 from tile_ir.dtype import DType
 from tile_ir.frozen import replace
 from tile_ir.stripe import interpret
@@ -44,17 +44,7 @@ def boxes(scheduled: Program) -> list[Block]:
 
 
 @pytest.mark.usefixtures("small_groups")
-@pytest.mark.parametrize(
-    ("source", "dtype"),
-    [
-        (BLUR, DType.FLOAT32),
-        (BLUR, DType.FLOAT16),
-        (TWICE, DType.FLOAT32),
-        (THRICE, DType.INT16),
-        (STEPS, DType.FLOAT32),
-        (POINTWISE, DType.FLOAT32),
-    ],
-)
+@pytest.mark.parametrize(("source", "dtype"), [*SAMPLES, (POINTWISE, DType.FLOAT32)])
 @pytest.mark.parametrize(("height", "width", "taps"), [(9, 40, 3), (5, 33, 5)])
 def test_groups_hand_on_what_they_keep(source: str, dtype: DType, height: int, width: int, taps: int) -> None:
     stripe, scheduled = made(source, dtype, height, width, taps)

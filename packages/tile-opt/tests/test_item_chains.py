@@ -40,6 +40,15 @@ STEPS = """function (A[H, W], K[T]) -> (O) {
     O[y, x : H/2, W] = >(P[2*y + t, x]), t < 2;
 }"""
 
+SAMPLES = [
+    (BLUR, DType.FLOAT32),
+    (BLUR, DType.FLOAT16),
+    (TWICE, DType.FLOAT32),
+    (THRICE, DType.INT16),
+    (STEPS, DType.FLOAT32),
+]
+"""Chains, and the dtypes of their elements."""
+
 
 def target() -> Target:
     machine = replace(GPU.machine, local=LocalMemory(), cores=132, launch=Launch(kernel=4e-6))
@@ -51,16 +60,7 @@ def stripe_of(source: str, dtype: DType, **shapes: tuple[int, ...]) -> Program:
     return to_stripe(tile_lang.bind(function, {n: TensorType(dtype, s) for n, s in shapes.items()}))
 
 
-@pytest.mark.parametrize(
-    ("source", "dtype"),
-    [
-        (BLUR, DType.FLOAT32),
-        (BLUR, DType.FLOAT16),
-        (TWICE, DType.FLOAT32),
-        (THRICE, DType.INT16),
-        (STEPS, DType.FLOAT32),
-    ],
-)
+@pytest.mark.parametrize(("source", "dtype"), SAMPLES)
 @pytest.mark.parametrize(("height", "width", "taps"), [(10, 6, 3), (4, 17, 3)])
 def test_items_hand_on_what_they_keep(source: str, dtype: DType, height: int, width: int, taps: int) -> None:
     stripe, on = stripe_of(source.replace("HALF", str(taps // 2)), dtype, A=(height, width), K=(taps,)), target()

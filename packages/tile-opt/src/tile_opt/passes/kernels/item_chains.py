@@ -17,7 +17,6 @@ from itertools import product
 from math import inf, prod
 from typing import ClassVar
 
-from tile_ir.machine import Occupancy
 from tile_ir.powers import power_of_two
 from tile_ir.stripe.affine import names_in
 from tile_ir.stripe.nodes import Bind, Block, Program
@@ -31,7 +30,7 @@ from tile_opt.kernel.windows import Window, is_free, windows
 from tile_opt.kernel.work import nbytes, op_cost, view_is_heavy
 from tile_opt.model.fusion import Forecast, forecast
 from tile_opt.passes.kernels.tile_pipelines import Chains, TilePipelines, Timed, all_once
-from tile_opt.plan.space.gpu.chain_cost import shared_cycles
+from tile_opt.plan.space.gpu.chain_cost import BODY, shared_cycles
 
 RUNS = (8, 16, 32, 4)
 """Cells of an item along the loop on which windows slide; the first of those that take about as long is taken: short runs
@@ -42,8 +41,6 @@ FEWER = 0.75
 """Share of the cycles of items with boxes of their own, below which groups are faster though memory bounds both."""
 KEPT = 512
 """Bytes of what an item has of temporaries, and for each cell of its tile."""
-BODY = 1400
-"""Points of an item's stages, which are straight-line code."""
 LOAD = 1.3
 """Cycles in which a load of a sub-group, of neighbours, takes the path to the nearest cache."""
 APART = 32
@@ -70,7 +67,7 @@ class _ItemChains(Chains):
         """The first of `RUNS`, unless groups have far less to do while memory is waited for."""
         first = alike[0]
         shared = next((t for t in alike if _is_shared(t.kernels)), first)
-        return shared if self._share(shared.kernels) < FEWER * self._share(first.kernels) else first
+        return shared if shared.cycles < FEWER * first.cycles else first
 
     def closed(self, made: Tiled) -> Block:
         return close_kernel(item_chain(made))
@@ -87,31 +84,32 @@ class _ItemChains(Chains):
         machine = self.machine
         outside = {r.into: nbytes(r.type) for v in made.views for r in v.refs if r.loc not in (PRIVATE, GROUP)}
         memory = sum(outside.values()) / (machine.memory.all_cores.read * 1e9)
-        busy = self._share(made) / (machine.clock_ghz * 1e9)
-        return Timed(Forecast(busy, memory, machine.launch.kernel).seconds, made)
+        cycles = self._share(made)
+        busy = cycles / (machine.clock_ghz * 1e9)
+        return Timed(Forecast(busy, memory, machine.launch.kernel).seconds, made, cycles)
 
     def _share(self, made: Tiled) -> float:
         """Cycles of a multiprocessor, for its share of the tiles."""
         machine, tiles = self.machine, prod(i.range for i in made.loops)
-        subgroup = (machine.occupancy or Occupancy()).subgroup
         if _is_shared(made):
             each = shared_cycles(item_chain(made), self.target)
             return inf if each is None else -(-tiles // machine.cores) * each
-        turns = -(-tiles // (machine.cores * subgroup))
+        turns = -(-tiles // (machine.cores * machine.subgroup))
         return turns * sum(_cycles(v, s, machine.ports.issue) for v in made.views for s in v.stages)
 
     def tiles(
         self, views: Sequence[KernelView], boxes: Mapping[str, int], kept: Mapping[int, Collection[str]]
     ) -> Iterator[Tiled]:
         """Of items, and of groups that hold boxes in local memory."""
-        yield from super().tiles(views, boxes, kept)
-        yield from (tiled(views, boxes, cuts, GROUP) for cuts in self._shared_cuts(views, boxes, kept))
+        ways = _ways(views, boxes, kept)
+        yield from (tiled(views, boxes, cuts) for cuts in dict.fromkeys(self._own_cuts(views, boxes, ways)))
+        yield from (tiled(views, boxes, cuts, GROUP) for cuts in self._shared_cuts(views, boxes, ways))
 
-    def cuts(
-        self, views: Sequence[KernelView], boxes: Mapping[str, int], kept: Mapping[int, Collection[str]]
+    def _own_cuts(
+        self, views: Sequence[KernelView], boxes: Mapping[str, int], ways: Mapping[str, tuple[Window, ...]]
     ) -> Iterator[tuple[TiledLoop, ...]]:
         """A run of cells along one loop on which windows slide, and one cell along all others."""
-        last, ways = views[-1], _ways(views, boxes, kept)
+        last = views[-1]
         for along in (n for n, w in ways.items() if _slides(w) and not _is_near(last, n)):
             for run in RUNS:
                 cuts = _cut(views, ways, {along: min(run, last.ranges[along])})
@@ -119,10 +117,10 @@ class _ItemChains(Chains):
                     yield cuts
 
     def _shared_cuts(
-        self, views: Sequence[KernelView], boxes: Mapping[str, int], kept: Mapping[int, Collection[str]]
+        self, views: Sequence[KernelView], boxes: Mapping[str, int], ways: Mapping[str, tuple[Window, ...]]
     ) -> Iterator[tuple[TiledLoop, ...]]:
         """Rows of a length along memory, some of them: along the loop on which windows slide farthest."""
-        last, ways = views[-1], _ways(views, boxes, kept)
+        last = views[-1]
         near = next((n for n in ways if _is_near(last, n)), None)
         if near is None or len(ways) < 2:
             return

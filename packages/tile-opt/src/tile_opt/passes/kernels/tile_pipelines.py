@@ -82,6 +82,8 @@ class Timed:
 
     seconds: float
     kernels: Tiled
+    cycles: float = 0.0
+    """Of a core at work, where choices need them apart from what memory takes."""
 
 
 class Chains(Kernels):

@@ -26,7 +26,6 @@ SHARING = 256
 """Items of a group that shares boxes."""
 RUN = 8
 """Rows of the result of which an item has cells at once: windows along more of them leave room for few groups."""
-
 AHEAD, FEW = 2, 20
 """Rows of other parts of which an item has cells at once, so that more of what it loads is under way: of windows of so few elements."""
 

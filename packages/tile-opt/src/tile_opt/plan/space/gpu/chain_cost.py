@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import prod
 
-from tile_ir.machine import Machine, Occupancy
+from tile_ir.machine import Machine
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Bind
 from tile_ir.target import Target
@@ -25,10 +25,8 @@ from tile_opt.plan.steps.digits import split
 
 ACCESS = 2.0
 """Instructions around a load or a store, with itself."""
-
-
 BODY = 1400
-"""Points of a stage for an item, which are straight-line code."""
+"""Points of an item's straight-line code: of each stage where groups share boxes, of all stages where items have their own."""
 CONSTANTS = 64
 """Elements of what is the same in all rounds, which registers hold."""
 
@@ -45,8 +43,7 @@ def shared_cycles(view: KernelView, target: Target) -> float | None:
     stages = [_Counted(view, stage, plan) for stage in view.stages]
     if max(s.points for s in stages) > BODY or max(s.constants for s in stages) > CONSTANTS:
         return None
-    subgroup = (target.machine.occupancy or Occupancy()).subgroup
-    return -(-items // subgroup) * sum(s.cycles(target.machine) for s in stages)
+    return -(-items // target.machine.subgroup) * sum(s.cycles(target.machine) for s in stages)
 
 
 class _Counted:
@@ -63,9 +60,8 @@ class _Counted:
 
     def cycles(self, machine: Machine) -> float:
         """Of all rounds."""
-        subgroup = (machine.occupancy or Occupancy()).subgroup
         sizes = list(self._moved())
-        path = sum(sizes) * subgroup / PER_TURN
+        path = sum(sizes) * machine.subgroup / PER_TURN
         issued = self.points * op_cost(self.stage) + ACCESS * sum(sizes) / machine.vector.bytes
         return self.rounds * (path + issued / machine.ports.issue)
 
