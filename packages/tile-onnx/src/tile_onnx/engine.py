@@ -49,13 +49,13 @@ class Start:
     first: dict[Any, Trail]
     """By these numbers."""
 
-    def answer(self, feeds: Mapping[str, Any]) -> tuple[Any, ...]:
-        """These numbers."""
-        return tuple([key_of(host_array(feeds[n])) for n in self.numbers])
+    def given(self, feeds: Mapping[str, Any]) -> dict[Ask, Any]:
+        """These numbers, as answers."""
+        return {Ask(n, True): host_array(feeds[n]) for n in self.numbers}
 
     def key(self, feeds: Mapping[str, Any]) -> tuple[Any, ...]:
         """What the first piece of a run is kept under."""
-        return _key(self.wanted, self.types, {Ask(n, True): host_array(feeds[n]) for n in self.numbers})
+        return _key(self.wanted, self.types, self.given(feeds))
 
 
 class Engine:
@@ -107,7 +107,7 @@ class Engine:
 
     def made(self, start: Start, feeds: Mapping[str, Any]) -> bool:
         """Whether there is a program for such feeds."""
-        return start.answer(feeds) in start.first or start.key(feeds) in self._pieces
+        return _answer(start.given(feeds)) in start.first or start.key(feeds) in self._pieces
 
     def _without_program(self, start: Start, feeds: Mapping[str, Any]) -> dict[str, Any] | None:
         """Outputs of feeds whose sizes wait for a program; None where they get one now."""
@@ -181,6 +181,11 @@ class Engine:
         return Piece(tuple(recorder.steps), asks, tuple(recorder.item(r) for r in results))
 
 
+def _answer(made: Mapping[Ask, Any]) -> tuple[Any, ...]:
+    """What leads from one piece to the next."""
+    return tuple([key_of(v) for v in made.values()])
+
+
 def _key(wanted: tuple[str, ...], types: Mapping[str, Any], answers: Mapping[Ask, Any]) -> tuple[Any, ...]:
     return (wanted, *types.items(), *((a.name, a.numbers, key_of(v)) for a, v in answers.items()))
 
@@ -202,10 +207,10 @@ class _Run:
     def finish(self) -> bool:
         """Runs to the end; False where an input turned out to be a value, so that it has to begin again."""
         engine, evaluator, ways = self._engine, self._engine.evaluator(), self._start.first
-        made = {Ask(n, True): host_array(self._feeds[n]) for n in self._start.numbers}
+        made = self._start.given(self._feeds)
         while True:
             self._made.append(made)
-            trail = self._next(ways, tuple([key_of(v) for v in made.values()]))
+            trail = self._next(ways, _answer(made))
             engine.steps = trail.used = engine.steps + 1
             piece, ways = trail.piece, trail.next
             self.pieces.append(piece)
