@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +16,7 @@ import pytest
 import tile_lang
 import tile_runtime as tile
 from stack import ROOT
+from tile_ir.target import Target
 
 BENCH = ROOT / "integration" / "bench"
 TINY = 8
@@ -58,23 +59,40 @@ def test_rounds_of_a_slow_machine_do_not_count() -> None:
     assert timing.median("peer") == 2.0
 
 
-def test_a_kernel_is_measured_until_two_rounds_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_is_measured_until_two_rounds_agree(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Runs that were interrupted do not count, as far as others were not."""
-    monkeypatch.setenv("TILE_CACHE", "off")  # so that what the bench sets is undone
-    import model
+    import recorder
+    from recorded import Run, begin, read
 
     interrupted, seconds = iter([0, 1, 1, 1, 1, 1, 1, 1, 1, 1]), iter([1.0, 4, 3, 5, 6])
-    monkeypatch.setattr(model, "getrusage", lambda who: SimpleNamespace(ru_nivcsw=next(interrupted)))
-    assert model._round(SimpleNamespace(seconds=lambda: next(seconds))) == 3
+    monkeypatch.setattr(recorder, "getrusage", lambda who: SimpleNamespace(ru_nivcsw=next(interrupted)))
+    assert recorder._round(SimpleNamespace(seconds=lambda: next(seconds))) == 3
     rounds = iter([4.0, 2, 1, 1.05, 9])
-    monkeypatch.setattr(model, "_round", lambda launch: next(rounds))
-    running = model._Running(model.Point("", "", "", 1.0, np.inf, "", {}), SimpleNamespace())
-    running.measure()
-    running.settle()
-    assert running.point.settled and running.point.measured == 1 and running.point.again == 3
-    assert next(rounds) == 9 and running.launch is None
-    (both,) = model._together([running.point], [running.point.with_rounds([0.5]), replace(running.point, case="other")])
-    assert both.measured == 0.5 and not both.settled
+    monkeypatch.setattr(recorder, "_round", lambda launch: next(rounds))
+    begin(file := tmp_path / "recording.jsonl", Target.preset("cpu"))
+    recording = recorder._Recorder(file, 5, nullcontext(), set())
+    recording.watched.append([recorder._Running(Run("", "", "", "", ("text",), ()), SimpleNamespace())])
+    recording.end()
+    (run,) = read(file).points
+    assert run.settled and run.measured == 1 and run.rounds == (4, 2, 1, 1.05)
+    assert next(rounds) == 9 and not recording.watched
+
+
+def test_recordings_go_on_where_they_were_cut_off(tmp_path: Path) -> None:
+    from recorded import Run, append, begin, read
+
+    begin(file := tmp_path / "recording.jsonl", Target.preset("cpu"))
+    append(file, Run("class", "case", "kernel", "", ("text",), (2.0,)))
+    with file.open("a") as open_file:
+        open_file.write('{"class_": "cl')
+    begin(file, Target.preset("gpu"))
+    append(file, Run("class", "case", "kernel", "", (), (1.0,)))
+    for n in range(3):
+        append(file, Run("class", "case", "kernel", f"plan {n}", ("text",), (1.0,)))
+    found = read(file)
+    assert found.target == Target.preset("cpu") and found.cases == {"case": "class"}
+    assert found.points == [Run("class", "case", "kernel", "", ("text",), (2.0, 1.0))]
+    assert [[run.plan for run in runs] for runs in found.orders] == [["plan 0", "plan 1", "plan 2"]]
 
 
 def test_verdicts_of_fixed_rows() -> None:
