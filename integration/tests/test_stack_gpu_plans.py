@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import tile_opt
+import tile_runtime as tile
 from hal_opencl.families import family_target
 from stack import bind
 from tile_ir.dtype import DType
@@ -21,6 +22,7 @@ from tile_opt.passes import create
 from tile_opt.passes.kernels.gpu_tile import GpuTile
 from tile_opt.pipeline import optimize
 from tile_opt.plan.text import print_plans
+from tile_runtime.measuring import tuning
 
 FOLDER = Path(__file__).parent / "golden_gpu"
 FAMILIES = ("gpu-nvidia", "gpu-amd")
@@ -109,6 +111,19 @@ def test_tiles_beyond_a_group_of_channels_store_nothing_in_the_next(monkeypatch:
     program = bind(GROUPS, {n: TensorType(DType.FLOAT32, s) for n, s in shapes.items()})
     compiled = tile_opt.compile(program, family_target("gpu-nvidia"))
     assert "edge v3 pad" in str(compiled.plans) and compiled.proof is not None
+
+
+def test_trials_of_a_split_product_are_timed_with_all_that_a_plan_adds() -> None:
+    """The product goes by another name then, and another pass schedules the combination."""
+    inputs = [tile.placeholder("float32", shape, name=n) for n, shape in (("A", (1024, 1024)), ("B", (1024, 1024)))]
+    function = tile.Function("function (A[M, L], B[L, N]) -> (C) { C[i, j : M, N] = +(A[i, k] * B[k, j]); }")
+    target = family_target("gpu-nvidia").resolved(cores=132)
+    low = function.lower(*inputs, device=tile.device("null")).retargeted(target)
+    names = [kernel.stripe.name for kernel in low.kernels.kernels]
+    assert names == ["kernel_0_shares", "kernel_0_combine"]
+    ((decision,),) = tuning._groups(low)
+    assert decision.scheduled == "kernel_0_shares" and next(decision.others(target), None) is not None
+    assert tuning._makers(low.compiled) == dict.fromkeys(names, "kernel_0")
 
 
 if __name__ == "__main__":

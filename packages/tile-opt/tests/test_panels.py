@@ -56,7 +56,7 @@ def same(made: Scheduled, of: Program) -> None:
 
 def ahead(made: Scheduled) -> set[str]:
     """What the first kernel's plan stages before it."""
-    (main, *_) = (d for d in made.decisions.values() if not d.parent)
+    main = next(iter(made.decisions.values()))
     return {s.operand for s in main.plan.stagings if s.level < 0}
 
 

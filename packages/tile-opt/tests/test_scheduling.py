@@ -114,7 +114,8 @@ def test_kernels_that_a_plan_adds_are_planned_in_turn() -> None:
     made = schedule(both, TARGET, passes=[Toy()], plans={"B": staged, "C": staged, "C_copy": plain(8)})
     assert [k.name for k in kernels_of(made.program) if isinstance(k, Block)] == ["B_copy", "B", "C_copy", "C"]
     assert made.decisions["C_copy"].plan == plain(8) and not made.decisions["B_copy"].given
-    assert {name: d.parent for name, d in made.decisions.items()} == {"B": "", "B_copy": "B", "C": "", "C_copy": "C"}
+    added = {name: d.made for name, d in made.decisions.items()}
+    assert added == {"B": ("B", "B_copy"), "B_copy": ("B_copy",), "C": ("C", "C_copy"), "C_copy": ("C_copy",)}
     assert [r.into for r in main_of(made.program).refs][-2:] == ["copy", "copy_1"]
     written = [r.source for k in kernels_of(made.program) if isinstance(k, Block) for r in k.refs if r.into == "copy"]
     assert written == ["copy", "copy_1"]

@@ -77,15 +77,20 @@ class Decision:
     scheduler: SchedulingPass
     given: bool = False
     """It was the caller's, not the pass's own."""
-    parent: str = ""
-    """The kernel whose plan added this one, if one did."""
     within: str = ""
     """The kernel that this one is a part of, if it is."""
+    made: tuple[str, ...] = ()
+    """Names of the kernels that the plan made of it: its own, then those before and after; empty where that kept its name."""
 
     @property
     def key(self) -> str:
         """Equal for kernels that do the same to other buffers."""
         return structural_hash(self.view.block or close_kernel(self.view))
+
+    @property
+    def scheduled(self) -> str:
+        """Name of the scheduled kernel."""
+        return self.made[0] if self.made else self.view.name
 
     @property
     def remarks(self) -> tuple[str, ...]:
@@ -238,34 +243,33 @@ class _Run:
     known: dict[str, _Known] = field(default_factory=dict[str, "_Known"])
     """What was chosen for kernels so far, by structure."""
 
-    def kernels(self, statements: Iterable[Statement], parent: str = "") -> Iterator[Statement]:
+    def kernels(self, statements: Iterable[Statement]) -> Iterator[Statement]:
         """The kernels that take the place of `statements`; those that get no plan stay as they are."""
         for statement in statements:
             pipeline = open_pipeline(statement) if isinstance(statement, Block) else None
             if pipeline is not None:
                 yield from self._joined(pipeline)
                 continue
-            built = self._built(statement, parent) if isinstance(statement, Block) else None
+            built = self._built(statement) if isinstance(statement, Block) else None
             if built is None:
                 yield statement
                 continue
-            family = parent or built.kernel.name
-            yield from self.kernels(built.before, family)
+            yield from self.kernels(built.before)
             yield built.kernel
-            yield from self.kernels(built.after, family)
+            yield from self.kernels(built.after)
 
     def _joined(self, pipeline: Pipeline) -> Iterator[Statement]:
         """A pipeline whose parts have plans of their own, and what they have copied before it; as it was where one gets none."""
-        built = [self._built(part, "", pipeline.name) for part in pipeline.parts]
+        built = [self._built(part, pipeline.name) for part in pipeline.parts]
         parts = [b for b in built if b is not None and not b.after]
         if len(parts) < len(built):
             self.decisions = {name: d for name, d in self.decisions.items() if d.within != pipeline.name}
             yield close_pipeline(pipeline)
             return
-        yield from self.kernels((copy for b in parts for copy in b.before), pipeline.name)
+        yield from self.kernels(copy for b in parts for copy in b.before)
         yield close_pipeline(replace(pipeline, parts=tuple(b.kernel for b in parts)))
 
-    def _built(self, kernel: Block, parent: str, within: str = "") -> Built | None:
+    def _built(self, kernel: Block, within: str = "") -> Built | None:
         name = claim(kernel.name, self.names)
         view = open_kernel(kernel)
         if view is None:
@@ -280,7 +284,8 @@ class _Run:
         if decided is None:
             return None
         plan, built = decided
-        self.decisions[name] = Decision(view, plan, self.scheduler, name in self.given, parent, within)
+        made = tuple(b.name for b in (built.kernel, *built.before, *built.after))
+        self.decisions[name] = Decision(view, plan, self.scheduler, name in self.given, within, made)
         return self._with_free_names(built)
 
     def _decided(self, view: KernelView, key: str) -> tuple[Plan, Built] | None:

@@ -17,6 +17,7 @@ from tile_runtime.measuring import winners
 from tile_runtime.measuring.measure import ROUNDS, Buffers, Launch, launches
 
 if TYPE_CHECKING:
+    from tile_opt.compiled import Compiled
     from tile_opt.passes.scheduling import Decision
     from tile_opt.plan.plan import Plan
 
@@ -145,10 +146,16 @@ def _groups(base: Lowered) -> list[tuple[Decision, ...]]:
     compiled = base.compiled
     programs = [part.stripe for part in compiled.parts] or [compiled.stripe]
     timed = {kernel.name for program in programs for kernel in kernels_of(program) if isinstance(kernel, Block)}
-    for name, decision in base.compiled.decisions.items():
-        if name in timed and not (decision.given or decision.parent):
+    added = _makers(compiled)
+    for name, decision in compiled.decisions.items():
+        if decision.scheduled in timed and not (decision.given or name in added):
             groups.setdefault(decision.key, []).append(decision)
     return [tuple(group) for group in groups.values()]
+
+
+def _makers(compiled: Compiled) -> dict[str, str]:
+    """By kernel, the one whose plan made it: of a copy, a combination, a kernel under another name."""
+    return {kernel: name for name, d in compiled.decisions.items() for kernel in d.made if kernel != name}
 
 
 def _trials(base: Lowered, group: tuple[Decision, ...], count: int, spread: bool) -> Iterator[Trial]:
@@ -198,11 +205,12 @@ class _Variant:
     def of(base: Lowered, trials: Sequence[Trial], buffers: Buffers) -> _Variant:
         low = _with(base, [t for t in trials if not t.own])
         mine = {decision.view.name: trial for trial in trials for decision in trial.kernels}
-        decisions = low.compiled.decisions
+        makers = _makers(low.compiled)
 
         def trial(kernel: str) -> Trial | None:
-            decision = decisions.get(kernel)
-            return mine.get((decision.parent or kernel) if decision else kernel)
+            while kernel in makers:
+                kernel = makers[kernel]
+            return mine.get(kernel)
 
         return _Variant(tuple((trial(step.kernel), step) for step in launches(low, buffers)))
 
