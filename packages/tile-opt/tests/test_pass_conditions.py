@@ -11,10 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lowering_support import random_inputs, wrap
 from tile_ir.stripe import interpret
+from tile_ir.stripe.nodes import Block
 from tile_ir.stripe.parser import parse_program
 from tile_ir.stripe.printer import print_program
 from tile_ir.target import HardwareSettings, Target
 from tile_opt.blocks.tree import kernels_of
+from tile_opt.kernel.view import open_kernel
 from tile_opt.passes.base import Pass
 from tile_opt.passes.kernels.accumulate import Accumulate
 from tile_opt.passes.kernels.inline import Inline
@@ -208,3 +210,36 @@ def copies(draw: st.DrawFn) -> Case:
 @given(copies())
 def test_loops_merge_only_where_they_walk_memory_as_one(case: Case) -> None:
     keeps_the_meaning(case)
+
+
+def reshaped(form: str, into: str = "i, j", target: str = "float32(4:3, 3:1)") -> Case:
+    """C = A + A, where A is seen in one dimension."""
+    cell = "float32(1:3, 1:1)" if "," in into else "float32(1:1)"
+    body = "$a = load(A)\n$c = add($a, $a):float32\nC = store($c)"
+    copy = stage("i:4, j:3", f"in A[{form}] float32(1:1)\nout C[{into}] {cell}", body)
+    whole = "0, 0" if "," in into else "0"
+    refs = f"in A[0] float32(32:1)\nout C[{whole}] {target}"
+    return Case(Merge(), {"in A": "float32(32:1)", "out C": target}, (kernel(refs, copy),))
+
+
+@pytest.mark.parametrize(
+    ("case", "loops"),
+    [
+        (reshaped("3*i + j"), 1),
+        (reshaped("3*i + j + 5"), 1),
+        (reshaped("6*i + 2*j"), 1),
+        (reshaped("11 - 3*i - j"), 1),
+        (reshaped("3*i + j", "3*i + j", "float32(12:1)"), 1),
+        (reshaped("i + 3*j"), 2),
+        (reshaped("2*i + j"), 2),
+        (reshaped("j"), 2),
+        (reshaped("3*i + j", "i + 4*j", "float32(12:1)"), 2),
+    ],
+    ids=lambda value: value.kernels[0].splitlines()[5] if isinstance(value, Case) else "",
+)  # fmt: skip
+def test_loops_merge_where_a_buffer_has_their_dimensions_as_one(case: Case, loops: int) -> None:
+    """A reshape has the rows of one buffer as runs of another."""
+    keeps_the_meaning(case)
+    (made,) = kernels_of(optimize(parse_program(case.text), TARGET, passes=[case.rewrite], verify=True))
+    view = open_kernel(made) if isinstance(made, Block) else None
+    assert view is not None and len(view.stages[0].loops) == loops

@@ -2,7 +2,8 @@
 
 Loops a and b merge when every buffer that one of them subscripts has them in neighbouring dimensions, b plainly and in
 full, a from any row on or within runs that other loops choose. The two dimensions become one, so a whole contiguous tensor
-ends up as one loop, and so does a chunk of its rows: each operand of a concatenation, for one.
+ends up as one loop, and so does a chunk of its rows: each operand of a concatenation, for one. A buffer may have them in one
+dimension already, as runs of it, which is what a reshape beside other stages leaves.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from tile_opt.passes.base import KernelPass
 
 Pair = tuple[Index, Index]
 Dims = dict[str, tuple[int, int]]
-"""The two dimensions of each buffer that a pair of loops subscripts."""
+"""The two dimensions of each buffer that a pair of loops subscripts, or twice the one that has both."""
 NOWHERE = (-1, -1)
 """None of a buffer's."""
 
@@ -65,7 +66,7 @@ def _own_pairs(view: KernelView, number: int, pair: Pair) -> tuple[dict[int, Pai
         if found is None or any(dims.setdefault(buffer, at) != at for buffer, at in found.items()):
             return None
         for other, stage in enumerate(view.stages):
-            if other not in pairs and any(dims.get(u.buffer, NOWHERE) != NOWHERE for u in stage.uses):
+            if other not in pairs and any(_joins(dims.get(u.buffer, NOWHERE)) for u in stage.uses):
                 joining = _partner(view, stage, dims)
                 if joining is None:
                     return None
@@ -76,7 +77,7 @@ def _own_pairs(view: KernelView, number: int, pair: Pair) -> tuple[dict[int, Pai
 
 def _partner(view: KernelView, stage: Stage, dims: Dims) -> Pair | None:
     """The two own loops of a stage that walk the same two dimensions of the buffers in `dims`."""
-    wanted = {u.buffer: dims[u.buffer] for u in stage.uses if dims.get(u.buffer, NOWHERE) != NOWHERE}
+    wanted = {u.buffer: dims[u.buffer] for u in stage.uses if _joins(dims.get(u.buffer, NOWHERE))}
     for a, b in combinations(stage.loops, 2):
         found = _merge_dims(view, (stage,), a, b)
         if found is not None and all(found[buffer] == at for buffer, at in wanted.items()):
@@ -98,10 +99,15 @@ def _merge_dims(view: KernelView, stages: tuple[Stage, ...], a: Index, b: Index)
             found = _neighbours(use, view.type_of(use.buffer), a, b)
             if found is None or dims.setdefault(use.buffer, found) != found:
                 return None
-            start = use.forms[found[0]].const if found != NOWHERE else 0
+            start = use.forms[found[0]].const if _joins(found) else 0
             if starts.setdefault(use.buffer, start) != start:
                 return None
     return dims if any(at != NOWHERE for at in dims.values()) else None
+
+
+def _joins(at: tuple[int, int]) -> bool:
+    """The two dimensions of a pair of loops are to become one."""
+    return at[0] != at[1]
 
 
 def _free(index: Index) -> bool:
@@ -129,18 +135,29 @@ def _bound(constraint: Affine, a: Index, b: Index) -> Affine:
 
 
 def _neighbours(use: Use, whole: TensorType, a: Index, b: Index) -> tuple[int, int] | None:
-    """Dimensions of a and b where b's is full and the next one; `NOWHERE` when neither occurs; else None."""
-    at = [d for d, f in enumerate(use.forms) if a.name in f.names or b.name in f.names]
-    if not at:
-        return NOWHERE
-    if len(at) != 2:
-        return None
-    first, second = at
+    """Dimensions of a and b where b's is full and the next one, or twice the one in which runs of b follow each other.
+
+    `NOWHERE` when neither occurs; else None.
+    """
+    match [d for d, f in enumerate(use.forms) if a.name in f.names or b.name in f.names]:
+        case []:
+            return NOWHERE
+        case [one]:
+            runs = use.forms[one].coefficient(a.name) == b.range * use.forms[one].coefficient(b.name)
+            return (one, one) if runs else None
+        case [first, second]:
+            return (first, second) if _are_one(use, whole, first, second, a, b) else None
+        case _:
+            return None
+
+
+def _are_one(use: Use, whole: TensorType, first: int, second: int, a: Index, b: Index) -> bool:
+    """The two dimensions, which a and b walk, lie in memory as one."""
     plain = _in_blocks(use.forms[first], a) and use.forms[second] == Affine.var(b.name)
     full = whole.sizes[second] == b.range
     packed = whole.strides[first] == whole.strides[second] * b.range
     between = all(whole.sizes[d] == 1 for d in range(first + 1, second))
-    return (first, second) if plain and full and packed and between else None
+    return plain and full and packed and between
 
 
 def _in_blocks(form: Affine, loop: Index) -> bool:
@@ -179,13 +196,16 @@ def _merged_use(use: Use, dims: tuple[int, int] | None, a: Index, b: Index) -> U
     if dims is None:
         return use
     first, second = dims
+    if not _joins(dims):
+        rest = use.forms[first] - Affine.var(a.name, use.forms[first].coefficient(a.name))
+        return replace(use, forms=(*use.forms[:first], rest, *use.forms[first + 1 :]))
     blocks = (use.forms[first] - Affine.var(a.name)) * b.range
     new = {first: Affine(), second: blocks + Affine.var(b.name)}
     return replace(use, forms=tuple(new.get(d, f) for d, f in enumerate(use.forms)))
 
 
 def _merged_ref(ref: Refinement, dims: tuple[int, int] | None) -> Refinement:
-    if dims is None:
+    if dims is None or not _joins(dims):
         return ref
     first, second = dims
     sizes = list(ref.type.sizes)
