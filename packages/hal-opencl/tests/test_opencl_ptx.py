@@ -28,3 +28,11 @@ def test_integers_merge_in_memory_by_an_instruction_that_gives_nothing_back(
     agg: Aggregation, dtype: DType, instruction: str
 ) -> None:
     assert instruction in ptx.merge("f", agg, dtype)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "words"), [(DType.FLOAT32, 1), (DType.FLOAT16, 1), (DType.INT8, 1), (DType.BOOL, 1), (DType.FLOAT64, 2)]
+)
+def test_lanes_hand_on_words(dtype: DType, words: int) -> None:
+    text = ptx.shuffle("f", "shuffle_xor", dtype)
+    assert text.count("shfl.sync.bfly.b32") == words

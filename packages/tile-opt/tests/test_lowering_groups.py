@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from lowering_support import check, only, wrap
-from tile_ir.emit.walker import walk_statements
-from tile_ir.semtree.nodes import Alloc, Barrier, Space
+from lowering_support import TARGET, check, only, wrap
+from tile_ir.emit.walker import walk_all, walk_statements
+from tile_ir.frozen import replace
+from tile_ir.semtree.nodes import Alloc, Barrier, Space, SubgroupOp
 
 LOCAL = wrap(
     "inputs A\noutputs B",
@@ -116,6 +117,36 @@ block [g:5 #grid] ( in A[g,0] f32(1:24, 24:1) out B[g,0] f32(1:24, 24:1) ) {{
         )
     )
     assert function.group_size == (12, 1, 1)
+
+
+SHARED = """
+block [g:2 #grid] ( in A[g,0] f32(1:{n}, {n}:1) out B[g,0] f32(1:{n}, {n}:1) ) {{
+  block [i:{i} #group, j:{j} #group] ( in A[0, {j}*i + j] f32(1:{n}, 1:1) out B[0, {j}*i + j] f32(1:{n}, 1:1) ) {{
+    $a = load(A)
+    $s = reduce_add($a, over=[{over}])
+    $q = sub($a, $s)
+    $m = reduce_max($q, over=[{over}])
+    $r = mul($m, $a)
+    B = store($r)
+  }}
+}}"""
+
+
+@pytest.mark.parametrize(
+    ("i", "j", "over", "shuffles", "waits"),
+    [
+        (4, 8, "j", True, False), (3, 8, "j", True, False), (1, 8, "j", True, False), (4, 4, "j", True, False),
+        (16, 2, "i", True, True), (4, 8, "i, j", True, True), (2, 128, "j", True, True), (1, 256, "j", True, True),
+        (4, 8, "i", False, True), (3, 8, "i", False, True), (2, 6, "j", False, True), (4, 3, "i", False, True),
+    ],
+)  # fmt: skip
+def test_neighbouring_threads_exchange_by_instructions(i: int, j: int, over: str, shuffles: bool, waits: bool) -> None:
+    """Eight at a time; what several eights have is merged through local memory."""
+    target = replace(TARGET, settings=replace(TARGET.settings, shuffles=8))
+    type, kernel = f"f32(2:{i * j}, {i * j}:1)", SHARED.format(n=i * j, i=i, j=j, over=over)
+    function = only(check(wrap("inputs A\noutputs B", {"in A": type, "out B": type}, kernel), target=target))
+    assert any(isinstance(e, SubgroupOp) for e in walk_all(function)) is shuffles
+    assert any(isinstance(s, Barrier) for s in walk_statements(function.body)) is waits
 
 
 def test_identity_is_stored_before_the_first_iteration() -> None:

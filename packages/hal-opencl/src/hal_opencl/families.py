@@ -12,7 +12,7 @@ from typing import Any
 
 from tile_ir.document import from_document, to_document
 from tile_ir.machine import Bandwidths, Machine
-from tile_ir.matrix import MATRIX_INSTRUCTIONS, WGMMA, MatrixInstruction
+from tile_ir.matrix import LANES, MATRIX_INSTRUCTIONS, WGMMA, MatrixInstruction
 from tile_ir.target import PassConfig, Target
 
 from hal_opencl.binding import DeviceInfo
@@ -102,8 +102,8 @@ def _with_matrices(target: Target, info: DeviceInfo) -> Target:
     """The target with the matrix instructions that the emitter can write."""
     matrix = tuple(name for name, i in MATRIX_INSTRUCTIONS.items() if name in MNEMONICS or _is_ours(i, info))
     local = STATIC_LOCAL if info.capability >= (9, 0) else 0
-    settings = replace(target.settings, static_local_bytes=local)
-    nodes = {"MatrixLoad", "Mma", *(["TeamMma"] if info.teams else [])}
+    settings = replace(target.settings, static_local_bytes=local, shuffles=LANES)
+    nodes = {"MatrixLoad", "Mma", "SubgroupOp", *(["TeamMma"] if info.teams else [])}
     return replace(target, settings=settings, matrix=matrix, nodes=target.nodes | nodes)
 
 

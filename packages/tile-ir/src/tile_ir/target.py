@@ -41,6 +41,7 @@ class HardwareSettings:
     - ``cores``: compute units that run groups at once; it decides the grain of work.
     - ``fma``: a product and the sum that it enters are one instruction.
     - ``masks``: vector loads, stores and arithmetic leave out single lanes at no cost.
+    - ``shuffles``: neighbouring items of a group that hand values to one another by instructions; 0: through memory alone.
     - ``buffer_align``: bytes to which every buffer of the device is aligned, inputs included.
     - ``view_align``: bytes of which multiples are where views of a buffer may begin.
     - ``index_bits``: width of subscript arithmetic; 32 is used only where ranges prove that it suffices.
@@ -78,6 +79,7 @@ class HardwareSettings:
     cores: int = 1
     fma: bool = True
     masks: bool = False
+    shuffles: int = 0
     buffer_align: int = 1
     view_align: int = 64
     index_bits: int = 64

@@ -1,4 +1,4 @@
-"""Matrix instructions of a sub-group, and the rounding of their operands."""
+"""What the lanes of a sub-group do together: matrix instructions and shuffles; and the rounding of factors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tile_ir.emit.pieces import ATOM, Expansion, Piece, call, commas
 from tile_ir.emit.walker import walk_all, walk_statements
 from tile_ir.matrix import LANES, MANTISSA_BITS, TF32_BITS, MatrixInstruction, Operand, instruction_of
 from tile_ir.semtree.errors import SemtreeError
-from tile_ir.semtree.nodes import Call, Expr, Function, MatrixLoad, Mma, Round, Space, TeamMma
+from tile_ir.semtree.nodes import Call, Expr, Function, MatrixLoad, Mma, Round, Space, SubgroupOp, TeamMma
 
 from hal_opencl.emit import dpas, helpers, ptx
 from hal_opencl.emit.lanes import LaneExpressions
@@ -29,7 +29,7 @@ def multiplies(function: Function) -> bool:
 
 
 class MatrixExpressions(LaneExpressions):
-    """Round everywhere; MatrixLoad and Mma where the dialect has PTX and the function has sub-groups."""
+    """Round everywhere; collectives where the dialect has PTX, MatrixLoad and Mma where the function has sub-groups."""
 
     _subgroup: int = 0
     _rounded: bool = False
@@ -81,6 +81,17 @@ class MatrixExpressions(LaneExpressions):
         a, b = _registers(node.a, instruction.a), _registers(node.b, instruction.b)
         return ATOM, [f"{name}(", *a, ", ", *b, ", ", *_registers(node.c, instruction.c), ")"]
 
+    def _collective(self, node: SubgroupOp) -> Expansion:
+        op, dtype = node.op, node.type.dtype
+        merge = op.removeprefix("reduce_")
+        if not self._dialect.ptx or node.type.lanes > 1:
+            raise SemtreeError(f"{op} of {node.type} needs PTX")
+        if op in ptx.SHUFFLES:
+            return call(self.helper(f"{op}_{dtype}", ptx.shuffle, op, dtype), node.args)
+        if merge == "mul" or dtype not in (DType.INT32, DType.UINT32):
+            raise SemtreeError(f"no instruction is {op} of {dtype}")
+        return call(self.helper(f"{op}_{dtype}", ptx.reduce_lanes, merge, dtype), node.args)
+
     @staticmethod
     def _instruction(node: Mma) -> MatrixInstruction:
         dtypes = {part.type.dtype for part in (*node.a, *node.b)}
@@ -101,7 +112,7 @@ class MatrixExpressions(LaneExpressions):
             raise SemtreeError(f"{type(node).__name__} is for sub-groups of {lanes}, not of {self._subgroup}")
 
     _handlers: ClassVar[dict[type, Callable[..., Expansion]]] = {
-        **LaneExpressions._handlers, Call: _call, Round: _mantissa, MatrixLoad: _matrix_load, Mma: _multiply,
+        **LaneExpressions._handlers, Call: _call, Round: _mantissa, MatrixLoad: _matrix_load, Mma: _multiply, SubgroupOp: _collective,
     }  # fmt: skip
 
 

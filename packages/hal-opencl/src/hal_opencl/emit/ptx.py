@@ -31,6 +31,11 @@ COPIES: Mapping[int, str] = {
     16: "cp.async.cg.shared.global [%0], [%1], 16;",
 }
 """Asynchronous copies by their bytes; 16 bytes go past the first cache."""
+SHUFFLES: Mapping[str, tuple[str, int]] = {
+    "broadcast": ("idx", 31), "shuffle": ("idx", 31), "shuffle_xor": ("bfly", 31),
+    "shuffle_up": ("up", 0), "shuffle_down": ("down", 31),
+}  # fmt: skip
+"""Collectives that hand values on: the instruction's mode, and the lane beyond which there is none."""
 COMMIT = 'asm volatile("cp.async.commit_group;" ::: "memory");'
 
 
@@ -58,6 +63,33 @@ def merge(name: str, agg: Aggregation, dtype: DType) -> str:
         f"void {name}(volatile global {register(dtype)}* p, {register(dtype)} x) {{\n"
         f'    asm volatile("red.global.{agg.op}.{kind} [%0], %1;"'
         f' :: "l"((ulong)(size_t)p), "{constraint}"(x) : "memory");\n}}'
+    )
+
+
+def shuffle(name: str, op: str, dtype: DType) -> str:
+    """What another lane of the sub-group has in `x`: which one, the word `other` says as `op` reads it (`SHUFFLES`)."""
+    T, wide = register(dtype), dtype.bits == 64
+    words = ["w.x", "w.y"] if wide else ["w"]
+    mode, last = SHUFFLES[op]
+    bits = f"as_uint{2 if wide else ''}(x)" if wide or dtype.is_float else "(uint)x"
+    back = f"as_{T}(w)" if wide or dtype.is_float else f"({T})w"
+    # Volatile, as products of a sub-group are: all lanes execute it together.
+    return "\n".join([
+        f"{T} {name}({T} x, int other) {{",
+        f"    uint{2 if wide else ''} w = {bits};",
+        *(f'    asm volatile("shfl.sync.{mode}.b32 %0, %0, %1, {last}, 0xffffffff;" : "+r"({w}) : "r"(other));' for w in words),
+        f"    return {back};",
+        "}",
+    ])  # fmt: skip
+
+
+def reduce_lanes(name: str, op: str, dtype: DType) -> str:
+    """The merge of all lanes' integers of 32 bits."""
+    T = register(dtype)
+    return (
+        f"{T} {name}({T} x) {{\n    {T} r;\n"
+        f'    asm volatile("redux.sync.{op}.{"s" if dtype.is_signed else "u"}32 %0, %1, 0xffffffff;" : "=r"(r) : "r"(x));\n'
+        "    return r;\n}"
     )
 
 

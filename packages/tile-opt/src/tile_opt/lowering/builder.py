@@ -59,10 +59,12 @@ class Scope:
 class Builder:
     """Appends statements to the current scope."""
 
-    def __init__(self, index_dtype: DType, masks: bool = False) -> None:
+    def __init__(self, index_dtype: DType, masks: bool = False, shuffles: int = 0) -> None:
         self.index_type = Type(index_dtype)
         self.masks = masks
         """The target leaves out single lanes at no cost."""
+        self.shuffles = shuffles
+        """Items that hand values to one another by instructions; 0 where none do."""
         self.scope = Scope(None)
         self.top = self.scope
         self.allocations: list[Alloc] = []

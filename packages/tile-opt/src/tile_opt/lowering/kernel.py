@@ -65,7 +65,7 @@ def lower_kernel(
     """Lower a kernel block whose refinements refer to `sources`; `backward` starts with the last group."""
     grid = _Grid(block, settings)
     group_size = _group_size(block)
-    builder = Builder(_index_dtype(block, slots, grid.total, settings), settings.masks)
+    builder = Builder(_index_dtype(block, slots, grid.total, settings), settings.masks, settings.shuffles)
     roots = _roots(block, builder, slots, sources)
     views = {
         name: View(roots[s.slot], s.offset, (), s.type.sizes, s.type.strides)

@@ -30,7 +30,7 @@ from tile_opt.lowering.body import Body, Instance, LoweringError, View, access_o
 from tile_opt.lowering.builder import BOOL, Builder, Scope
 from tile_opt.lowering.context import Condition, Context, Env, Point
 from tile_opt.lowering.forms import Scaled, resolve, resolve_quasi, sign
-from tile_opt.lowering.group_reduce import combine_threads
+from tile_opt.lowering.group_reduce import Digit, combine_threads
 from tile_opt.lowering.loops import LoopBounds, loop_bounds, probe
 from tile_opt.lowering.masks import every, is_maskable, masked
 from tile_opt.lowering.matrix import rounding
@@ -427,7 +427,7 @@ class _Run:
         if any(value.type.lanes > 1 for value in values):
             raise LoweringError(f"reduce in {self.block.name!r} across threads but not across lanes")
         env = done[0][1][0].env
-        digits = [(env[i.name], i.range, self.nest.items.thread_step(i, self.block)) for i in threads]
+        digits = [Digit(env[i.name], i.range, self.nest.items.thread_step(i, self.block)) for i in threads]
         thread, size = self.nest.items.linear_thread(), self.nest.items.count
         totals = combine_threads(self.builder, statements[0].agg, values, thread, size, digits)
         for (statement, members), total in zip(done, totals, strict=True):
