@@ -113,6 +113,10 @@ def _after_fork_in_child() -> None:
 forking.at_fork(_before_fork, _after_fork, _after_fork_in_child)
 
 
+LEGACY = ("sse4a",)
+"""Features whose instructions have no form beside wide registers: each ``extrq`` between such takes some hundred cycles."""
+
+
 @dataclass(frozen=True, slots=True)
 class Processor:
     """What code is generated for."""
@@ -121,6 +125,12 @@ class Processor:
     cpu: str
     features: str
     """LLVM's feature string: ``+avx2,-avx512f,…``."""
+
+    @property
+    def used(self) -> str:
+        """The features without those that code does better without."""
+        without = (f"-{name}" for name in LEGACY if f"+{name}" in self.features.split(","))
+        return ",".join((self.features, *without))
 
 
 @cache
@@ -183,7 +193,7 @@ def _new_target_machine(processor: Processor) -> Any:
         _initialize(processor.triple != host().triple)
         target = llvm.Target.from_triple(processor.triple)
         return target.create_target_machine(
-            cpu=processor.cpu, features=processor.features, opt=2, reloc="pic", codemodel="small", jit=True
+            cpu=processor.cpu, features=processor.used, opt=2, reloc="pic", codemodel="small", jit=True
         )
 
 

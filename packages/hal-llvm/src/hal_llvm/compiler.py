@@ -112,7 +112,7 @@ def assembly(ir: str, processor: binding.Processor) -> str:
 def fingerprint(processor: binding.Processor) -> str:
     """Everything that object code depends on besides the kernels."""
     llvmlite, llvm = binding.versions()
-    features = hashlib.sha256(processor.features.encode()).hexdigest()[:16]
+    features = hashlib.sha256(processor.used.encode()).hexdigest()[:16]
     return f"{_version()} llvmlite {llvmlite} llvm {llvm} {processor.triple} {processor.cpu} {features}"
 
 
