@@ -107,7 +107,7 @@ class _Counter:
         self.native = vector.native or vector.bytes
         self.wide = self.native if machine.is_gpu else vector.bytes
         self.vector = next((i for i in tree.static if i.bind is Bind.VECTOR and i.lanes > 1), None)
-        self.lanes = self.vector.lanes if self.vector else 1
+        self.joined, self.lanes = _joined(tree, self.vector, machine)
         self.masked = self.vector is not None and _constrained(tree, self.vector)
         self.inner = next((i for i in reversed(tree.path) if i.bind is Bind.NONE and i.extent > 1), None)
         self.moves: dict[str, frozenset[str]] = {}
@@ -160,6 +160,8 @@ class _Counter:
         return prod(self._count(i) for i in self.tree.static if i.name in names)
 
     def _count(self, loop: Loop) -> int:
+        if loop is self.joined and self.vector is not None:
+            return -(-loop.extent * self.vector.extent // self.lanes)
         return -(-loop.extent // loop.lanes) if loop is self.vector else loop.extent
 
     def _is_vector(self, names: frozenset[str]) -> bool:
@@ -420,6 +422,23 @@ class _Counter:
             s.src for s in body if isinstance(s, Store) and self.tree.accesses[s.dst].agg is Aggregation.SUM
         }  # fmt: skip
         return frozenset(n for n in made & sums if used[n] == 1)
+
+
+def _joined(tree: Tree, vector: Loop | None, machine: Machine) -> tuple[Loop | None, int]:
+    """A loop over rows shorter than vectors that are computed as whole ones (`tile_opt.semtree.side_by_side`), and the lanes of these.
+
+    None, and those of the vectors that the block has, for others.
+    """
+    lanes = vector.lanes if vector else 1
+    unrolled, accesses = [i for i in tree.static if i.bind is Bind.UNROLL], list(tree.accesses.values())
+    plain = not any(a.agg is not None or a.buffer.in_registers for a in accesses) and not tree.block.constraints
+    if vector is None or machine.is_gpu or len(unrolled) != 1 or not plain:
+        return None, lanes
+    whole = machine.vector.bytes // max(a.dtype.bytes for a in accesses)
+    (rows,) = unrolled
+    written = [(a.dtype.bytes, a.stride(vector.name), a.stride(rows.name)) for a in accesses if a.writes]
+    follow = all(step == width and apart == width * vector.extent for width, step, apart in written)
+    return (rows, whole) if follow and vector.extent < whole <= rows.extent * vector.extent else (None, lanes)
 
 
 def _constrained(tree: Tree, loop: Loop) -> bool:

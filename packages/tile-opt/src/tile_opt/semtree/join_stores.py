@@ -7,47 +7,47 @@ registers that their elements come from. The simplifier then drops what took the
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from math import gcd
 
-from tile_ir.emit.walker import map_block, walk_expr
-from tile_ir.frozen import frozen, replace
+from tile_ir.emit.walker import map_block, walk_expr, walk_statements
+from tile_ir.frozen import replace
+from tile_ir.names import claim
 from tile_ir.semtree.nodes import (
-    Binary,
+    Access,
+    Alloc,
     Block,
     Comment,
     Const,
     Expr,
-    Extract,
     For,
     Function,
     If,
     Let,
     Load,
     Shuffle,
-    Splat,
     Statement,
     Store,
     Var,
     While,
 )  # fmt: skip
 
+from tile_opt.semtree.places import Place
+from tile_opt.semtree.side_by_side import SideBySide, source
+
 SOURCES = 8
 """Registers at most that a vector comes together from: each but the first takes a shuffle."""
-
-Lane = tuple[Var, int]
-"""A lane of a vector variable."""
 
 
 def join_stores(function: Function, register: int) -> Function:
     """An equal function, for a device whose vector registers have so many bytes."""
-    pairs = ((p.name, p.alias_of) for p in function.params if p.alias_of is not None)
-    shared = frozenset(name for pair in pairs for name in pair)
+    memory = _Memory.of(function)
 
     def joined(block: Block) -> Block:
         several = sum(isinstance(s, Store) and _is_narrow(s, register) for s in block.body) > 1
-        return _Straight(register, shared).block(block) if several else block
+        return _Straight(register, memory).block(block) if several else block
 
     def statement(old: Statement) -> Sequence[Statement]:
         match old:
@@ -63,28 +63,22 @@ def join_stores(function: Function, register: int) -> Function:
     return replace(function, body=joined(map_block(function.body, None, statement)))
 
 
-@frozen
-class _Place:
-    """Where a store begins: a pointer, an index without its constant part, and that part."""
+@dataclass(frozen=True, slots=True)
+class _Memory:
+    """What a function's pointers say of one another, and the names that it has."""
 
-    pointer: str
-    base: Expr | None
-    offset: int
+    shared: frozenset[str]
+    """Parameters that may be one another's memory."""
+    steady: frozenset[str]
+    """Parameters whose memory nothing writes."""
+    names: set[str]
 
     @staticmethod
-    def of(store: Store) -> _Place | None:
-        if not isinstance(store.ptr, Var):
-            return None
-        match store.index:
-            case Const(value):
-                return _Place(store.ptr.name, None, int(value))
-            case Binary("add", base, Const(value)):
-                return _Place(store.ptr.name, base, int(value))
-            case index:
-                return _Place(store.ptr.name, index, 0)
-
-    def beside(self, other: _Place) -> bool:
-        return self.pointer == other.pointer and self.base == other.base
+    def of(function: Function) -> _Memory:
+        pairs = ((p.name, p.alias_of) for p in function.params if p.alias_of is not None)
+        shared = frozenset(name for pair in pairs for name in pair)
+        reads = frozenset(p.name for p in function.params if p.access is Access.READ)
+        return _Memory(shared, reads - shared, _declared(function))
 
 
 @dataclass(slots=True)
@@ -92,23 +86,21 @@ class _Straight:
     """One block: what its vectors are made of, and the stores that may yet be joined."""
 
     register: int
-    shared: frozenset[str]
-    """Parameters that may be one another's memory."""
+    memory: _Memory
     known: dict[str, Expr] = field(default_factory=dict[str, Expr])
     done: list[Statement | None] = field(default_factory=list["Statement | None"])
     waiting: dict[int, tuple[int, Store]] = field(default_factory=dict[int, tuple[int, Store]])
     """Stores with their places in `done`, by offset."""
     cells: set[int] = field(default_factory=set[int])
     """What they write, each cell once: their order does not matter."""
-    place: _Place | None = None
+    place: Place | None = None
     """Of one of those that wait."""
 
     def block(self, block: Block) -> Block:
         for statement in block.body:
             self._take(statement)
         self._settle()
-        found = tuple(s for s in self.done if s is not None)
-        return block if len(found) == len(block.body) else Block(found)
+        return Block(tuple(s for s in self.done if s is not None)) if None in self.done else block
 
     def _take(self, statement: Statement) -> None:
         match statement:
@@ -139,11 +131,11 @@ class _Straight:
     def _same_memory(self, pointer: Expr, stored: str) -> bool:
         if not isinstance(pointer, Var):
             return True
-        return pointer.name == stored or {pointer.name, stored} <= self.shared
+        return pointer.name == stored or {pointer.name, stored} <= self.memory.shared
 
-    def _narrow(self, store: Store) -> _Place | None:
-        """The place of a store that leaves out no lane, and has half of a register's at most."""
-        return _Place.of(store) if _is_narrow(store, self.register) else None
+    def _narrow(self, store: Store) -> Place | None:
+        """The place of a store that leaves out no lane, and has less than a register."""
+        return Place.of(store.ptr, store.index) if _is_narrow(store, self.register) else None
 
     # what waits
 
@@ -168,67 +160,85 @@ class _Straight:
             while at + count < len(run) and lanes < width:
                 lanes += self.waiting[run[at + count]][1].value.type.lanes
                 count += 1
-            if lanes != width:
-                return
-            self._whole(run[at : at + count], width)
+            if lanes != width or not self._whole(run[at : at + count], width):
+                break
             at += count
+        while width > 1 and at < len(run) and not self._computed(run[at:], width):
+            width //= 2
 
-    def _whole(self, run: Sequence[int], width: int) -> None:
+    def _computed(self, run: Sequence[int], width: int) -> bool:
+        """Fewer vectors of so many lanes instead of the stores, the last one from the end back, computed by fewer operations."""
+        stores = [self.waiting[offset][1] for offset in run]
+        lanes = [(s.value, n) for s in stores for n in range(s.value.type.lanes)]
+        starts = [*range(0, len(lanes) - width + 1, width)]
+        starts += [len(lanes) - width] if len(lanes) % width and starts else []
+        if not 0 < len(starts) < len(stores):
+            return False
+        make = SideBySide(self.known, self.memory.steady, self._let, self.register)
+        made = [make.vector(lanes[start : start + width]) for start in starts]
+        if None in made:
+            return False
+        self._replace(run, [(start, value) for start, value in zip(starts, made, strict=True) if value is not None])
+        return True
+
+    def _let(self, value: Expr) -> Expr:
+        """A variable that holds a value."""
+        name = claim("whole", self.memory.names)
+        self.done.append(Let(name, value))
+        return Var(name, value.type)
+
+    def _replace(self, run: Sequence[int], vectors: Sequence[tuple[int, Expr]]) -> None:
+        """Vectors, each with its place in the run, instead of the stores."""
+        stores = {offset - run[0]: self.waiting[offset][1] for offset in run}
+        place = Place.of(stores[0].ptr, stores[0].index)
+        assert place is not None
+        for offset in run:
+            self.done[self.waiting[offset][0]] = None
+        for start, value in vectors:
+            width = value.type.dtype.bytes
+            first = stores.get(start)
+            align = max(gcd(stores[0].align or width, start * width), first.align if first is not None else width)
+            index = place.index(run[0] + start, stores[0].index.type)
+            self.done.append(replace(stores[0], index=index, value=value, align=align))
+
+    def _whole(self, run: Sequence[int], width: int) -> bool:
         """One vector instead of several, where it is made of few registers."""
         stores = [self.waiting[offset][1] for offset in run]
-        lanes = [lane for s in stores for lane in _lanes(s.value, self.known)]
-        if None in lanes:
-            return
-        found = [lane for lane in lanes if lane is not None]
+        lanes = [source(s.value, n, self.known) for s in stores for n in range(s.value.type.lanes)]
+        found = [(value, lane) for value, lane in lanes if isinstance(value, Var) and value.type.lanes > 1]
+        if len(found) < len(lanes):
+            return False
         sources = list({v.name: v for v, _ in found}.values())
         alike = all(v.type.lanes == sources[0].type.lanes <= width for v in sources)
         if not alike or 2 * len(sources) > len(stores) or len(sources) > SOURCES:
-            return
-        for offset in run:
-            self.done[self.waiting[offset][0]] = None
-        align = stores[0].align or stores[0].value.type.dtype.bytes
-        self.done.append(replace(stores[0], value=_gathered(found, sources, width), align=align))
+            return False
+        self._replace(run, [(0, _gathered(found, sources, width))])
+        return True
+
+
+def _declared(function: Function) -> set[str]:
+    statements = walk_statements(function.body)
+    return {p.name for p in function.params} | {
+        s.var if isinstance(s, For) else s.name for s in statements if isinstance(s, Let | Alloc | For)
+    }
 
 
 def _is_narrow(store: Store, register: int) -> bool:
     type = store.value.type
-    plain = store.mask is None and not store.hint and not isinstance(store.value, Const)
-    return plain and 2 * type.lanes * type.dtype.bytes <= register
+    plain = store.mask is None and store.hint in ("", "streaming") and not isinstance(store.value, Const)
+    return plain and type.lanes * type.dtype.bytes < register
 
 
-def _lanes(value: Expr, known: Mapping[str, Expr]) -> list[Lane | None]:
-    """The lane of a vector variable that each lane of a value is."""
-    match value:
-        case Var(name, type) if name in known and _moves(known[name]):
-            return _lanes(known[name], known)
-        case Var(_, type):
-            return [(value, n) if type.lanes > 1 else None for n in range(type.lanes)]
-        case Extract(vector, lane):
-            return [_lanes(vector, known)[lane]]
-        case Splat(scalar, type):
-            return _lanes(scalar, known) * type.lanes
-        case Shuffle(left, right, picks):
-            both = _lanes(left, known) + _lanes(right, known)
-            return [both[p] for p in picks]
-        case _:
-            return [None] * value.type.lanes
-
-
-def _moves(value: Expr) -> bool:
-    """It moves lanes, and computes nothing."""
-    return isinstance(value, (Var, Extract, Splat, Shuffle))
-
-
-def _gathered(lanes: Sequence[Lane], sources: Sequence[Var], width: int) -> Expr:
+def _gathered(lanes: Sequence[tuple[Var, int]], sources: Sequence[Var], width: int) -> Expr:
     """A vector of these lanes: two registers are shuffled, and each further one adds its own."""
     type = sources[0].type.vector(width)
     first, second = sources[0].name, sources[min(1, len(sources) - 1)].name
     start = {first: 0, second: sources[0].type.lanes if second != first else 0}
     picks = tuple(start[v.name] + n if v.name in start else 0 for v, n in lanes)
     value: Expr = Shuffle(sources[0], sources[min(1, len(sources) - 1)], picks, type)
-    for source in sources[2:]:
-        picks = tuple(width + n if v.name == source.name else k for k, (v, n) in enumerate(lanes))
-        value = Shuffle(value, _widened(source, width), picks, type)
+    for register in sources[2:]:
+        picks = tuple(width + n if v.name == register.name else k for k, (v, n) in enumerate(lanes))
+        value = Shuffle(value, _widened(register, width), picks, type)
     return value
 
 

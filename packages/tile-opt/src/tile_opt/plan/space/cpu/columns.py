@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import prod
+from math import gcd, prod
 
 from tile_ir.frozen import frozen, replace
 from tile_ir.powers import power_of_two
@@ -30,7 +30,7 @@ MAX_OPS = 32
 WINDOW = 64
 """Steps of a result, such as a pooling's, that are few."""
 SIDE_BY_SIDE = 8
-"""Runs shorter than vectors that are moved together at most."""
+"""Runs shorter than vectors that are moved together, where no more make whole vectors."""
 FEW_VECTORS = 2
 """Vectors along the output that are too few to hide the latency of a step."""
 STEP = 3
@@ -43,10 +43,10 @@ def column_plan(facts: Facts, vector: str) -> Plan:
     spread, found = is_spread(facts, vector) and facts.may_overlap(), _found_lanes(facts, vector)
     lanes = _spread_lanes(facts, vector) if spread else found or facts.lanes
     short = _short_runs(facts, vector)
-    unroll = short or unroll_loop(facts, vector)
+    unroll = short[0] if short else unroll_loop(facts, vector)
     if short:
-        lanes, vectors, window = facts.extents[vector], 1, ()
-        rows = _divisor(facts.extents[short])
+        lanes, vectors, window = power_of_two(facts.extents[vector]), 1, ()
+        rows = short[1]
     else:
         rows, vectors, window = _register_tile(facts, vector, unroll)
         vectors = -(-facts.extents[vector] // lanes) if found else vectors
@@ -71,15 +71,24 @@ def column_plan(facts: Facts, vector: str) -> Plan:
     return Plan(tuple(levels), sums, edges=edges, reason="vectors along the output")
 
 
-def _short_runs(facts: Facts, vector: str) -> str | None:
-    """The loop from run to run of a result, where these are vectors of fewer lanes: several at a time, none under a mask."""
+def _short_runs(facts: Facts, vector: str) -> tuple[str, int] | None:
+    """The loop from run to run of a result, where these are vectors of fewer lanes, and how many go together, none under a mask.
+
+    Runs of any length that follow each other are whole vectors together (`tile_opt.semtree.side_by_side`).
+    """
     run, plain = facts.extents[vector], len(facts.view.stages) == 1 and is_elementwise(facts.main)
-    if not plain or facts.main.loops or facts.constrained or run != power_of_two(run):
+    if not plain or facts.main.loops or facts.constrained or not 2 <= run < facts.lanes:
         return None
-    if not 2 <= run <= facts.lanes // 2 or any(facts.stride(u, vector) not in (0, 1) for u in facts.memory_uses()):
+    if any(facts.stride(u, vector) not in (0, 1) for u in facts.memory_uses()):
         return None
-    loops = (n for n in reversed(facts.shared) if n != vector and facts.is_free(n))
-    return next((n for n in loops if facts.extents[n] >= SIDE_BY_SIDE), None)
+    loops = [n for n in reversed(facts.shared) if n != vector and facts.is_free(n)]
+    whole = facts.lanes // gcd(run, facts.lanes)
+    writes = [u for u in facts.memory_uses() if u.writes]
+    for loop in (n for n in loops if facts.extents[n] >= whole):
+        if all(facts.stride(u, loop) == run for u in writes):
+            return loop, whole * max(1, SIDE_BY_SIDE // whole)
+    apart = next((n for n in loops if facts.extents[n] >= SIDE_BY_SIDE), None) if run == power_of_two(run) else None
+    return (apart, _divisor(facts.extents[apart])) if apart is not None and 2 * run <= facts.lanes else None
 
 
 def _divisor(extent: int) -> int:

@@ -120,6 +120,7 @@ def _suits(facts: Facts, loop: str, short: str, reads: Sequence[Use], writes: Se
     moving = count if any(facts.stride(u, short) and facts.stride(u, loop) != count for u in reads) else 1
     dense = all(facts.stride(u, loop) == count for u in writes) and facts.extents[loop] >= facts.lanes
     turned = any(facts.stride(u, short) < 0 for u in reads)
-    gaps = count < NARROW or (turned and count <= FILLED)
+    apart = any(facts.stride(u, short) not in (0, 1) for u in reads)  # rows that are no vectors as they lie
+    gaps = apart and (count < NARROW or (turned and count <= FILLED))
     near = (0, 1, count) if gaps and facts.lanes >= WIDE else (0, 1)
     return dense and facts.is_free(loop) and moving <= MOVING and all(facts.stride(u, loop) in near for u in reads)
