@@ -21,6 +21,8 @@ from tile_ir.target import PassConfig
 from tile_opt.blocks.tree import kernels_of, main_of
 from tile_opt.kernel.view import KernelView, open_kernel
 from tile_opt.model.fusion import forecast
+from tile_opt.passes.choosing import Chosen
+from tile_opt.passes.kernels.inline import Inline
 from tile_opt.pipeline import optimize
 from tile_opt.translate import to_stripe
 
@@ -284,3 +286,16 @@ def test_whole_rows_from_any_one_on_are_one_loop(read: str, loops: int) -> None:
     """As the operands of concatenations are. Those of a stencil, which are read from several rows on, stay rows."""
     [kernel] = views(fused(f"function (A[N, M], B[L, M]) -> (O) {{ O[i, j : L, M] = =({read}); }}", A=(8, 5), B=(6, 5)))
     assert len(kernel.ranges) == loops
+
+
+@pytest.mark.parametrize(
+    ("value", "stays"),
+    [("index(X, 1)", False), ("sin(index(X, 0)) + cos(index(X, 1))", True)],
+    ids=["indexes", "their sines"],
+)
+def test_values_of_indexes_alone_are_stored_only_where_that_takes_less(value: str, stays: bool) -> None:
+    """Each is wanted for up to nine windows, which a place in memory is read for, too."""
+    source = f"""function (X[N, M], Y[K, L]) -> (P) {{ R = {value};
+        P[y, x : K, L] = >(X[2*y + i, 2*x + j] == Y[y, x] ? R[2*y + i, 2*x + j]), i < 3, j < 3; }}"""
+    choices = Inline().choose(translated(source, X=(64, 96), Y=(30, 40)), processor("zen4")).choices
+    assert [c.chosen is Chosen.STORED for c in choices if c.producer == "R"] == [stays]

@@ -35,7 +35,8 @@ class Inline(ChoosingPass):
     """Move an elementwise producer into every consumer when recomputation costs less than memory traffic.
 
     A producer is inlined when all its consumers together evaluate it at most `max_recompute` times per
-    element, or when it costs at most `trivial_cost` operations and all consumers are elementwise.
+    element, or when it costs at most `trivial_cost` operations and all consumers are elementwise. What is made of indexes
+    alone, and reads nothing, is worth as many times as a forecast says.
     Bodies beyond `max_body` statements are stored: their temporary costs nothing beside them, and
     every step of a long chain would copy all steps before it. One with math functions (`costly` operations or more)
     stays where vector lanes take it, when its readers run one iteration after the other.
@@ -99,6 +100,8 @@ class Inline(ChoosingPass):
                 return _by_tiles(view, producer, readers, target)
             return Choice(Chosen.INLINED, *names, reason="what reads it reads each of its parts again and again")
         if often > self.max_recompute:
+            if not view.reads():
+                return _by_time(view, producer, readers, target.machine)
             cheap = op_cost(view.stages[0]) <= self.trivial_cost and sum(u.reads for u in view.stages[0].uses) <= 1
             taken = cheap and all(is_elementwise(stage) for _, stage in loads)
             chosen = Chosen.INLINED if taken else Chosen.STORED
