@@ -136,10 +136,21 @@ def test_items_read_and_round_a_first_factor() -> None:
         "tile_wgmma_m64n32k8_tf32_rounded(&c, &d, &e, &f, a_2, tile_panels(b, (uint)(8) * 4u, 16));",
         "tile_products_4_0(&c, &d, &e, &f);",
     ]
-    place = "4 * ((row + 8) / 32 * apart + (k + 4) * 32 + ((row + 8) % 32 ^ (k + 4) % 8 * 4)) + 4 * first + 4 * behind"
+    place = "4 * ((row + 8) / 32 * apart + (k + 4) * 32 + ((row + 8) % 32 ^ (k + 4) % 4 * 8)) + 4 * first + 4 * behind"
     assert f'asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x3) : "r"((uint)(size_t)a + {place}) : "memory");' in head
     assert "fabs(x3) < INFINITY ? as_uint(x3) + 0x1000u : as_uint(x3));" in head
     assert ", {%16, %17, %18, %19}, %20, p, 1, 1;}" in head and '"r"(a.s3), "l"(b)' in head
+
+
+@pytest.mark.parametrize("panels", [False, True], ids=["rows", "panels"])
+def test_lanes_that_read_a_first_factor_together_are_in_different_banks(panels: bool) -> None:
+    made = ptx.read("read", MATRIX_INSTRUCTIONS["wgmma_m64n32k8_tf32"], panels)
+    places = re.findall(r"\(size_t\)a \+ (.*)\) : \"memory\"", made)
+    assert len(places) == ptx.ROUNDED.registers
+    for place in places:
+        code = compile(place.replace("/", "//"), "place", "eval")
+        lanes = ({"row": lane // 4, "k": lane % 4, "first": 0, "behind": 0, "apart": 1024} for lane in range(32))
+        assert len({eval(code, lane) // 4 % 32 for lane in lanes}) == 32
 
 
 def test_devices_without_them_refuse() -> None:

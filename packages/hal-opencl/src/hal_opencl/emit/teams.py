@@ -15,6 +15,7 @@ from tile_ir.matrix import (
     LANES,
     MANTISSA_BITS,
     MATRIX_INSTRUCTIONS,
+    OWN_BYTES,
     PANEL_BYTES,
     TF32_BITS,
     MatrixInstruction,
@@ -112,8 +113,9 @@ def _read_places(instruction: MatrixInstruction, panels: bool) -> Iterator[str]:
 
     The first one is in the first of the rows that the swizzle tells apart, so that what is turned is the same in all steps.
     """
-    width, rows = instruction.a.dtype.bytes, ATOM // PANEL_BYTES
-    line, chunk = (n // width for n in (PANEL_BYTES, CHUNK_BYTES))
+    width = instruction.a.dtype.bytes
+    line, chunk = (n // width for n in (PANEL_BYTES, OWN_BYTES if panels else CHUNK_BYTES))
+    rows = line // chunk
     for m, k in (elements(ROUNDED)[0, register] for register in range(ROUNDED.registers)):
         if panels:
             column = f"((row + {m}) % {line} ^ (k + {k}) % {rows} * {chunk})"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from tile_ir.dtype import DType
-from tile_ir.matrix import CHUNK_BYTES, LANES, PANEL_BYTES, WGMMA, MatrixInstruction, elements
+from tile_ir.matrix import CHUNK_BYTES, LANES, OWN_BYTES, PANEL_BYTES, WGMMA, MatrixInstruction, elements
 from tile_ir.semtree import parse_function
 from tile_ir.semtree.nodes import Function
 
@@ -16,7 +16,7 @@ from tile_hal.interfaces import Device
 pytestmark = pytest.mark.takes("semtree")
 
 SWIZZLED = 8
-"""Rows after which the order of chunks begins anew; local arrays start at a multiple of so many rows."""
+"""Rows after which the order of chunks begins anew at the latest; local arrays start at a multiple of so many rows."""
 TOLERANCE = 1e-5
 """Of Σ|a||b| + |c|: hardware adds products in an order of its own, and may cut them below float32's last bit."""
 NARROW = [i for i in WGMMA if i.sides["n"] in (32, 64)]
@@ -40,11 +40,11 @@ def row_of(width: int) -> int:
 # --- how factors and sums lie ------------------------------------------------------------------------
 
 
-def swizzled(flat: Array) -> Array:
-    """Rows of a factor as a team reads them."""
-    row, chunk = row_of(flat.itemsize), CHUNK_BYTES // flat.itemsize
+def swizzled(flat: Array, together: int = CHUNK_BYTES) -> Array:
+    """Rows of a factor as a team, or its items, read them: so many bytes stay together."""
+    row, chunk = row_of(flat.itemsize), together // flat.itemsize
     at = np.arange(flat.size)
-    return flat[at ^ (at // row % SWIZZLED * chunk)]
+    return flat[at ^ (at // row % (row // chunk) * chunk)]
 
 
 def along_k(lines: Array, dtype: DType) -> Array:
@@ -54,13 +54,13 @@ def along_k(lines: Array, dtype: DType) -> Array:
     return swizzled(whole.ravel().astype(dtype.numpy))
 
 
-def in_panels(lines: Array, dtype: DType) -> Array:
+def in_panels(lines: Array, dtype: DType, together: int = CHUNK_BYTES) -> Array:
     """[line, k] as rows that hold neighbouring lines, one k after another; panels follow each other."""
     row = row_of(dtype.bytes)
     count = -(-len(lines) // row)
     whole = np.full((count * row, lines.shape[1]), np.nan, np.float32)
     whole[: len(lines)] = lines
-    return swizzled(whole.reshape(count, row, -1).transpose(0, 2, 1).ravel().astype(dtype.numpy))
+    return swizzled(whole.reshape(count, row, -1).transpose(0, 2, 1).ravel().astype(dtype.numpy), together)
 
 
 def dealt(instruction: MatrixInstruction, sums: Array) -> Array:
@@ -114,7 +114,8 @@ def product(
     dtype = instruction.a.dtype
     need_threads(device, LANES * instruction.team, "TeamMma", "Barrier", dtype)
     which = panels if isinstance(panels, tuple) else (panels, panels)
-    left, right = ((in_panels if p else along_k)(x, dtype) for p, x in zip(which, (a, b.T), strict=True))
+    left = in_panels(a, dtype, OWN_BYTES if rounded else CHUNK_BYTES) if which[0] else along_k(a, dtype)
+    right = in_panels(b.T, dtype) if which[1] else along_k(b.T, dtype)
     if device.capabilities.local_bytes < left.nbytes + right.nbytes:
         pytest.skip("device has too little local memory")
     apart = row_of(dtype.bytes) * a.shape[1]

@@ -8,6 +8,7 @@ from tile_ir.dtype import DType
 from tile_ir.matrix.definition import (
     CHUNK_BYTES,
     MANTISSA_BITS,
+    OWN_BYTES,
     PANEL_BYTES,
     ROLES,
     ROUND,
@@ -30,6 +31,7 @@ __all__ = [
     "MATRIX_INSTRUCTIONS",
     "MATRIX_LOADS",
     "MMA",
+    "OWN_BYTES",
     "PANEL_BYTES",
     "ROLES",
     "ROUND",

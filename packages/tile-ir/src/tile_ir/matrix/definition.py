@@ -125,6 +125,11 @@ PANEL_BYTES = 128
 """Bytes of a row of a factor that a team of sub-groups reads from local memory: wider factors are cut into panels."""
 CHUNK_BYTES = 16
 """Bytes that stay together when rows are swizzled: chunk c of row r lies where chunk ``c ^ (r & 7)`` would."""
+OWN_BYTES = 32
+"""The same for panels of which items read their own elements: chunk c of row r lies where ``c ^ (r & 3)`` would.
+
+Lanes read eight neighbours of four rows at once, which are in different banks so.
+"""
 MANTISSA_BITS = 23
 """Explicit mantissa bits of float32."""
 ROUND = "round"

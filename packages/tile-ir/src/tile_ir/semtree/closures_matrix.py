@@ -138,7 +138,7 @@ def team_product(node: TeamMma, args: Sequence[Evaluate], slots: Sequence[int]) 
         rows = [instruction.c.sizes[0] * (part % instruction.team) + row for row in dict.fromkeys(r for r, _ in cells)]
         # Lanes share what they read: one of them answers for a row, and one for a column.
         first = cells[0][0] % LINES == 0, cells[0][1] == 0
-        a = _panel_rows(left(f), left_at(f), rows, depth, node.a_panels, thread if first[1] else None)
+        a = _panel_rows(left(f), left_at(f), rows, depth, node.a_panels, thread if first[1] else None, node.a_chunk)
         a = _rounded(a, TF32_BITS) if node.rounded else a
         own = sorted({column for _, column in cells})
         which = [wide * piece + column for piece in range(columns // wide) for column in own]
@@ -156,12 +156,18 @@ def team_product(node: TeamMma, args: Sequence[Evaluate], slots: Sequence[int]) 
 
 
 def _panel_rows(
-    memory: Memory, start: int, lines: Sequence[int], depth: int, panels: int, reader: Thread | None
+    memory: Memory,
+    start: int,
+    lines: Sequence[int],
+    depth: int,
+    panels: int,
+    reader: Thread | None,
+    chunk_bytes: int = CHUNK_BYTES,
 ) -> npt.NDArray[Any]:
     """[line, k]: rows of a, or columns of b, out of swizzled rows of local memory; `reader` is who has read them."""
     flat = start + _panel_cells(tuple(lines), depth, panels, memory.data.itemsize)
-    row, chunk = PANEL_BYTES // memory.data.itemsize, CHUNK_BYTES // memory.data.itemsize
-    flat = flat ^ ((flat // row % 8) * chunk)
+    row, chunk = PANEL_BYTES // memory.data.itemsize, chunk_bytes // memory.data.itemsize
+    flat = flat ^ ((flat // row % (row // chunk)) * chunk)
     if reader is not None:
         low, high = int(flat.min()), int(flat.max())
         memory.locate(low, high - low + 1, None, reader, "read")

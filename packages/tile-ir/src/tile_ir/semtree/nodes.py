@@ -13,6 +13,7 @@ from __future__ import annotations
 from enum import Enum
 
 from tile_ir.frozen import frozen
+from tile_ir.matrix import CHUNK_BYTES, OWN_BYTES
 from tile_ir.ops import Aggregation
 from tile_ir.semtree.expressions import (
     Binary,
@@ -236,6 +237,11 @@ class TeamMma:
     a_panels: int = 0
     b_panels: int = 0
     rounded: bool = False
+
+    @property
+    def a_chunk(self) -> int:
+        """Bytes of rows of a that stay together."""
+        return OWN_BYTES if self.rounded and self.a_panels else CHUNK_BYTES
 
 
 PRODUCTS = 1

@@ -99,7 +99,10 @@ def _multiply_together(
     c.root.read = c.root.written = True
     sums = tuple(c.root.variables[start : start + count])
     rounded = block.instr is not None and bool(block.instr.params)
-    builder.emit(TeamMma(instruction.name, sums, left, left_at, right, right_at, *panels, rounded=rounded))
+    product = TeamMma(instruction.name, sums, left, left_at, right, right_at, *panels, rounded=rounded)
+    if a.root.arrangement is None or a.root.arrangement.together * a.root.dtype.bytes != product.a_chunk:
+        raise LoweringError(f"{block.instr}: {a.root.name!r} does not lie as items read it")
+    builder.emit(product)
 
 
 def _panel(builder: Builder, block: stripe.Block, view: View) -> tuple[Var, Expr, int]:

@@ -48,7 +48,7 @@ def own_sums(node: TeamMma, group_size: tuple[int, int, int], name: str) -> Stat
         for register in range(piece.registers):
             at_row = _plus(row, _const(of_register(piece.rows, register)))
             at_column = _plus(column, _const(number * wide + of_register(piece.columns, register)))
-            a = _element(node.a, node.a_index, at_row, step, node.a_panels)
+            a = _element(node.a, node.a_index, at_row, step, node.a_panels, node.a_chunk)
             a = Round(a, TF32_BITS, _F32) if node.rounded else a
             b = _element(node.b, node.b_index, at_column, step, node.b_panels)
             value = Insert(value, register, Fma(a, b, Extract(total, register, _F32), _F32), total.type)
@@ -56,10 +56,10 @@ def own_sums(node: TeamMma, group_size: tuple[int, int, int], name: str) -> Stat
     return For(step.name, _const(0), _const(instruction.sides["k"]), 1, Block(tuple(body)))
 
 
-def _element(array: Expr, start: Expr, line: Expr, k: Expr, panels: int) -> Expr:
+def _element(array: Expr, start: Expr, line: Expr, k: Expr, panels: int, chunk_bytes: int = CHUNK_BYTES) -> Expr:
     """Element (line, k) of a factor, as float32, from where it lies in its swizzled rows."""
     width = array.type.dtype.bytes
-    row, chunk = PANEL_BYTES // width, CHUNK_BYTES // width
+    row, chunk = PANEL_BYTES // width, chunk_bytes // width
     if panels:
         panel = _binary("mul", _binary("div", line, row), panels)
         at = _plus(_plus(panel, _binary("mul", k, row)), _binary("mod", line, row))

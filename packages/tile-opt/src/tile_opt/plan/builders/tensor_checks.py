@@ -10,10 +10,10 @@ from tile_ir.stripe.nodes import Bind
 
 from tile_opt.kernel.instructions import Match, is_box
 from tile_opt.kernel.view import KernelView
-from tile_opt.plan.builders.tensor_plans import LEVELS, beside_rows, factors, in_registers
+from tile_opt.plan.builders.tensor_plans import LEVELS, beside_rows, factors, in_registers, swizzle_of
 from tile_opt.plan.builders.tensor_tiles import TensorTile, in_tile
 from tile_opt.plan.plan import Plan
-from tile_opt.plan.steps.groups.banks import panel_swizzle, takes_copies
+from tile_opt.plan.steps.groups.banks import takes_copies
 
 COPIED_BYTES = 8
 """Of a piece of a factor of 16 bits that goes straight to a team's local memory, at least (an H200: by pieces of 4, of which there are as many again,
@@ -60,10 +60,11 @@ def _team_problems(view: KernelView, match: Match, plan: Plan) -> Iterator[str]:
     ):
         yield f"{match.instruction.name}: each sub-group has {sides['m']} rows of all columns, and {team} of them are a team"
     line = PANEL_BYTES // match.instruction.a.dtype.bytes
-    swizzle = panel_swizzle(match.instruction)
     copies = [s for s in plan.stagings if s.unit == "LOCAL" and s.level == LEVELS.index(Bind.NONE)]
-    if deep > line or any(s.swizzle != swizzle or s.pad for s in copies):
-        yield f"{match.instruction.name}: steps are at most {line} deep, in local memory with swizzle {swizzle}"
+    lying = {s.operand: swizzle_of(match, plan, s) for s in copies}
+    if deep > line or any(s.swizzle != lying[s.operand] or s.pad for s in copies):
+        listed = ", ".join(f"{operand!r} with swizzle {swizzle}" for operand, swizzle in lying.items())
+        yield f"{match.instruction.name}: steps are at most {line} deep, in local memory {listed}"
         return
     boxes = TensorTile(view, match, plan).boxes
     least = CHUNK_BYTES if takes_copies(match.instruction) else COPIED_BYTES

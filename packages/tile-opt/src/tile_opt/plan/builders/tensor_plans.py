@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from tile_ir.stripe.nodes import Bind
+from tile_ir.stripe.nodes import Bind, Swizzle
 
 from tile_opt.kernel.instructions import Match
 from tile_opt.kernel.view import KernelView
-from tile_opt.plan.plan import Plan
+from tile_opt.plan.plan import Plan, Staging
+from tile_opt.plan.steps.groups.banks import panel_swizzle
 
 LEVELS = (Bind.GRID, Bind.SUBGROUP, Bind.NONE, Bind.UNROLL)
 """Groups, their sub-groups, steps of the reduction, and single instructions."""
@@ -15,6 +16,12 @@ LEVELS = (Bind.GRID, Bind.SUBGROUP, Bind.NONE, Bind.UNROLL)
 def in_registers(plan: Plan, bind: Bind) -> set[str]:
     """Operands that are in registers under a level: under the steps on their way into local memory, under the last one out of it."""
     return {s.operand for s in plan.stagings if s.unit == "REG" and s.level == LEVELS.index(bind)}
+
+
+def swizzle_of(match: Match, plan: Plan, staging: Staging) -> Swizzle:
+    """How a factor lies in local memory for a team: panels of which items read their own elements in a way of their own."""
+    own = staging.operand in in_registers(plan, Bind.UNROLL) and staging.order[-1] != dict(match.loops)["k"]
+    return panel_swizzle(match.instruction, own=own)
 
 
 def factors(match: Match) -> set[str]:

@@ -23,14 +23,14 @@ from tile_opt.model.group_cost import Tile as Traffic
 from tile_opt.model.multiprocessor import OWN_REGISTERS
 from tile_opt.plan.builders.local import team_local_bytes
 from tile_opt.plan.builders.tensor_checks import problems
-from tile_opt.plan.builders.tensor_plans import LEVELS
+from tile_opt.plan.builders.tensor_plans import LEVELS, swizzle_of
 from tile_opt.plan.builders.tensor_results import given, part_of, taken
 from tile_opt.plan.builders.tensor_tiles import TensorTile
 from tile_opt.plan.plan import Across, Cover, Edge, Instruction, Level, Plan, Reduction, Staging
 from tile_opt.plan.space.tensor import stores
 from tile_opt.plan.space.tensor.beside import loops_beside
 from tile_opt.plan.space.tensor.pitches import pitch, whole_piece
-from tile_opt.plan.steps.groups.banks import BANK_BYTES, COPY_BYTES, panel_swizzle, takes_copies
+from tile_opt.plan.steps.groups.banks import BANK_BYTES, COPY_BYTES, takes_copies
 
 TEAMS = (2, 1)
 """Teams of sub-groups in a group."""
@@ -483,9 +483,9 @@ class Tile:
         """The stagings, each with a pitch that keeps the lanes of a load on different banks."""
         collective = "MatrixLoad" in self.target.nodes and self.instruction.a.dtype.bytes == 2
         if self.instruction.team > 1:
-            swizzle = panel_swizzle(self.instruction)
-            copies = (s for s in plan.stagings if s not in self._given)
-            yield from (*(replace(s, swizzle=swizzle) if s.unit == "LOCAL" else s for s in copies), *self._given)
+            for s in plan.stagings:
+                lies = s.unit == "LOCAL" and s not in self._given
+                yield replace(s, swizzle=swizzle_of(self.match, plan, s)) if lies else s
             return
         boxes = TensorTile(self.view, self.match, plan).boxes
         for staging in plan.stagings:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tile_ir.dtype import DType
-from tile_ir.matrix import CHUNK_BYTES, PANEL_BYTES, MatrixInstruction
+from tile_ir.matrix import CHUNK_BYTES, OWN_BYTES, PANEL_BYTES, MatrixInstruction
 from tile_ir.stripe.nodes import Swizzle
 
 BANKS = 32
@@ -46,7 +46,7 @@ def takes_copies(instruction: MatrixInstruction) -> bool:
     return instruction.team > 1 and instruction.a.dtype is DType.FLOAT32
 
 
-def panel_swizzle(instruction: MatrixInstruction) -> Swizzle:
-    """How rows of `PANEL_BYTES` are swizzled, in elements of the instruction's factors."""
-    line, chunk = (n // instruction.a.dtype.bytes for n in (PANEL_BYTES, CHUNK_BYTES))
+def panel_swizzle(instruction: MatrixInstruction, *, own: bool = False) -> Swizzle:
+    """How rows of `PANEL_BYTES` are swizzled, in elements of the instruction's factors; `own` panels are read by items."""
+    line, chunk = (n // instruction.a.dtype.bytes for n in (PANEL_BYTES, OWN_BYTES if own else CHUNK_BYTES))
     return Swizzle((line // chunk).bit_length() - 1, chunk.bit_length() - 1, line.bit_length() - 1)
