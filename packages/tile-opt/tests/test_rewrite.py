@@ -23,7 +23,7 @@ from tile_ir.target import Target
 from tile_lang.evaluate import evaluate
 from tile_opt.lowering import lower
 from tile_opt.lowering.arena import Touch
-from tile_opt.lowering.constant import fixed_steps
+from tile_opt.lowering.program import fixed_steps
 from tile_opt.program import (
     ConvertOnce,
     DropDead,

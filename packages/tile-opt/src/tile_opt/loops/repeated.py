@@ -1,4 +1,8 @@
-"""A loop of a program as a repeated step of a kernel list: where its body finds what it reads, and leaves what it writes."""
+"""A loop of a program as a repeated step of a kernel list: where its body finds what it reads, and leaves what it writes.
+
+A value that a round computes is written to the next place of a ring, and read from there by the rounds that follow, so that
+none is copied: the round after it, and, where a carried value is only handed on (``(u, p) -> (new, u)``), those after that.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,6 @@ from tile_ir.kernels import Loop as Rounds
 from tile_ir.program.nodes import Loop, TensorType
 
 from tile_opt.loops.link import Linker, ports
-from tile_opt.loops.rotation import Reading, readings
 from tile_opt.loops.round import Round, needed
 from tile_opt.loops.rows import row_bytes
 
@@ -165,3 +168,38 @@ def inside(steps: list[Step]) -> tuple[Step, ...]:
     kept = [n for n, step in enumerate(steps) if not (step.once or step.bound)]
     place = {n: k for k, n in enumerate(kept)}
     return tuple(replace(steps[n], deps=tuple(place[d] for d in steps[n].deps if d in place)) for n in kept)
+
+
+@frozen
+class Reading:
+    """Where a round finds what carry number `carry` holds: first the initial values `inits` (by carry), one a round, then,
+    with a `ring`, what was computed as that ring's value `age` + 1 rounds ago; without one, `inits` from `repeats` on again.
+    """
+
+    carry: int
+    inits: tuple[int, ...]
+    ring: str | None
+    age: int = 0
+    repeats: int = 0
+
+    def init(self, round: int) -> int | None:
+        """The carry whose initial value is read in a round (or is the result after so many); None for the ring."""
+        if round < len(self.inits):
+            return self.inits[round]
+        if self.ring is not None:
+            return None
+        return self.inits[self.repeats + (round - self.repeats) % (len(self.inits) - self.repeats)]
+
+
+def readings(sources: Sequence[int | str]) -> tuple[Reading, ...]:
+    """For each carry where it is read; `sources[j]` is what a round makes carry j: another carry, by number, or a value."""
+    return tuple(_reading(carry, sources) for carry in range(len(sources)))
+
+
+def _reading(carry: int, sources: Sequence[int | str]) -> Reading:
+    seen = [carry]
+    while isinstance(source := sources[seen[-1]], int):
+        if source in seen:
+            return Reading(carry, tuple(seen), None, repeats=seen.index(source))
+        seen.append(source)
+    return Reading(carry, tuple(seen), source, len(seen) - 1)

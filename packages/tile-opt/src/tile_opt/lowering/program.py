@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from tile_ir.deadline import check
@@ -18,7 +19,6 @@ from tile_ir.target import Target
 
 from tile_opt.lowering.arena import Lifetime, Touch, dependencies, overlapping, place
 from tile_opt.lowering.body import LoweringError
-from tile_opt.lowering.constant import fixed_steps
 from tile_opt.lowering.cost import flops, traffic
 from tile_opt.lowering.forms import linear
 from tile_opt.lowering.inherits import inherits
@@ -355,3 +355,40 @@ def _kernel_key(kernel: stripe.Block, slots: Sequence[Slot], sources: Mapping[st
     refs = tuple((sources[r.source].slot, sources[r.source].offset.const) for r in kernel.refs if r.source)
     storage = tuple((s.type.dtype, s.type.sizes, s.type.strides, s.align) for s in slots)
     return structural_hash(kernel), refs, storage
+
+
+SPACE = 8
+"""Times as many bytes as it reads that a step may leave in memory for good."""
+SMALL = 1 << 20
+"""Bytes that any step may leave."""
+
+
+def fixed_steps(
+    steps: Sequence[Touch], given: Set[int], kinds: Mapping[int, BufferKind], sizes: Mapping[int, int]
+) -> frozenset[int]:
+    """Numbers of the steps whose operands, and theirs, are among the buffers `given`: they are run once.
+
+    What they write are temporaries that no other step writes, of which `kinds` knows.
+    """
+    writers: defaultdict[int, set[int]] = defaultdict(set)
+    for number, step in enumerate(steps):
+        for buffer in step.writes:
+            writers[buffer].add(number)
+    found = {n for n, step in enumerate(steps) if step.reads and _is_worth(step, sizes)}
+
+    def fixed(buffer: int) -> bool:
+        return kinds.get(buffer) is BufferKind.TEMP and writers[buffer] <= found
+
+    while True:
+        kept = {
+            n
+            for n in found
+            if all(fixed(b) for b in steps[n].writes) and all(b in given or fixed(b) for b in steps[n].reads)
+        }
+        if kept == found:
+            return frozenset(kept)
+        found = kept
+
+
+def _is_worth(step: Touch, sizes: Mapping[int, int]) -> bool:
+    return sum(sizes[b] for b in step.writes) <= max(SMALL, SPACE * sum(sizes[b] for b in step.reads))

@@ -13,6 +13,7 @@ from math import prod
 from tile_ir.frozen import replace
 from tile_ir.machine import Cache, Machine, Pages
 from tile_ir.stripe.nodes import Bind
+from tile_ir.target import HardwareSettings
 
 from tile_opt.model.footprint import Box, box, union
 from tile_opt.model.scheduled import ITEMS, STATIC, Access, Buffer, Loop, Tree
@@ -287,3 +288,23 @@ def _mixed(once: Lines, again: Lines, stays: Lines) -> Lines:
     return {
         b: [s * x + (1 - s) * y for s, x, y in zip(stays[b], lines, again[b], strict=True)] for b, lines in once.items()
     }
+
+
+SHARE = 0.25
+"""Of the last level: all of it is counted, and what is read and written beside needs room."""
+NEARLY = 0.5
+"""Of the way to memory: a level that lies beyond is no nearer than that to lines which come one by one."""
+
+
+def lines_far_from(machine: Machine, settings: HardwareSettings, share: float = SHARE) -> float:
+    """Bytes of a transpose's result from which its lines go to memory, and are not there for whoever reads it next.
+
+    Where that is nearly as far as memory, what the cores' own levels hold together counts instead.
+    """
+    most = share * settings.l3_bytes
+    if len(machine.caches) < 3:
+        return most
+    *_, own, last = machine.caches
+    if last.latency < NEARLY * machine.cycles(machine.memory.latency * 1e-9):
+        return most
+    return min(most, own.bytes * max(1.0, settings.cores / own.shared))

@@ -7,24 +7,24 @@ program is rewritten: one array holds both for each row, and what was the larges
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from math import inf, prod
 
+import numpy as np
 from tile_ir.dtype import DType
 from tile_ir.names import claim
 from tile_ir.ops import Aggregation
 from tile_ir.program.liveness import defined_by, used_by
-from tile_ir.program.nodes import Contraction, Elementwise, Gather, Literal, Op, Poly, Program, TensorType
+from tile_ir.program.nodes import Contraction, Elementwise, Gather, Literal, Op, Operand, Poly, Program, TensorType
 from tile_ir.stripe.affine import Affine, names_in
 
 from tile_opt.analysis import FlatDomain, poly
 from tile_opt.partition.merges import Below, Cascade
 from tile_opt.partition.stages import Stages
-from tile_opt.program.aligned import aligned
 from tile_opt.program.cascade import Groups, Weighted, product_of, quotient, rows_of, with_replaced
 from tile_opt.program.chunks import LOWEST, reduced
-from tile_opt.program.trees import Leaf, Tree, as_dtype, call, computed, leaves
+from tile_opt.program.trees import Call, Leaf, Tree, as_dtype, call, computed, leaves
 from tile_opt.regions import Grid
 
 
@@ -215,3 +215,63 @@ class _Rows:
 
     def _claimed(self, name: str) -> str:
         return claim(name, self._taken)
+
+
+def aligned(
+    tree: Call, names: Sequence[str], domain: FlatDomain, types: Mapping[str, TensorType], fresh: Callable[[str], str]
+) -> list[Op]:
+    """What computes `tree`, the last operation, for all values of the indexes `names` of a domain, an axis for each.
+
+    An axis has one cell where the tree does not depend on its index.
+    """
+    made = _Aligned(names, domain, types, fresh)
+    made.value(tree)
+    return made.ops
+
+
+@dataclass(slots=True)
+class _Aligned:
+    names: Sequence[str]
+    domain: FlatDomain
+    types: Mapping[str, TensorType]
+    fresh: Callable[[str], str]
+    ops: list[Op] = field(default_factory=list[Op])
+    known: dict[Tree, Operand] = field(default_factory=dict[Tree, Operand])
+    shapes: dict[Operand, tuple[int, ...]] = field(default_factory=dict[Operand, tuple[int, ...]])
+
+    def value(self, tree: Tree) -> Operand:
+        if isinstance(tree, Literal):
+            return tree
+        if tree not in self.known:
+            self.known[tree] = self._leaf(tree) if isinstance(tree, Leaf) else self._call(tree)
+        return self.known[tree]
+
+    def _call(self, tree: Call) -> str:
+        args = tuple(map(self.value, tree.args))
+        shape = np.broadcast_shapes(*(self.shapes.get(a, ()) for a in args))
+        name = self.fresh("aligned")
+        self.ops.append(Elementwise(name, TensorType(tree.dtype, shape), tree.fn, args))
+        self.shapes[name] = shape
+        return name
+
+    def _leaf(self, leaf: Leaf) -> str:
+        """The tensor itself where its axes are the last ones of ours; else a copy."""
+        shape = self.types[leaf.tensor].shape
+        if self._lies(leaf, shape):
+            self.shapes[leaf.tensor] = shape
+            return leaf.tensor
+        read = names_in(leaf.forms)
+        output = tuple(Affine.var(n) if n in read else Affine() for n in self.names)
+        sizes = tuple(self.domain.extents[n] if n in read else 1 for n in self.names)
+        name = self.fresh(f"{leaf.tensor}_aligned")
+        self.ops.append(computed(self.domain.extents, name, TensorType(leaf.dtype, sizes), output, leaf))
+        self.shapes[name] = sizes
+        return name
+
+    def _lies(self, leaf: Leaf, shape: tuple[int, ...]) -> bool:
+        behind = self.names[len(self.names) - len(shape) :] if len(shape) <= len(self.names) else ()
+        sizes = zip(leaf.forms, shape, behind, strict=False)
+        return len(behind) == len(shape) and all(
+            (f == Affine.var(n) and size == self.domain.extents[n]) or (f == Affine() and size == 1)
+            for f, size, n in sizes
+        )

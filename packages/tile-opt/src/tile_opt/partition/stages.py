@@ -40,14 +40,63 @@ from tile_opt.partition import grids as follow
 from tile_opt.partition.merges import Cascade, Merge
 from tile_opt.partition.rounds import looped
 from tile_opt.partition.speeds import PROCESSOR, Speed
-from tile_opt.partition.splits import Reduction
 from tile_opt.partition.unroll import Carried
 from tile_opt.regions.boxes import Box, Grid, stacked
+from tile_opt.regions.contraction import ContractionRule
 from tile_opt.regions.operations import rule_of
 from tile_opt.regions.region import Walker, Walks
 from tile_opt.regions.rounds import Rounds
 from tile_opt.regions.rules import refused
 from tile_opt.regions.scatter import scatter_cuts, scatter_grid
+
+Cuts = dict[str, tuple[int, ...]]
+"""Sizes of the chunks of each reduced index."""
+READ = 2
+"""Bytes that a task may read for each byte that it makes, before its sum is split: what its memory is bounded by."""
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """A contraction whose reduced indexes are cut, and the grid of its result.
+
+    Partial results are handed on once for each task: one may take several chunks.
+    """
+
+    op: Contraction
+    domain: FlatDomain
+    sets: Sets
+    grid: Grid
+    types: Mapping[str, TensorType]
+
+    def coarser(self, cuts: Cuts) -> Cuts:
+        """Neighbouring chunks joined as far as a task's reads stay small beside what it makes; no cuts: all of them."""
+        for index in reversed(cuts):
+            cuts = self._joined(cuts, index)
+        return {index: sizes for index, sizes in cuts.items() if len(sizes) > 1}
+
+    def _joined(self, cuts: Cuts, index: str) -> Cuts:
+        """The longest runs of chunks of one index, halved until they fit."""
+        run = len(cuts[index])
+        while run > 1:
+            trial = {**cuts, index: joined(cuts[index], run)}
+            if self._fits(trial):
+                return trial
+            run = -(-run // 2)
+        return cuts
+
+    def _fits(self, cuts: Cuts) -> bool:
+        rule = ContractionRule(self.op, self.domain, self.sets, tuple(cuts))
+        tasks = Grid((*cuts.values(), *self.grid.sizes))
+        middle = tasks.box(tuple(n // 2 for n in tasks.counts))
+        reads = zip(rule.operands, rule.cut(middle).reads, strict=True)
+        read = sum(box.size * self.types[name].dtype.bytes for name, box in reads if box is not None)
+        made = self.grid.box(tuple(n // 2 for n in self.grid.counts)).size * self.op.acc.bytes
+        return read <= READ * made
+
+
+def joined(sizes: tuple[int, ...], run: int) -> tuple[int, ...]:
+    """Runs of so many neighbours, added up."""
+    return tuple(sum(sizes[k : k + run]) for k in range(0, len(sizes), run))
 
 
 @dataclass(frozen=True)

@@ -17,22 +17,21 @@ from tile_opt.kernel.inlining import computed, with_sources
 from tile_opt.kernel.segments import Part, cover_exactly
 from tile_opt.kernel.strides import has_all_cells
 from tile_opt.kernel.view import KernelView, Stage
+from tile_opt.kernel.widen import narrowed
 from tile_opt.kernel.work import merged_use
 from tile_opt.plan.builders.widened import Widened
 from tile_opt.plan.panels import Panels, read_ahead, with_panels
 from tile_opt.plan.plan import Across, Edge, Plan, Staging
 from tile_opt.plan.segments import segments_of
-from tile_opt.plan.steps.bind import Binding, across, bind, interleaved, scattered
+from tile_opt.plan.steps.bind import Binding, across, bind, interleaved, lines_filled, scattered
 from tile_opt.plan.steps.distribute import distribute, gathered
 from tile_opt.plan.steps.edges import Tiling, tile
 from tile_opt.plan.steps.fetch_ahead import Ahead, copied_ahead
 from tile_opt.plan.steps.near_panels import cut_copy, in_panels
 from tile_opt.plan.steps.reduce import Ways, keep_partials
 from tile_opt.plan.steps.register_transpose import transposed
-from tile_opt.plan.steps.row_vectors import along_rows
 from tile_opt.plan.steps.split import hoist, joined, split
 from tile_opt.plan.steps.stage import Copy, is_copy, stage_input, stage_output, stage_sums
-from tile_opt.plan.steps.streaming import lines_filled
 from tile_opt.plan.steps.tiles import on_tiles, zero_start
 from tile_opt.plan.tree import (
     ARRAY,
@@ -391,3 +390,21 @@ def _written_along(
         return vector, bindings
     row = next((i.name for i in reversed(stage.loops) if around.stride(target, i.name) == 1), None)
     return (row, {}) if vector is None or row is not None else (vector, bindings)
+
+
+def along_rows(stage: Stage, lanes: int, name: str) -> Node:
+    """The stage, whose last loop walks rows of memory, by a loop `name` over vectors; what is left of a row is a short one."""
+    stage = narrowed(stage)
+    whole, rest = divmod(stage.loops[-1].range, lanes)
+    vectors = _part(stage, Index(name, whole), lanes, 0) if whole else None
+    short = _part(stage, None, rest, whole * lanes) if rest else None
+    parts = tuple(p for p in (vectors, short) if p is not None)
+    return parts[0] if len(parts) == 1 else Nest(stage.name, body=parts)
+
+
+def _part(stage: Stage, steps: Index | None, lanes: int, first: int) -> Stage:
+    """A vector of each row, from its element `first` on, or so many steps of them."""
+    *outer, row = stage.loops
+    at = Affine.of({row.name: 1, **({steps.name: lanes} if steps else {})}, first)
+    vector = replace(row, range=lanes, bind=Bind.VECTOR, lanes=lanes)
+    return replace(stage.substitute({row.name: at}), loops=(*outer, *([steps] if steps else []), vector))

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from operator import is_
 from typing import ClassVar
 
-from tile_ir.program.nodes import Op, Program
+from tile_ir.program.liveness import used_by
+from tile_ir.program.nodes import ConstantTensor, Op, Prng, Program, TensorType, results_of
 
 
 @dataclass(frozen=True)
@@ -26,3 +27,16 @@ def with_each(program: Program, instead: Callable[[Op], Iterable[Op]]) -> Progra
     """`program` with what takes the place of each operation; `program` itself where that is the operation everywhere."""
     ops = tuple([made for op in program.ops for made in instead(op)])
     return program if len(ops) == len(program.ops) and all(map(is_, ops, program.ops)) else replace(program, ops=ops)
+
+
+def fixed_values(program: Program, *, bound: bool = True) -> dict[str, TensorType]:
+    """The types by name of what no call changes. Such steps run once, or once per change of a bound input.
+
+    Without `bound` only what constants alone decide.
+    """
+    found = {param.name: param.type for param in program.inputs if param.bound and bound}
+    for op in program.ops:
+        used = used_by(op)
+        if isinstance(op, ConstantTensor) or (used and not isinstance(op, Prng) and found.keys() >= set(used)):
+            found.update(results_of(op))
+    return found

@@ -18,10 +18,9 @@ from tile_ir.names import claim
 from tile_ir.ops import Aggregation
 from tile_ir.program.nodes import Contraction, Elementwise, Op, Program, ScalarStatement, TensorLoad, TensorType
 
-from tile_opt.program.base import Rewrite, with_each
+from tile_opt.program.base import Rewrite, fixed_values, with_each
 from tile_opt.program.dead import DropDead
 from tile_opt.program.factorise import index_sizes
-from tile_opt.program.fixed import fixed_values
 
 
 @dataclass(frozen=True)

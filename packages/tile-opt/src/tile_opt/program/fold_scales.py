@@ -30,8 +30,7 @@ from tile_ir.program.nodes import (
     TensorType,
 )
 
-from tile_opt.program.base import Rewrite, with_each
-from tile_opt.program.fixed import fixed_values
+from tile_opt.program.base import Rewrite, fixed_values, with_each
 
 
 @dataclass(frozen=True)

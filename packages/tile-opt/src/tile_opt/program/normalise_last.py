@@ -15,8 +15,8 @@ from tile_ir.names import claim
 from tile_ir.program.nodes import Contraction, Op, TensorType
 from tile_ir.stripe.affine import Affine
 
+from tile_opt.program.base import fixed_values
 from tile_opt.program.cascade import Groups, Made, OverRows, Weighted, product_of, quotient, rows_of, shares_rows
-from tile_opt.program.fixed import fixed_values
 from tile_opt.program.pairs import Pairs
 from tile_opt.program.trees import Leaf, as_dtype, computed, leaves
 

@@ -29,9 +29,8 @@ from tile_ir.program.nodes import (
 )
 
 from tile_opt.analysis import FlatDomain, Sets, analyze
-from tile_opt.program.base import Rewrite
+from tile_opt.program.base import Rewrite, fixed_values
 from tile_opt.program.factorise import own_ranges
-from tile_opt.program.fixed import fixed_values
 from tile_opt.regions import Box, Rule, rule_of
 from tile_opt.regions.pointwise import GatherRule
 from tile_opt.regions.rules import Emission, Source

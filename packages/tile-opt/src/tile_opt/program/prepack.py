@@ -1,7 +1,7 @@
 """Constant and bound weights in the layout that their contraction reads side by side.
 
 Vector lanes run along the last dimension of a result. ``Y[n, o] = +(X[n, k] * W[o, k])`` reads W a row apart along it;
-of a constant or bound W a copy ``[k, o]`` is made, which is done once (`lowering.constant`) and not in every call.
+of a constant or bound W a copy ``[k, o]`` is made, which is done once (`lowering.program.fixed_steps`) and not in every call.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from tile_ir.ops import Aggregation
 from tile_ir.program.nodes import Contraction, Op, Poly, Program, TensorLoad, TensorType
 from tile_ir.stripe.affine import names_in
 
-from tile_opt.program.base import Rewrite, with_each
-from tile_opt.program.fixed import fixed_values
+from tile_opt.program.base import Rewrite, fixed_values, with_each
 from tile_opt.program.permutations import Order, PermutedCopies
 
 

@@ -18,9 +18,8 @@ from tile_ir.program.copies import copied
 from tile_ir.program.nodes import Contraction, Op, Poly, Program, TensorLoad, TensorType, coordinates
 from tile_ir.stripe.affine import names_in
 
-from tile_opt.program.base import Rewrite, with_each
+from tile_opt.program.base import Rewrite, fixed_values, with_each
 from tile_opt.program.factorise import own_ranges, result_ranges
-from tile_opt.program.fixed import fixed_values
 
 Steps = tuple[tuple[int, int, int], ...]
 """For each dimension the first element, the step, and how many: ``(first, step, count)``."""

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from itertools import combinations
 
 from tile_ir.frozen import frozen
+from tile_ir.stripe.affine import Affine
 
-from tile_opt.proof.order import before
-from tile_opt.proof.sites import Access, Unsupported
-from tile_opt.proof.spaces import Relation, Set, Spaces, simple
+from tile_opt.proof.sites import THREADS, Access, Form, Site, Unsupported
+from tile_opt.proof.spaces import Relation, Set, Spaces, isl, simple
 
 Ways = tuple[tuple[Access, Relation], ...]
 """Stores, each with the relation from a load's points to its own."""
@@ -91,3 +91,35 @@ def _since(spaces: Spaces, merges: Ways, last: Ways) -> Ways:
         if not relation.is_empty():
             found.append((merge, relation))
     return tuple(found)
+
+
+def before(spaces: Spaces, one: Site, at: Sequence[int], other: Site, then: Sequence[int]) -> Relation | None:
+    """From points of a site to those of another that run later, a statement `at` in the one and `then` in the other.
+
+    None where none do. Threads of a group advance together, so that their numbers order nothing.
+    """
+    first, second = list[Form](), list[Form]()
+    threads = {loop.name for site in (one, other) for loop in site.loops if loop.bind in THREADS}
+    for a, b in zip((*one.time, *at), (*other.time, *then), strict=False):
+        if isinstance(a, int) and isinstance(b, int):
+            if a != b:
+                return _ordered(spaces, (one, first), (other, second), at_once=a < b)
+        elif a not in threads and b not in threads:
+            first.append(_form(a))
+            second.append(_form(b))
+    return _ordered(spaces, (one, first), (other, second), at_once=False)
+
+
+def _form(step: int | str) -> Form:
+    return (Affine.var(step) if isinstance(step, str) else Affine((), step),)
+
+
+def _ordered(
+    spaces: Spaces, first: tuple[Site, list[Form]], second: tuple[Site, list[Form]], at_once: bool
+) -> Relation | None:
+    """By their loops; `at_once`: also within the same iterations of these."""
+    (one, steps), (other, others) = first, second
+    if not steps:
+        return isl.Map.from_domain_and_range(spaces.domain(one), spaces.domain(other)) if at_once else None
+    times = spaces.forms(one, steps), spaces.forms(other, others)
+    return times[0].lex_le_map(times[1]) if at_once else times[0].lex_lt_map(times[1])

@@ -13,7 +13,7 @@ from itertools import combinations_with_replacement
 from tile_ir.frozen import frozen
 from tile_ir.stripe.nodes import Bind, Scope
 
-from tile_opt.proof.order import before
+from tile_opt.proof.flow import before
 from tile_opt.proof.sites import GRIDS, THREADS, Access, Flat, Loop, Site
 from tile_opt.proof.spaces import DIM, IN, OUT, Relation, Set, Spaces, isl, sample
 

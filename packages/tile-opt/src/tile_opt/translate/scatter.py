@@ -17,7 +17,7 @@ from tile_ir.stripe.nodes import Order
 
 from tile_opt.translate.build import Kernel, Loop, Stage, cell_of, loops_over
 from tile_opt.translate.context import Context, cast_to, fill
-from tile_opt.translate.subscripts import window
+from tile_opt.translate.gather import window
 
 
 def scatter(context: Context, op: Scatter) -> None:

@@ -11,7 +11,7 @@ from tile_ir.target import Target
 from tile_opt.kernel.strides import flat_stride
 from tile_opt.kernel.view import KernelView, close_kernel, open_kernel
 from tile_opt.kernel.work import is_elementwise, nbytes, points
-from tile_opt.model.far import SHARE, lines_far_from
+from tile_opt.model.caches import SHARE, lines_far_from
 from tile_opt.passes.base import KernelPass
 
 

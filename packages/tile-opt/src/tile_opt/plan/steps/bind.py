@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from tile_ir.frozen import frozen, replace
 from tile_ir.stripe.nodes import Bind, Index, Order
 
-from tile_opt.kernel.view import Stage
+from tile_opt.kernel.view import Stage, Use
 from tile_opt.plan.tree import Around
 
 MAX_DECIDED = 16
@@ -117,3 +117,34 @@ def _decided(stage: Stage, bindings: Mapping[str, Binding]) -> dict[str, Binding
     met = {n for c in stage.constraints if unrolled.intersection(c.names) for n in c.names}
     short = {i.name for i in stage.loops if i.range <= MAX_DECIDED}
     return {n: Binding(Bind.UNROLL) for n in met & short if n not in bindings}
+
+
+LINE = 64
+"""Bytes: a line that is written in parts, at different times, goes to memory once for each part."""
+VECTOR = (LINE // 2, LINE)
+"""Bytes of vectors of which one, or two, are written to a line."""
+LONG = 16
+"""Lines in sequence from which on the parts at both ends do not count."""
+
+
+def lines_filled(stage: Stage, around: Around) -> Stage:
+    """The stage without the hint to stream past the caches what it writes where lines stay half written."""
+    uses = tuple(replace(u, hint=_hint(u, stage, around)) if u.hint and u.writes else u for u in stage.uses)
+    return stage if uses == stage.uses else replace(stage, uses=uses)
+
+
+def _hint(use: Use, stage: Stage, around: Around) -> str:
+    """To stream what the innermost loops write in sequence: it is long, or is whole lines wherever the other loops are.
+
+    Where they write a vector in each of many rows, and go on along the rows later, lines of these are fetched before.
+    """
+    ranges = {n: high + 1 for n, (_, high) in around.ranges.items()} | {i.name: i.range for i in stage.loops}
+    strides = [(around.stride(use, n), count) for n, count in reversed(ranges.items()) if count > 1]
+    run, width = 1, around.buffers[use.buffer].type.dtype.bytes
+    while strides and strides[0][0] in (0, run):
+        stride, count = strides.pop(0)
+        run *= count if stride else 1
+    rest = [stride for stride, _ in strides]
+    if run * width >= LONG * LINE or all(stride * width % LINE == 0 for stride in (run, *rest)):
+        return use.hint
+    return "prefetch" if run * width in VECTOR and run in rest else ""

@@ -1,7 +1,7 @@
 """Products of short factors by instructions that add up several of them in each lane (`tile_ir.dots`).
 
 ``+(int32(A) * int32(B))``, with numbers that A and B are counted from, and sums of floats that such integers were scaled to,
-become sums of dot products of words; so do sums of products of bfloat16, where the user allows reduced precision. What packs constants into words runs once (`lowering.constant`).
+become sums of dot products of words; so do sums of products of bfloat16, where the user allows reduced precision. What packs constants into words runs once (`lowering.program.fixed_steps`).
 """
 
 from __future__ import annotations
@@ -13,13 +13,12 @@ from tile_ir.dots import DOTS
 from tile_ir.program.nodes import ConstantTensor, Contraction, Loop, Op, Program
 from tile_ir.target import Target
 
-from tile_opt.program.base import Rewrite, with_each
+from tile_opt.program.base import Rewrite, fixed_values, with_each
 from tile_opt.program.dots.build import Builder
 from tile_opt.program.dots.choose import Chooser
 from tile_opt.program.dots.known import Known
 from tile_opt.program.dots.match import SMALL, Matcher
 from tile_opt.program.dots.words import Packing
-from tile_opt.program.fixed import fixed_values
 from tile_opt.program.trees import Trees
 
 

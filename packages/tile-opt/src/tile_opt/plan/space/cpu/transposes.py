@@ -10,7 +10,7 @@ from tile_ir.stripe.nodes import Bind, TensorType
 from tile_opt.kernel.view import Use
 from tile_opt.kernel.work import is_elementwise, nbytes
 from tile_opt.lowering.memory import WORD
-from tile_opt.model.far import lines_far_from
+from tile_opt.model.caches import lines_far_from
 from tile_opt.model.footprint import footprint_sets
 from tile_opt.plan.plan import Cover, Edge, Level, Plan, Staging
 from tile_opt.plan.space.cpu.facts import Facts

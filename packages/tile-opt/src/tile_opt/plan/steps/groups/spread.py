@@ -6,7 +6,7 @@ stays in registers of the item that has them; a row that other items read lies i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
 
 from tile_ir.frozen import replace
@@ -29,8 +29,7 @@ from tile_opt.plan.steps.groups.parts import (
     synchronised,
 )
 from tile_opt.plan.steps.groups.pieces import in_pieces, row_operands
-from tile_opt.plan.steps.whole_steps import whole_steps
-from tile_opt.plan.tree import ARRAY, REGISTER, Nest, Node, Straight
+from tile_opt.plan.tree import ARRAY, REGISTER, Nest, Node, Straight, spans
 
 INSIDE = (Bind.NONE, Bind.UNROLL, Bind.VECTOR)
 MOST_CELLS = 64
@@ -356,3 +355,36 @@ def _follows(view: KernelView, run: tuple[int, ...], stage: Stage) -> bool:
         if any((u.writes or use.writes) and not same_cell((s, u), (stage, use)) for s, u in others):
             return False
     return True
+
+
+LEAST = 2
+"""Whole steps that are worth code of their own."""
+
+
+def whole_steps(node: Node, around: Iterable[Index]) -> list[Node]:
+    """The stage over its whole steps without what they meet anyway, then over the others; `around` are the loops around it.
+
+    Items that ask at every access whether it lies inside load one element after the other; in whole steps loads start together.
+    The stage as it is where its outermost loop is not one of steps, or where these are few.
+    """
+    serial = node.loops[0] if isinstance(node, Stage) and node.loops else None
+    if not isinstance(node, Stage) or serial is None or serial.bind is not Bind.NONE:
+        return [node]
+    bounding = [c for c in node.constraints if c.coefficient(serial.name) < 0]
+    ranges = spans((*around, *node.loops))
+    count = min((_met(c, serial.name, ranges) for c in bounding), default=serial.range)
+    if not LEAST <= count < serial.range:
+        return [node]
+    rest = serial.range - count
+    left = Affine.var(serial.name) + count if rest > 1 else Affine((), count)
+    loops = (replace(serial, range=rest), *node.loops[1:]) if rest > 1 else node.loops[1:]
+    inside = tuple(c for c in node.constraints if c not in bounding)
+    whole = replace(node, loops=(replace(serial, range=count), *node.loops[1:]), constraints=inside)
+    return [whole, replace(replace(node, loops=()).substitute({serial.name: left}), loops=loops)]
+
+
+def _met(constraint: Affine, step: str, ranges: dict[str, tuple[int, int]]) -> int:
+    """The first steps, of which all meet the constraint whatever the other loops are at."""
+    each = -constraint.coefficient(step)
+    least = (constraint + Affine.var(step, each)).bounds(ranges)[0]
+    return least // each + 1 if least >= 0 else 0
