@@ -218,8 +218,8 @@ def test_plans_are_accepted_when_they_are_given_back(source: str, shape: tuple[i
             PlanCheck(view, plan, on, {}).before()
 
 
-def plan_of(source: str, on: Target, **shapes: tuple[int, ...]) -> Plan:
-    (view,) = views(stripe_of(source, **shapes), on)
+def plan_of(source: str, on: Target, dtype: DType = DType.FLOAT32, **shapes: tuple[int, ...]) -> Plan:
+    (view,) = views(stripe_of(source, dtype, **shapes), on)
     return next(GpuTile().candidates(view, on))
 
 
@@ -230,6 +230,14 @@ def items(plan: Plan, **extents: int) -> int:
 def test_short_rows_share_a_group() -> None:
     plan = plan_of(SOFTMAX, target(threads=256, cores=2), X=(4096, 256))
     assert (items(plan, i0_1=4096, i1=256), plan.tile("i0_1", 0, 4096)) == (256, 32)
+
+
+@pytest.mark.parametrize(("length", "narrow", "wide"), [(9, 4, 4), (31, 8, 8), (127, 16, 16), (1001, 64, 128)])
+def test_items_of_rows_that_begin_anywhere_have_as_many_bytes(length: int, narrow: int, wide: int) -> None:
+    """Half precision takes no more of them than float32; rows shorter than 33 elements are no work for eight."""
+    on = target(threads=256, cores=2)
+    for dtype, expected in ((DType.FLOAT16, narrow), (DType.FLOAT32, wide)):
+        assert f" {expected} items share a row" in f" {plan_of(SOFTMAX, on, dtype, X=(4096, length)).reason}"
 
 
 @pytest.mark.parametrize(("agg", "sign"), [(">", -1), ("<", 1)])

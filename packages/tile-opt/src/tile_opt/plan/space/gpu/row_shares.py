@@ -57,8 +57,10 @@ class RowShares:
         self.machine = target.machine
 
     def _least_items(self, extent: int) -> int:
-        """Items that take what memory gives at once; neighbouring rows share that where they are short."""
-        least = max(1, SECTOR // (self.wide * self._narrowest()))
+        """Items that take what memory gives at once, a word each or more; neighbouring rows share that where they are short."""
+        least = max(1, SECTOR // max(WORD, self.wide * self._narrowest()))
+        if self.wide == 1 and extent <= 4 * least:
+            return least // 2
         return least if extent > 2 * least * self.wide else max(1, min(least, SECTOR // (self.wide * WORD)))
 
     def _bytes(self, buffer: str) -> int:

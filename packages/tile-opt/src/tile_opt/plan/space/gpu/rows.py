@@ -23,7 +23,7 @@ from tile_opt.kernel.work import merged_use, op_cost
 from tile_opt.model.contraction import SECTOR
 from tile_opt.plan.plan import Plan, Staging
 from tile_opt.plan.space.facts import Facts
-from tile_opt.plan.space.gpu.row_shares import FEW_STEPS, KEEPING, KEPT, MANY, RowShares
+from tile_opt.plan.space.gpu.row_shares import FEW_STEPS, KEEPING, KEPT, MANY, WORD, RowShares
 from tile_opt.plan.space.gpu.shares import Share, meet, partial_results
 from tile_opt.plan.steps.alike import alike
 from tile_opt.plan.steps.cells import write_once
@@ -117,7 +117,7 @@ class _Chooser(RowShares):
         length = prod(map(self.facts.extent, own))
         beside = self._kept_beside(frozenset(own), kept)
         threads = self._row_items(length * beside, bool(kept))
-        few = EXCHANGED if self.facts.scatters(own[0]) else FEW_STEPS * self.wide
+        few = EXCHANGED if self.facts.scatters(own[0]) else FEW_STEPS * max(self.wide, WORD // self._narrowest())
         each = max(min(few, KEPT // 2 // self._words() // beside), -(-length // threads))
         least = self._least_items(self.facts.extent(own[0]))
         # With fewer items those that keep a row would have so many registers that few groups run at once.
