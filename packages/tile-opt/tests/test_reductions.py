@@ -22,7 +22,7 @@ from tile_ir.target import HardwareSettings, PassConfig, Target
 from tile_lang.evaluate import evaluate
 from tile_opt.blocks.tree import kernels_of
 from tile_opt.pipeline import Scheduled, schedule
-from tile_opt.program import FewColumns, SplitReduction
+from tile_opt.program import FewColumns, SplitReduction, WholeRounds
 from tile_opt.translate import to_stripe
 
 PASSES = tuple(PassConfig(n) for n in ("inline", "fuse", "merge", "accumulate", "schedule_kernels"))
@@ -127,6 +127,36 @@ def test_few_columns_fill_vectors_and_none_waits_for_the_one_before(
     assert 64 < run <= FewColumns().run, "rows side by side are one loop"
     chunks = [i.range for i in sums.view.loops if i.range not in (1, run)]
     assert len(chunks) == (chunk == LONG), "nothing else is around the sums"
+
+
+@given(program=reductions(most=9), masks=st.booleans(), run_=st.integers(2, 24), chunk=st.sampled_from((4, LONG)))
+@settings(SETTINGS, max_examples=25)
+def test_whole_rounds_and_what_is_left_keep_the_meaning(program: Program, masks: bool, run_: int, chunk: int) -> None:
+    columns = FewColumns(run=run_, steps=1)
+    made = scheduled(WholeRounds(columns=columns).apply(program), masks, chunk, columns).program
+    inputs = random_inputs(program)
+    np.testing.assert_allclose(run(made, inputs)["O"], evaluate(program, inputs)["O"], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("shape", "over"), [((10_007, 3), {0}), ((37_449, 7), {0}), ((31, 11, 13, 5), {0, 1, 2})])
+def test_few_columns_whose_rows_fill_no_last_round_leave_few_points_to_scalars(
+    shape: tuple[int, ...], over: set[int]
+) -> None:
+    program = WholeRounds().apply(reduction(Aggregation.SUM, shape, frozenset(over)))
+    made = scheduled(program, False, LONG, FewColumns())
+    narrow = sum(points(k)[1] for k in kernels_of(made.program) if isinstance(k, Block))
+    assert narrow < prod(shape) * 0.05
+
+
+def test_halves_are_rounded_once_where_rounds_and_the_rest_meet() -> None:
+    text = "function (A[M, N]) -> (O) { O[n : N] = +(A[m, n]); }"
+    types = {"A": TensorType(DType.FLOAT16, (307, 5))}
+    program = tile_lang.bind(tile_lang.parse(Source(text, "text.tile")), types)
+    made = WholeRounds().apply(program)
+    assert made is not program
+    inputs = {"A": np.random.default_rng(0).standard_normal((307, 5)).astype(np.float16)}
+    exact = inputs["A"].astype(np.float64).sum(0).astype(np.float16)
+    assert evaluate(made, inputs)["O"].tolist() == exact.tolist()
 
 
 def test_columns_that_are_many_or_do_not_lie_as_results_do_stay() -> None:

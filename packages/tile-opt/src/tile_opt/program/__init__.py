@@ -43,6 +43,7 @@ from tile_opt.program.subsample import Subsample as Subsample
 from tile_opt.program.tall_products import TallProducts as TallProducts
 from tile_opt.program.unfold import Unfold as Unfold
 from tile_opt.program.unfold_gradients import UnfoldGradients as UnfoldGradients
+from tile_opt.program.whole_rounds import WholeRounds as WholeRounds
 
 ROWS = 8
 """Rows of a tile that a register tile has: with fewer, each vector that it loads is multiplied too seldom."""
@@ -103,6 +104,7 @@ def rewrites_for(target: Target) -> tuple[Rewrite, ...]:
             Cascade(kept=_row_kept(target)),
             TallProducts(),
             DropDead(),
+            *(() if target.settings.masks else (WholeRounds(),)),
             *(replace(r, cores=units) if isinstance(r, SplitReduction) else r for r in FASTER),
         )
     steps = any(entry.name == "join_rows" for entry in target.passes)

@@ -7,21 +7,30 @@ contraction adds up.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
 
 from tile_ir.names import claim
 from tile_ir.ops import Aggregation
-from tile_ir.program.nodes import Contraction, Elementwise, Program, TensorType
+from tile_ir.program.nodes import Contraction, Elementwise, Op, Program, TensorType
 
 from tile_opt.analysis import FlatDomain, Sets
 from tile_opt.program.base import Rewrite
-from tile_opt.program.split_reduction import PARTIAL, Cut, covering, in_two, partial_results
+from tile_opt.program.split_reduction import PARTIAL, Cut, covering, in_parts, partial_results
 
 Steps = Mapping[str, int]
 """Elements between neighbouring iterations of each index."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows of a contraction, `width` neighbouring cells each, that are taken together as `cuts` say."""
+
+    domain: FlatDomain
+    width: int
+    cuts: Mapping[str, Cut]
 
 
 @dataclass(frozen=True)
@@ -40,18 +49,21 @@ class FewColumns(Rewrite):
     most: int = 64
 
     def apply(self, program: Program) -> Program:
-        uneven = _beside_smaller(program)
+        uneven = beside_smaller(program)
 
-        def split(
-            op: Contraction, types: Mapping[str, TensorType], sets: Sets, taken: set[str]
-        ) -> tuple[Contraction, Contraction] | None:
-            return None if any(load.tensor in uneven for load in op.loads) else self._split(op, types, sets, taken)
+        def split(op: Contraction, types: Mapping[str, TensorType], sets: Sets, taken: set[str]) -> Sequence[Op] | None:
+            found = None if any(load.tensor in uneven for load in op.loads) else self.rows(op, types, sets)
+            if found is None:
+                return None
+            at = len(op.type.shape)
+            while at and prod(op.type.shape[at - 1 :]) <= found.width:
+                at -= 1
+            return partial_results(op, found.domain, found.cuts, claim(f"{op.name}_rows", taken), at)
 
-        return in_two(program, split)
+        return in_parts(program, split)
 
-    def _split(
-        self, op: Contraction, types: Mapping[str, TensorType], sets: Sets, taken: set[str]
-    ) -> tuple[Contraction, Contraction] | None:
+    def rows(self, op: Contraction, types: Mapping[str, TensorType], sets: Sets) -> Rows | None:
+        """What of a contraction is taken together; None where nothing is."""
         if op.agg is Aggregation.ASSIGN or not 0 < op.type.size <= self.most * self.run // 2 or op.result == PARTIAL:
             return None
         domain = covering(op, sets)
@@ -65,12 +77,7 @@ class FewColumns(Rewrite):
         if not loads or not 1 < width <= self.run // 2 or op.type.size > self.most * width:
             return None
         cuts = self._cuts(loads, set(columns), width, domain)
-        if not cuts:
-            return None
-        at = len(op.type.shape)
-        while at and prod(op.type.shape[at - 1 :]) <= width:
-            at -= 1
-        return partial_results(op, domain, cuts, claim(f"{op.name}_rows", taken), at)
+        return Rows(domain, width, cuts) if cuts else None
 
     def _cuts(self, loads: list[Steps], columns: set[str], width: int, domain: FlatDomain) -> dict[str, Cut]:
         """Rows that are taken together, those farthest apart first; none where few are left."""
@@ -86,7 +93,7 @@ class FewColumns(Rewrite):
         return found if left * prod(c.gone for c in found.values()) >= self.steps else {}
 
 
-def _beside_smaller(program: Program) -> set[str]:
+def beside_smaller(program: Program) -> set[str]:
     """What is computed element by element, one of its operands being repeated."""
     types, found = program.types(), set[str]()
     for op in program.ops:

@@ -51,19 +51,19 @@ PARTIAL = "$partial"
 """A chunk's result, where it is aggregated."""
 
 
-Split = Callable[[Contraction, Mapping[str, TensorType], Sets, set[str]], tuple[Contraction, Contraction] | None]
-"""Makes two contractions of one, given the program's types and the names that are taken; None where it shall stay."""
+Split = Callable[[Contraction, Mapping[str, TensorType], Sets, set[str]], Sequence[Op] | None]
+"""Makes several operations of one, given the program's types and the names that are taken; None where it shall stay."""
 
 
-def in_two(program: Program, split: Split) -> Program:
+def in_parts(program: Program, split: Split) -> Program:
     """The program with what `split` makes in the place of contractions: partial results, and what aggregates them."""
     sets, types = Sets(), program.types()
     taken = set(types)
 
-    def halves(op: Op) -> Sequence[Op]:
+    def parts(op: Op) -> Sequence[Op]:
         return (isinstance(op, Contraction) and split(op, types, sets, taken)) or (op,)
 
-    return with_each(program, halves)
+    return with_each(program, parts)
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class SplitReduction(Rewrite):
     """Of those that share, the last group may combine what all found, so that no kernel is added."""
 
     def apply(self, program: Program) -> Program:
-        return in_two(program, self._split)
+        return in_parts(program, self._split)
 
     def _split(
         self, op: Contraction, types: Mapping[str, TensorType], sets: Sets, taken: set[str]
@@ -280,7 +280,7 @@ def partial(op: Contraction, domain: FlatDomain, sizes: dict[str, int], name: st
 
 
 def partial_results(
-    op: Contraction, domain: FlatDomain, cuts: dict[str, Cut], name: str, at: int
+    op: Contraction, domain: FlatDomain, cuts: Mapping[str, Cut], name: str, at: int
 ) -> tuple[Contraction, Contraction]:
     """Partial results of `op` as `cuts` say, in dimensions of their own before dimension `at`; then their aggregate."""
     extents = domain.extents
