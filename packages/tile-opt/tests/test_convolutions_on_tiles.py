@@ -11,13 +11,15 @@ import tile_lang
 from lowering_support import execute
 from tensor_support import instructions
 from test_matrix_tile import AMX, TILES, bfloat16, drawn, on_tiles, result_of
+from tile_ir.diagnostics import TilePlanError
 from tile_ir.dtype import DType
 from tile_ir.machine import Cache
 from tile_ir.program.nodes import TensorType
 from tile_ir.stripe import interpret
 from tile_ir.stripe.printer import print_program
-from tile_ir.target import Options
+from tile_ir.target import Options, Target
 from tile_opt.compiler import compile
+from tile_opt.plan.plan import Cover, Edge
 from tile_opt.program import DotProducts
 from tile_opt.proof import prove
 
@@ -27,10 +29,10 @@ CONVOLUTION = """function (X[N, H, W, C], F[I, J, C, D]) -> (O) {
     O[n, y, x, d : N, H, W, D] = +(X[n, y + i - 1, x + j - 1, c] * F[i, j, c, d]); }"""
 
 
-def assert_convolved(got: Array, x: Array, f: Array) -> None:
-    """Of 3x3 windows with zeros around the image, within the roundings of sums in any order."""
+def assert_convolved(got: Array, x: Array, f: Array, step: int = 1) -> None:
+    """Of 3x3 windows with zeros around the image, `step` apart, within the roundings of sums in any order."""
     wide = np.pad(x.astype(np.float64), ((0, 0), (1, 1), (1, 1), (0, 0)))
-    windows = np.lib.stride_tricks.sliding_window_view(wide, (3, 3), axis=(1, 2))
+    windows = np.lib.stride_tricks.sliding_window_view(wide, (3, 3), axis=(1, 2))[:, ::step, ::step]
     want, size = (np.einsum("nyxcij,ijcd->nyxd", g(windows), g(f.astype(np.float64))) for g in (np.asarray, np.abs))
     assert (np.abs(got.astype(np.float64) - want) <= 2.0**-8 * size).all()
 
@@ -47,17 +49,21 @@ def test_filters_whose_dimensions_their_packing_takes_as_one(sides: tuple[int, i
     assert_convolved(execute(compiled.kernels, {"X": x, "F": f})["O"], x, f)
 
 
+def with_caches(second: int) -> Target:
+    """One core with so many bytes of second cache."""
+    caches = (Cache(1, 1 << 13, 8), Cache(2, second, 16), Cache(3, 1 << 24, 16))
+    machine, settings = replace(AMX.machine, caches=caches), replace(AMX.settings, cores=1)
+    return replace(AMX, machine=machine, settings=settings)
+
+
 @pytest.mark.parametrize(
     ("second", "box"), [(1 << 20, {"y": 7, "x": 48}), (1 << 18, {"y": 4, "x": 32}), (1 << 13, None)]
 )
 def test_one_copy_of_rows_serves_the_windows_of_several(second: int, box: dict[str, int] | None) -> None:
     """As many as stay near; where not even a few do, each tile of rows has a copy of its own."""
-    caches = (Cache(1, 1 << 13, 8), Cache(2, second, 16), Cache(3, 1 << 24, 16))
-    machine, settings = replace(AMX.machine, caches=caches), replace(AMX.settings, cores=1)
-    target = replace(AMX, machine=machine, settings=settings)
-    x, f = drawn(bfloat16(), 1, 7, 33, 32), drawn(bfloat16(), 3, 3, 32, 32)
+    x, f = drawn(bfloat16(), 1, 7, 48, 32), drawn(bfloat16(), 3, 3, 32, 32)
     types = {"X": TensorType(DType.BFLOAT16, x.shape), "F": TensorType(DType.BFLOAT16, f.shape)}
-    compiled = compile(tile_lang.bind(tile_lang.parse(CONVOLUTION), types), target)
+    compiled = compile(tile_lang.bind(tile_lang.parse(CONVOLUTION), types), with_caches(second))
     (plan,) = (d.plan for d in compiled.decisions.values())
     (copy,) = (s for s in plan.stagings if s.operand.startswith("X"))
     covers = {c.loop: c.size for c in plan.levels[copy.level].covers}
@@ -65,7 +71,38 @@ def test_one_copy_of_rows_serves_the_windows_of_several(second: int, box: dict[s
     assert_convolved(execute(compiled.kernels, {"X": x, "F": f})["O"], x, f)
 
 
-@pytest.mark.parametrize(("w", "rows"), [(14, {"y": 4, "x": 16}), (28, {"y": 2, "x": 32}), (56, {"y": 1, "x": 64})])
+@pytest.mark.parametrize(("h", "w", "step"), [(7, 7, 1), (17, 17, 1), (5, 5, 2)], ids=str)
+def test_tiles_go_on_from_one_short_row_of_windows_to_the_next(h: int, w: int, step: int) -> None:
+    """In a copy there are windows between rows that are computed, but not stored; the last of 17 rows has a copy of its own."""
+    x, f = drawn(bfloat16(), 1, step * h, step * w, 32), drawn(bfloat16(), 3, 3, 32, 16)
+    source = f"""function (X[N, H, W, C], F[I, J, C, D]) -> (O) {{
+        O[n, y, x, d : 1, {h}, {w}, 16] = +(X[n, {step}*y + i - 1, {step}*x + j - 1, c] * F[i, j, c, d]); }}"""
+    types = {"X": TensorType(DType.BFLOAT16, x.shape), "F": TensorType(DType.BFLOAT16, f.shape)}
+    target = with_caches(1 << 20)
+    program = DotProducts(target=target, gain=float("inf")).apply(tile_lang.bind(tile_lang.parse(source), types))
+    compiled = compile(program, target)
+    (plan,) = (d.plan for d in compiled.decisions.values())
+    assert plan.edge("x") is Edge.PAD
+    assert_convolved(execute(compiled.kernels, {"X": x, "F": f})["O"], x, f, step)
+
+
+@pytest.mark.parametrize("step", [1, 2])
+def test_images_channel_by_channel_are_packed_along_their_channels(step: int) -> None:
+    """So that words of a window's element are side by side, and one copy of rows serves several windows."""
+    x, f = drawn(bfloat16(), 1, 32, 4 * step, 16 * step), drawn(bfloat16(), 16, 32, 3, 3)
+    source = f"""function (X[N, C, H, W], F[D, C, I, J]) -> (O) {{
+        O[n, d, y, x : 1, 16, 4, 16] = +(X[n, c, {step}*y + i - 1, {step}*x + j - 1] * F[d, c, i, j]); }}"""
+    types = {"X": TensorType(DType.BFLOAT16, x.shape), "F": TensorType(DType.BFLOAT16, f.shape)}
+    program = DotProducts(target=AMX, gain=float("inf")).apply(tile_lang.bind(tile_lang.parse(source), types))
+    compiled = compile(program, AMX)
+    (plan,) = (d.plan for d in compiled.decisions.values() if d.plan.instruction)
+    (copy,) = (s for s in plan.stagings if s.operand.startswith("X"))
+    assert not copy.order
+    got = execute(compiled.kernels, {"X": x, "F": f})["O"]
+    assert_convolved(np.moveaxis(got, 1, -1), np.moveaxis(x, 1, -1), f.transpose(2, 3, 1, 0), step)
+
+
+@pytest.mark.parametrize(("w", "rows"), [(14, {"y": 4, "x": 16}), (28, {"y": 2, "x": 32}), (64, {"y": 1, "x": 64})])
 def test_rows_of_a_step_come_from_several_windows_of_one_copy(w: int, rows: dict[str, int]) -> None:
     """Four tiles of rows take each tile of columns, which is read once for all of them; those of a window's rows overlap in the copy."""
     x, f = drawn(bfloat16(), 1, 5, w, 32), drawn(bfloat16(), 3, 3, 32, 32)
@@ -164,3 +201,23 @@ def test_infinite_factors_meet_the_zeros_of_borders_where_the_user_allows_it_alo
         (got,) = dict(interpret.run(stripe, arrays)).values()
         assert (np.isnan(got.astype(np.float32)) == shown).all()
         assert np.isinf(got[~shown & (np.arange(16) == 0)].astype(np.float32)).all()
+
+
+def test_padded_rows_go_on_in_a_copy_alone() -> None:
+    """A plan from outside that makes none of whole rows is refused, and one that leaves steps no registers, too."""
+    types = {"X": TensorType(DType.BFLOAT16, (1, 7, 7, 32)), "F": TensorType(DType.BFLOAT16, (3, 3, 32, 32))}
+    program, target = tile_lang.bind(tile_lang.parse(CONVOLUTION), types), with_caches(1 << 20)
+    ((name, decision),) = compile(program, target).decisions.items()
+    plan = decision.plan
+    assert plan.edge("x") is Edge.PAD
+    assert compile(program, target, plans={name: plan}).decisions[name].plan == plan
+    uncopied = replace(plan, stagings=tuple(s for s in plan.stagings if s.order or s.unit == "TILE"))
+    ragged = tuple(replace(level, covers=tuple(_ragged(c) for c in level.covers)) for level in plan.levels)
+    for wrong in (uncopied, replace(plan, levels=ragged)):
+        with pytest.raises(TilePlanError):
+            compile(program, target, plans={name: wrong})
+
+
+def _ragged(cover: Cover) -> Cover:
+    """No whole tiles of the rows that go on."""
+    return replace(cover, size=24) if cover.loop == "x" else cover

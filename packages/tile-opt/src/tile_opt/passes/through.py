@@ -8,13 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from tile_ir.dots import WORD
 from tile_ir.stripe.nodes import Block, Direction, Program, Refinement
 
 from tile_opt.blocks.buffers import drop_unused_temporaries, fixed_kernels, in_the_way, temporaries, users, wholes
 from tile_opt.blocks.tree import kernels_of, with_kernels
 from tile_opt.kernel.dimensions import with_dimensions
 from tile_opt.kernel.inlining import producer_of
-from tile_opt.kernel.view import KernelView, open_kernel
+from tile_opt.kernel.strides import flat_stride
+from tile_opt.kernel.view import KernelView, Use, open_kernel
 
 
 def made_for_one(program: Program) -> Mapping[str, KernelView]:
@@ -51,11 +53,18 @@ def _makers(program: Program) -> Iterator[tuple[int, str, KernelView]]:
     for k, kernel in enumerate(kernels):
         view = _flat(kernel) if isinstance(kernel, Block) and k not in fixed else None
         out = producer_of(view, temps) if view is not None else None
-        if view is None or out is None or len(named[out.buffer]) != 2:
+        if view is None or out is None or len(named[out.buffer]) != 2 or _gathers(view, out):
             continue
         reader = max(named[out.buffer])
         if reader > k and not in_the_way(kernels[k + 1 : reader], view.reads(), view.writes(), parts):
             yield k, out.buffer, view
+
+
+def _gathers(view: KernelView, out: Use) -> bool:
+    """Rows of the result are made of elements that lie apart: that is done once, and not in each copy."""
+    along = out.forms[-1].names if out.forms else ()
+    reads = [(flat_stride(view, u, n), view.type_of(u.buffer).dtype) for u in view.uses if u.reads for n in along]
+    return any(abs(stride) * dtype.bytes > WORD.bytes for stride, dtype in reads)
 
 
 def _flat(kernel: Block) -> KernelView | None:

@@ -27,6 +27,7 @@ from tile_opt.plan.steps.bind import Binding, across, bind, interleaved, lines_f
 from tile_opt.plan.steps.distribute import distribute, gathered
 from tile_opt.plan.steps.edges import Tiling, tile
 from tile_opt.plan.steps.fetch_ahead import Ahead, copied_ahead
+from tile_opt.plan.steps.fold import Fold, check_padded, tiles_alone
 from tile_opt.plan.steps.near_panels import cut_copy, in_panels
 from tile_opt.plan.steps.reduce import Ways, keep_partials
 from tile_opt.plan.steps.register_transpose import transposed
@@ -116,6 +117,19 @@ class _Build:
         self.lanes = max((level.lanes for level in plan.levels if level.bind is Bind.VECTOR), default=1)
         self.check = Settings.from_environment().verify
         self.masked = frozenset(name for name, edge in plan.edges if edge is Edge.MASK)
+        self.fold = self._fold()
+        """Rows that tiles go through as one."""
+
+    def _fold(self) -> Fold | None:
+        """Where the plan says so; TileDeviceError where no level copies whole rows of the first factor for tiles to go through."""
+        fold = self.tiles.folded() if self.tiles is not None else None
+        if self.tiles is None or fold is None or self.plan.edge(fold.inner) is not Edge.PAD:
+            return None
+        *around, (rows, _) = [(k, c) for k, level in enumerate(self.plan.levels) if (c := level.cover(fold.inner))]
+        left = self.tiles.match.main.use(self.tiles.match.left).buffer
+        copied = any(s.operand == left and not s.order and 0 <= s.level < rows for s in self.plan.stagings)
+        check_padded(fold, copied and all(c.size >= fold.columns for _, c in around))
+        return fold
 
     def _read_ahead(self) -> tuple[Panels, ...]:
         """The copies before the kernel, which the view now reads, cut as registers take vectors."""
@@ -192,6 +206,8 @@ class _Build:
 
     def _first_own_level(self) -> int:
         """The first level that is a matter of each stage."""
+        if self.fold is not None:
+            return self.loops[self.fold.inner].levels[-1][0]
         shared = {i.name for i in self.view.loops}
         for number, level in enumerate(self.plan.levels):
             if level.bind in LANE_BINDS or any(c.loop not in shared for c in level.covers):
@@ -199,21 +215,37 @@ class _Build:
         return len(self.plan.levels)
 
     def _each_stage(self, nest: Nest, first: int, around: Around) -> Nest:
+        nest = self._folded(nest)
         inside = around.within(nest)
         start = zero_start(nest.body, self.tiles.match.main.name) if self.tiles is not None else None
         nodes = (n for n in nest.body if n is not start)
         body = tuple(self._own(n, first, inside, start) if isinstance(n, Stage) else n for n in nodes)
         return replace(nest, body=body)
 
+    def _folded(self, nest: Nest) -> Nest:
+        """`nest` with its sums as far apart as the rows that tiles go through."""
+        main = self.tiles.match.main.name if self.tiles is not None and self.fold is not None else None
+        total = next((merged_use(s) for s in nest.body if isinstance(s, Stage) and s.name == main), None)
+        return self.fold.summed(nest, total) if self.fold is not None and total is not None else nest
+
     def _own(self, stage: Stage, first: int, around: Around, start: Stage | None) -> Node:
         """One stage under the levels that are its own; `start` sets the sum of an instruction on tiles to 0."""
-        tree = gathered(stage)
+        if self.fold is None or self.tiles is None or stage.name != self.tiles.match.main.name:
+            return self._stepped(gathered(stage), stage, first, around, start)
+        cover, name = self.plan.levels[first].cover(self.fold.inner), self.loops[self.fold.inner].tiling.name
+        assert cover is not None, "the first level of a stage's own is that of its rows"
+        rows = self.fold.tiles(self.fold.joined(gathered(stage)), cover.size, name, around)
+        return innermost(rows, lambda n, inside: self._stepped(n, stage, first + 1, inside, start), around)
+
+    def _stepped(self, tree: Nest, stage: Stage, first: int, around: Around, start: Stage | None) -> Nest:
+        """The loops of a stage by the levels from `first` on."""
         for number in range(first, len(self.plan.levels)):
             if self.plan.levels[number].bind not in LANE_BINDS:
                 tree = self._level(tree, number, around, own=True)
         tree = innermost(tree, lambda n, _: distribute(n), around)
         if self.tiles is not None and stage.name == self.tiles.match.main.name:
-            return on_tiles(tree, self.tiles.match, start, self._ahead(stage, around))
+            made = on_tiles(tree, self.tiles.match, start, self._ahead(stage, around))
+            return made if self.fold is None else tiles_alone(made)
         ways = self._ways(stage)
         use = merged_use(stage)
         if ways and use is not None:
@@ -289,6 +321,7 @@ class _Build:
             return nest
         if zeros and not staging.order:
             self.boxes.add(name)
+            staged = self.fold.copied(staged, name) if self.fold is not None else staged
         return map_stages(self._in_panels(staged, staging), self._computed)
 
     def _in_panels(self, nest: Nest, staging: Staging) -> Nest:

@@ -17,7 +17,7 @@ from tile_opt.kernel.view import KernelView
 from tile_opt.passes.scheduling import Built, SchedulingPass, refused
 from tile_opt.plan.build import build_widened
 from tile_opt.plan.builders.widened import on_whole_tiles
-from tile_opt.plan.plan import Plan
+from tile_opt.plan.plan import Edge, Plan
 from tile_opt.plan.space.cpu.matrix import plans
 
 
@@ -42,5 +42,6 @@ class MatrixTile(SchedulingPass):
         chosen = next((w for w in found if dict(w.match.loops) == loops), None)
         if chosen is None:
             raise refused(f"{plan.instruction.name!r} does not compute what kernel {view.name!r} does with these loops")
-        parts = build_widened(chosen, plan)
+        rows = loops["m"]
+        parts = build_widened(chosen.unfilled(rows) if plan.edge(rows) is Edge.PAD else chosen, plan)
         return Built(parts.kernel, before=parts.copies, buffers=parts.buffers)

@@ -13,6 +13,7 @@ from tile_ir.stripe.nodes import Index
 from tile_opt.kernel.instructions import Bound, Match, matches
 from tile_opt.kernel.strides import flat_stride, limits_inside
 from tile_opt.kernel.view import KernelView, Stage, Use
+from tile_opt.plan.steps.fold import Fold, fold_of
 from tile_opt.plan.tree import Nest, map_stages
 
 
@@ -36,6 +37,19 @@ class Widened:
             return replace(stage, constraints=(*stage.constraints, *limits)) if mine else stage
 
         return map_stages(tree, cut) if limits else tree
+
+    def unfilled(self, loop: str) -> Widened:
+        """The same with a loop as long as it was."""
+        loops = tuple(replace(i, range=self.ends.get(loop, i.range)) if i.name == loop else i for i in self.view.loops)
+        ends = {n: end for n, end in self.ends.items() if n != loop}
+        return replace(self, view=replace(self.view, loops=loops), ends=ends)
+
+    def folded(self) -> Fold | None:
+        """Rows of tiles that go on through a copy of the first factor from one row of windows to the next, where these are short."""
+        rows, depth = (dict(self.match.loops)[role] for role in "mk")
+        steps = {depth, *(i.name for i in self.match.main.loops)}
+        left, unit = self.match.main.use(self.match.left), self.match.instruction.sides["m"]
+        return fold_of(self.view, left, rows, self.ends.get(rows, self.view.ranges[rows]), steps, unit)
 
     @property
     def order(self) -> tuple[float, bool, int]:

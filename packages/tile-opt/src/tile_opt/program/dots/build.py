@@ -34,7 +34,8 @@ from tile_ir.stripe.affine import Affine, names_in
 from tile_opt.analysis import poly
 from tile_opt.program.dots.choose import Choice
 from tile_opt.program.dots.match import Match
-from tile_opt.program.dots.words import Packing, Stored, in_words, word
+from tile_opt.program.dots.tiles import slides
+from tile_opt.program.dots.words import Packing, Stored, in_words, is_words, word
 from tile_opt.program.trees import Body, Leaf, Tree, as_dtype, leaves
 
 
@@ -77,10 +78,23 @@ class Builder:
 
     def _words(self, stored: Stored, dim: int) -> Leaf:
         """An element of a factor's words."""
-        depth = self.choice.dot.depth
-        tensor = self.packing.words(stored, dim, depth, self.ops, self.choice.apart)
-        found = in_words(stored.leaf, dim, self.choice.index, self.choice.index, depth, stored.pads)
+        choice, depth = self.choice, self.choice.dot.depth
+        last = self._last(stored.leaf, dim) if choice.tiling is not None else None
+        tensor = self.packing.words(stored, dim, depth, self.ops, choice.apart, last)
+        last = None if is_words(stored, dim, self.packing.types[stored.leaf.tensor], depth) else last
+        found = in_words(stored.leaf, dim, choice.index, choice.index, depth, stored.pads, last)
         return Leaf(tensor, found.forms, WORD)
+
+    def _last(self, leaf: Leaf, dim: int) -> int | None:
+        """The dimension of words that tiles load side by side, where another is behind it.
+
+        Words of an element of a window are, where windows slide along what is behind them; else those of a tile's columns.
+        """
+        behind = leaf.forms[dim + 1 :]
+        if any(slides(f, self.match) for f in behind):
+            return dim
+        columns = self.choice.tiling.columns if self.choice.tiling is not None else ""
+        return next((d for d, f in enumerate(leaf.forms[:-1]) if f == Affine.var(columns)), None) if behind else None
 
     def _add(self, op: Contraction | Elementwise) -> str:
         self.ops.append(op)

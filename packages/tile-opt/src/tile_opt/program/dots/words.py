@@ -104,12 +104,17 @@ def is_words(stored: Stored, dim: int, type: TensorType, depth: int) -> bool:
     return last and (not stored.filling or not any(map(any, stored.pads)))
 
 
-def in_words(leaf: Leaf, dim: int, index: str, word: str, depth: int, pads: Pads) -> Leaf:
-    """The element of the words: `word` counts them along the packed dimension."""
+def in_words(leaf: Leaf, dim: int, index: str, word: str, depth: int, pads: Pads, last: int | None = None) -> Leaf:
+    """The element of the words: `word` counts them along the packed dimension; one may be the `last` there."""
     forms = [f + front for f, (front, _) in zip(leaf.forms, pads, strict=True)] if pads else list(leaf.forms)
     rest = forms[dim] - Affine.var(index)
     forms[dim] = Affine.of({n: c // depth for n, c in rest.terms}, rest.const // depth) + Affine.var(word)
-    return Leaf(leaf.tensor, tuple(forms), WORD)
+    return Leaf(leaf.tensor, tuple(forms[d] for d in _order(len(forms), last)), WORD)
+
+
+def _order(rank: int, last: int | None) -> tuple[int, ...]:
+    """The dimensions of a tensor as its words have them."""
+    return tuple(sorted(range(rank), key=lambda d: d == last))
 
 
 @dataclass(slots=True)
@@ -122,8 +127,13 @@ class Packing:
     """Values that no operation makes: their bytes may be read as words."""
     made: dict[object, str] = field(default_factory=dict[object, str])
 
-    def words(self, stored: Stored, dim: int, depth: int, ops: list[Op], whole: bool = False) -> str:
-        """The tensor of the words of a factor along a dimension, or of the whole ones; what makes it goes to `ops`, if nothing has made it."""
+    def words(
+        self, stored: Stored, dim: int, depth: int, ops: list[Op], whole: bool = False, last: int | None = None
+    ) -> str:
+        """The tensor of the words of a factor along a dimension, or of the whole ones; what makes it goes to `ops`, if nothing has made it.
+
+        Where it has to be made, a dimension may become its `last`.
+        """
         pads = stored.pads or ((0, 0),) * len(stored.leaf.forms)
         key = (
             stored.leaf.tensor,
@@ -134,6 +144,7 @@ class Packing:
             dim,
             depth,
             whole,
+            last,
         )
         if key not in self.made:
             source = stored.leaf.tensor
@@ -144,7 +155,7 @@ class Packing:
                 source = self._add(
                     ops, _filled(claim(f"{source}_whole", self.taken), self.types[source], stored, dim, depth)
                 )
-            self.made[key] = self._packed(source, stored, dim, depth, pads, ops)
+            self.made[key] = self._packed(source, stored, dim, depth, pads, ops, last)
         return self.made[key]
 
     def _as_words(self, stored: Stored, depth: int, pads: Pads, ops: list[Op]) -> str:
@@ -167,14 +178,16 @@ class Packing:
         self.types[op.name] = op.type
         return op.name
 
-    def _packed(self, source: str, stored: Stored, dim: int, depth: int, pads: Pads, ops: list[Op]) -> str:
+    def _packed(
+        self, source: str, stored: Stored, dim: int, depth: int, pads: Pads, ops: list[Op], last: int | None
+    ) -> str:
         """Outside the tensor there is 0 at first, and then, where another number counts as nothing, that."""
         type, raw = self.types[source], source == stored.leaf.tensor
         outside = stored.filling if any(map(any, pads)) else 0
         turned = _TURNED if raw and stored.flipped else 0
         body = _word_body(type.dtype, stored.less if raw else 0, depth, turned ^ outside)
         name = claim(f"{stored.leaf.tensor}_words", self.taken)
-        made = self._add(ops, _gathered(name, source, type, dim, depth, pads, body))
+        made = self._add(ops, _gathered(name, source, type, dim, depth, pads, body, last))
         if not outside:
             return made
         name = claim(f"{stored.leaf.tensor}_padded", self.taken)
@@ -206,9 +219,16 @@ def _filled(name: str, type: TensorType, stored: Stored, dim: int, depth: int) -
 
 
 def _gathered(
-    name: str, source: str, type: TensorType, dim: int, depth: int, pads: Pads, body: tuple[ScalarStatement, ...]
+    name: str,
+    source: str,
+    type: TensorType,
+    dim: int,
+    depth: int,
+    pads: Pads,
+    body: tuple[ScalarStatement, ...],
+    last: int | None = None,
 ) -> Contraction:
-    """Neighbours along a dimension as words; 0 outside the tensor."""
+    """Neighbours along a dimension as words; 0 outside the tensor. A dimension may become the `last`."""
     words = tuple(n // depth if d == dim else n for d, n in enumerate(type.shape))
     shape = tuple(n + sum(pad) for n, pad in zip(words, pads, strict=True))
     cells = tuple(Poly.of({f"d{d}": 1}) for d in range(len(shape)))
@@ -218,8 +238,10 @@ def _gathered(
         return tuple(f.scaled(depth) + Poly.of({}, q) if d == dim else f for d, f in enumerate(inside))
 
     bounds = dict.fromkeys([*zip(cells, shape, strict=True), *zip(inside, words, strict=True)])
+    order = _order(len(shape), last)
+    made = tuple(cells[d] for d in order)
     return Contraction(
-        name, TensorType(WORD, shape), Aggregation.ASSIGN, tuple(c.names[0] for c in cells), cells,
+        name, TensorType(WORD, tuple(shape[d] for d in order)), Aggregation.ASSIGN, tuple(c.names[0] for c in made), made,
         tuple(Constraint(f, n) for f, n in bounds),
         tuple(TensorLoad(f"$x{q}", source, element(q)) for q in range(depth)), body, body[-1].dst, WORD,
         text=f"{name}: words of {source}",

@@ -8,7 +8,7 @@ from functools import cached_property
 from math import gcd, prod
 
 from tile_ir.dots import WORD
-from tile_ir.matrix.x86 import TILE, TILED_INSTRUCTIONS
+from tile_ir.matrix.x86 import TILE, TILED_INSTRUCTIONS, WORDS_OF_ROW
 from tile_ir.stripe.nodes import Bind
 from tile_ir.target import Target
 
@@ -18,6 +18,7 @@ from tile_opt.kernel.view import KernelView, Use
 from tile_opt.kernel.work import merged_use
 from tile_opt.plan.builders.widened import Widened, on_whole_tiles
 from tile_opt.plan.plan import Cover, Edge, Instruction, Level, Plan, Staging
+from tile_opt.plan.steps.fold import Fold
 
 ROUNDS = 4
 """Groups for each core, at most."""
@@ -39,6 +40,8 @@ SECOND = 2
 """The level of the cache that panels stay in."""
 SCATTERED = 2
 """Lines that lie together are read in the time of one that is a row of its own."""
+FEWER = 0.92
+"""Of the tiles, those that are left at most where rows go on from one row of windows to the next, whose ends are copied apart."""
 SHAPES = ((2, 2), (4, 1))
 """Tiles of rows and of columns in a step, at most: four sums, for which registers suffice."""
 
@@ -47,8 +50,9 @@ def plans(view: KernelView, target: Target) -> Iterator[Plan]:
     """A plan for each way in which the kernel is one of the target's instructions on tiles, fewest wasted products first."""
     for name in target.matrix:
         instruction = TILED_INSTRUCTIONS.get(name)
-        for found in on_whole_tiles(view, instruction) if instruction is not None else ():
-            yield _Space(found, target).plan()
+        found = on_whole_tiles(view, instruction) if instruction is not None else []
+        for space in sorted((_space(tiles, target) for tiles in found), key=lambda s: s.order):
+            yield space.plan()
 
 
 def is_on_tiles(view: KernelView, target: Target) -> bool:
@@ -57,10 +61,21 @@ def is_on_tiles(view: KernelView, target: Target) -> bool:
     return any(on_whole_tiles(view, instruction) for instruction in known)
 
 
+def _space(tiles: Widened, target: Target) -> _Space:
+    """With rows that go on from one row of windows to the next, if that makes fewer tiles."""
+    plain, fold = _Space(tiles, target), tiles.folded()
+    if fold is None or fold.outer not in plain.sliding:
+        return plain
+    folded = _Space(tiles.unfilled(fold.inner), target, fold)
+    return folded if folded.block and folded.order[0] < FEWER * plain.order[0] else plain
+
+
 @dataclass(frozen=True)
 class _Space:
     tiles: Widened
     target: Target
+    fold: Fold | None = None
+    """How rows of tiles go on from one row of windows to the next."""
 
     @property
     def view(self) -> KernelView:
@@ -75,6 +90,20 @@ class _Space:
     def loops(self) -> dict[str, str]:
         return dict(self.match.loops)
 
+    @property
+    def order(self) -> tuple[float, bool, int]:
+        """Products for each that counts, and how the first factor lies along words and rows."""
+        waste, apart, stride = self.tiles.order
+        return waste * self._between, apart, stride
+
+    @property
+    def _between(self) -> float:
+        """Rows of tiles, those between rows of windows among them, for each that counts."""
+        if self.fold is None or not self.block:
+            return 1
+        rows = self.block[self.fold.outer]
+        return self.fold.length(rows) / (rows * self.fold.columns)
+
     @cached_property
     def tile(self) -> dict[str, int]:
         """Rows and columns of a step, and iterations of the loop aside that have rows in it: those that read least a product."""
@@ -83,13 +112,14 @@ class _Space:
     def _steps(self) -> Iterator[dict[str, int]]:
         """Equal parts of what there is; where windows slide, their rows come from several iterations, so that none is left over."""
         sides, (m, n) = self.match.instruction.sides, (self.loops[role] for role in "mn")
-        whole = {name: -(-self.view.ranges[name] // sides[role]) for role, name in zip("mn", (m, n), strict=True)}
+        most = self.view.ranges | ({m: self.fold.length(self.block[self.fold.outer])} if self.fold is not None else {})
+        whole = {name: -(-most[name] // sides[role]) for role, name in zip("mn", (m, n), strict=True)}
         for rows, columns in SHAPES:
-            aside = self.aside if columns == 1 else ()
+            aside = self.aside if columns == 1 and self.fold is None else ()
             along = gcd(whole[m], rows) if aside else _even(whole[m], rows)
             found = {m: along * sides["m"], n: _even(whole[n], columns) * sides["n"]}
             found |= dict.fromkeys(aside, rows // along)
-            yield {name: min(size, self.view.ranges[name]) for name, size in found.items()}
+            yield {name: min(size, most[name]) for name, size in found.items()}
 
     @cached_property
     def aside(self) -> tuple[str, ...]:
@@ -106,13 +136,14 @@ class _Space:
     def _words(self, step: Mapping[str, int]) -> float:
         """Words of both factors that the products of all steps read from the second cache or beyond, for each of them.
 
-        Rows of overlapping windows are read from a box again and again, which costs nothing where the first cache holds them.
+        Rows of overlapping windows are read from a box again and again, which costs nothing where the first cache holds what an
+        instruction takes of their words.
         """
-        m, n = (self.loops[role] for role in "mn")
+        m, n, k = (self.loops[role] for role in "mnk")
         rows = {name: size for name, size in step.items() if name != n}
         read, depth = self._box(rows), self._depth(self.factors[1])
         boxed = self.sliding and self._is_near(self._few(self.view.ranges) | {m: rows[m]})
-        if boxed and read * WORD.bytes > self._first:
+        if boxed and read * WORD.bytes * self.match.instruction.sides["k"] > self._first * self.view.ranges[k]:
             read = SCATTERED * prod(rows.values()) * depth
         return (read + step[n] * depth) / (prod(step.values()) * depth)
 
@@ -161,6 +192,8 @@ class _Space:
     def block(self) -> dict[str, int]:
         """Iterations of a group that read one box of the first factor's rows; none where no windows overlap in it."""
         m, sliding = self.loops["m"], self.sliding
+        if self.fold is not None:
+            return self._folded(self.fold)
         if not sliding:
             return {}
         few = self._few(self.grid)
@@ -172,6 +205,15 @@ class _Space:
             fitting = (r for r in range(each, self.grid[name] + each, each) if self._is_near(found | {name: r}))
             found[name] = self._part(name, max(fitting, default=each))
         return found if found[m] else {}
+
+    def _folded(self, fold: Fold) -> dict[str, int]:
+        """Whole rows in a box, in equal parts, few enough for all cores to have some; none where not even a few are near."""
+        rows, one = self.view.ranges[fold.outer], dict.fromkeys(self.sliding, 1) | {fold.inner: fold.columns}
+        share = -(-prod(self.view.ranges[name] for name in self._inner) // self.target.settings.cores)
+        few, sums = min(OVERLAPPING, rows), self._first // 2 // self.match.instruction.sides["n"] // WORD.bytes
+        most = max(few, min(share, max((r for r in range(1, rows + 1) if fold.length(r) <= sums), default=0)))
+        near = max((r for r in range(1, min(rows, most) + 1) if self._is_near(one | {fold.outer: r})), default=0)
+        return one | {fold.outer: _evenly(rows, near)} if near >= few else {}
 
     def _few(self, most: Mapping[str, int]) -> dict[str, int]:
         """Iterations of the loops that slide which a box has at least."""
@@ -219,10 +261,23 @@ class _Space:
         if self.is_copied:
             moved = {name for f in left.forms for name in f.names}
             order = (self.loops["m"], *(s for s in self.steps if s in moved))
-            yield Staging(left.buffer, 1 if self.block else self._rows_level, "L2", () if self._lies_along else order)
+            level, pad = (1, self._apart) if self.block else (self._rows_level, 0)
+            yield Staging(left.buffer, level, "L2", () if self._lies_along else order, pad=pad)
         total = merged_use(self.match.main)
         assert total is not None, "a match aggregates"
         yield Staging(total.buffer, len(self._tiled), TILE)
+
+    @cached_property
+    def _is_deep(self) -> bool:
+        """The first cache holds the box of a step's rows for a few words alone: all windows take these before any takes the next ones."""
+        rows = {name: size for name, size in self.tile.items() if name != self.loops["n"]}
+        return bool(self.block) and self._box(rows) * WORD.bytes > self._first
+
+    @property
+    def _apart(self) -> int:
+        """Words between rows of a box, so that they are an odd number of lines apart, and a column of them is in all sets of a cache."""
+        length = self.view.ranges[self.loops["k"]]
+        return WORDS_OF_ROW if self._is_deep and length % (2 * WORDS_OF_ROW) == 0 else 0
 
     @property
     def _rows_level(self) -> int:
@@ -264,8 +319,9 @@ class _Space:
     def _rows(self, wanted: int, groups: int) -> dict[str, int]:
         """Iterations of loops over rows for each of so many groups, of which `groups` differ in their panels."""
         found: dict[str, int] = {}
+        each = self.tile | (self.block if self.fold is not None else {})
         for name in (*self._inner, self.loops["m"]):
-            found[name] = _share(self.view.ranges[name], self.tile.get(name, 1), wanted, groups)
+            found[name] = _share(self.view.ranges[name], each.get(name, 1), wanted, groups)
             groups *= -(-self.view.ranges[name] // found[name])
         return found
 
@@ -278,7 +334,7 @@ class _Space:
         groups = prod(-(-self.view.ranges[name] // size) for name, size in grid.items())
         columns, rows = grid[self.loops["n"]], prod(grid[name] for name in (*self._inner, self.loops["m"]))
         depth = self._depth(self.factors[0])
-        points = columns * rows * depth
+        points = columns * rows * depth * self._between
         products = points / prod(sides.values()) * machine.slots(self.match.instruction.name) / machine.ports.fma / BUSY
         panels, read = columns * self._depth(self.factors[1]), self._box(grid) if self._lies_along else rows * depth
         copying = self.is_copied * read * (COPIED if self._lies_along else PACKED)
@@ -332,24 +388,31 @@ class _Space:
     def _tiled(self) -> tuple[Level, ...]:
         """Levels from a group to a step: the columns of a box of rows stay near for all of its rows."""
         m, n = (Level(Bind.NONE, (Cover(name, self.tile[name]),)) for name in (self.loops["m"], self.loops["n"]))
-        covers = tuple(Cover(name, self.tile.get(name, 1)) for name in self._inner)
+        folded = (self.fold.outer,) if self.fold is not None else ()
+        covers = tuple(Cover(name, self.tile.get(name, 1)) for name in self._inner if name not in folded)
         inner = (Level(Bind.NONE, covers),) if covers else ()
         if not self.block:
             return (*inner, m, n)
         others = {name: 1 for name in self._inner if name not in self.block}
-        box = Level(Bind.NONE, tuple(Cover(*entry) for entry in (others | self.block).items()))
+        box = Level(Bind.NONE, tuple(map(self._cover, *zip(*(others | self.block).items(), strict=True))))
         return (box, n, *inner, m)
+
+    def _cover(self, name: str, size: int) -> Cover:
+        """Rows that go on as one are covered whole, however long a step of them is."""
+        whole = self.fold is not None and name == self.fold.inner
+        return Cover(name, max(size, self.tile[name]) if whole else size)
 
     def plan(self) -> Plan:
         n, k = self.loops["n"], self.loops["k"]
         sides = self.match.instruction.sides
         order = (*self._moving, *self._inner, n, self.loops["m"])
-        levels = [Level(Bind.GRID, tuple(Cover(name, self.grid[name]) for name in order)), *self._tiled]
-        own = (Cover(name, 1) for name in self.steps[:-1])
-        levels.append(Level(Bind.NONE, (*own, Cover(k, sides["k"]))))
+        levels = [Level(Bind.GRID, tuple(self._cover(name, self.grid[name]) for name in order)), *self._tiled]
+        own, deep = (Cover(name, 1) for name in self.steps[:-1]), Cover(k, sides["k"])
+        levels.append(Level(Bind.NONE, (deep, *own) if self._is_deep else (*own, deep)))
         levels.append(Level(Bind.VECTOR, (Cover(n, 1),), lanes=sides["n"]))
         stagings = tuple(sorted(self._stagings(), key=lambda s: s.level))
-        edges = ((n, Edge.MASK),)
+        padded = ((self.fold.inner, Edge.PAD),) if self.fold is not None else ()
+        edges = (*padded, (n, Edge.MASK))
         instruction = Instruction(self.match.instruction.name, self.match.loops)
         return Plan(tuple(levels), stagings, (), edges, instruction, "products of tiles")
 
