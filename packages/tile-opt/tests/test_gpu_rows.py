@@ -227,6 +227,14 @@ def items(plan: Plan, **extents: int) -> int:
     return plan.points(1, extents)
 
 
+@pytest.mark.parametrize(("columns", "items"), [(6000, 64), (20000, 64), (33536, 32)])
+def test_more_items_share_few_long_columns(columns: int, items: int) -> None:
+    """Two groups of narrow ones are at work on a unit at once; of many groups the wide ones read memory faster."""
+    source = "function (X[M, N]) -> (R) { T[z, j : 1, N] = +(X[i, j]), z < 1; R = X - T; }"
+    plan = plan_of(source, target(threads=256, cores=132), X=(1000, columns))
+    assert plan.reason == f"{items} items share a column"
+
+
 def test_short_rows_share_a_group() -> None:
     plan = plan_of(SOFTMAX, target(threads=256, cores=2), X=(4096, 256))
     assert (items(plan, i0_1=4096, i1=256), plan.tile("i0_1", 0, 4096)) == (256, 32)
@@ -238,6 +246,12 @@ def test_items_of_rows_that_begin_anywhere_have_as_many_bytes(length: int, narro
     on = target(threads=256, cores=2)
     for dtype, expected in ((DType.FLOAT16, narrow), (DType.FLOAT32, wide)):
         assert f" {expected} items share a row" in f" {plan_of(SOFTMAX, on, dtype, X=(4096, length)).reason}"
+
+
+@pytest.mark.parametrize(("length", "items"), [(63, 8), (127, 8), (255, 16)])
+def test_fewer_items_share_rows_that_are_only_read(length: int, items: int) -> None:
+    plan = plan_of(SUM, target(threads=256, cores=2), DType.FLOAT16, X=(4096, length))
+    assert f" {items} items share a row" in f" {plan.reason}"
 
 
 @pytest.mark.parametrize(("agg", "sign"), [(">", -1), ("<", 1)])

@@ -30,6 +30,9 @@ WINDOW = 32
 """Points of small loops that are straight-line code together."""
 IDLE = 0.15
 """Share of an item's steps that may lie beyond the end of its loop."""
+STORED, READ = 4, 16
+"""Times as many elements as items that take what memory gives at once, up to which half of these share a row: of rows that
+are stored, in pieces that begin anywhere, and of rows that are only read."""
 LONG = 64
 """Times as many iterations as items, from which those that come out even do not matter."""
 WORD = 4
@@ -56,12 +59,16 @@ class RowShares:
         self.wide = facts.lanes(self.along, self.most) if self.along else 1
         self.machine = target.machine
 
-    def _least_items(self, extent: int) -> int:
+    def _least_items(self, loop: str) -> int:
         """Items that take what memory gives at once, a word each or more; neighbouring rows share that where they are short."""
-        least = max(1, SECTOR // max(WORD, self.wide * self._narrowest()))
-        if self.wide == 1 and extent <= 4 * least:
+        least, extent = max(1, SECTOR // max(WORD, self.wide * self._narrowest())), self.facts.extent(loop)
+        if self.wide == 1 and extent <= least * (STORED if self._stores(loop) else READ):
             return least // 2
         return least if extent > 2 * least * self.wide else max(1, min(least, SECTOR // (self.wide * WORD)))
+
+    def _stores(self, loop: str) -> bool:
+        """Elements along the loop are stored."""
+        return any(u.writes and loop in names_in(u.forms) for _, u in self.facts.accesses)
 
     def _bytes(self, buffer: str) -> int:
         return self.facts.view.type_of(buffer).dtype.bytes

@@ -36,6 +36,10 @@ SHORT = 8
 SUB_GROUP = 32
 STRETCH = 256
 """Bytes of neighbours that a group takes together."""
+NARROW = 64
+"""The same of columns so long that another group has room beside one that keeps so few of them."""
+FULL_HALF, FEW_ROUNDS = 1.75, 6
+"""Part of half a unit's registers, and rounds of groups: of longer columns in fewer rounds narrow groups are worth it."""
 SMALL_GROUP = 64
 LEAST_GROUP = 128
 """Items of a group that goes over long columns."""
@@ -119,7 +123,7 @@ class _Chooser(RowShares):
         threads = self._row_items(length * beside, bool(kept))
         few = EXCHANGED if self.facts.scatters(own[0]) else FEW_STEPS * max(self.wide, WORD // self._narrowest())
         each = max(min(few, KEPT // 2 // self._words() // beside), -(-length // threads))
-        least = self._least_items(self.facts.extent(own[0]))
+        least = self._least_items(own[0])
         # With fewer items those that keep a row would have so many registers that few groups run at once.
         wanted = power_of_two(-(-length * beside * self._words() // (KEPT // 2))) if kept else 1
         most = min(threads, max(length // each, 2 * least, wanted))
@@ -175,12 +179,14 @@ class _Chooser(RowShares):
         length = prod(map(self.facts.extent, own))
         rows = bool(self.facts.rows(frozenset(own)) or self._kept(frozenset(own)))
         room = KEPT * threads // (SUB_GROUP // 4)
-        if rows and self.wide * self._narrowest() > 8 and room < length * self.wide <= 2 * room:
+        long = rows and self.wide * self._narrowest() > 8 and room < length * self.wide <= 2 * room
+        narrow = long and self._are_few(length * self.wide / room)
+        if long and not narrow:
             self.wide //= 2
         columns = self.facts.iterations() // self.wide
         piece = self.wide * self._widest()
         beside = power_of_two(-(-self.facts.extent(along) // self.wide))
-        across = max(1, min(threads // 2, STRETCH // piece, beside))
+        across = max(1, min(threads // 2, (NARROW if narrow else STRETCH) // piece, beside))
         piled = STRETCH // (4 if self.wide > 1 else 2)
         while across > 1 and across * piece > piled and columns < self.settings.cores * across:
             across //= 2
@@ -191,7 +197,8 @@ class _Chooser(RowShares):
         # A unit holds few groups: where they are small, little of it is at work, however many there are.
         ways = max(ways, min(LEAST_GROUP // across, power_of_two(length) // (4 * FEW_STEPS)))
         if rows:
-            ways = max(ways, min(power_of_two(-(-length * self.wide // (KEPT // 2))), threads // (SUB_GROUP // 4)))
+            most_ways = threads // (across if narrow else SUB_GROUP // 4)
+            ways = max(ways, min(power_of_two(-(-length * self.wide // (KEPT // 2))), most_ways))
         if ways < 2:
             return self.element_plan()
         shares = self._dealt(own, ways)
@@ -200,6 +207,14 @@ class _Chooser(RowShares):
         columns = [Share(along, across, self.wide), *(Share(n) for n in reversed(self.facts.shared) if n != along)]
         plan = self._assembled(shares, columns, f"{used} items share a column")
         return plan if plan.stagings or not rows else self._kept_columns(own, along) or plan
+
+    def _are_few(self, filled: float) -> bool:
+        """A unit has room for one group of columns so long, and has few: narrower ones, two at a time, end more evenly.
+
+        `filled` is the part that a column takes of the registers of a half of a unit.
+        """
+        groups = self.facts.iterations() * self._widest() // (STRETCH // 2)
+        return filled > FULL_HALF and groups < FEW_ROUNDS * self.settings.cores
 
     def _kept_columns(self, own: tuple[str, ...], along: str) -> Plan | None:
         """As many items as a group may have, for as few columns as memory hands out: they keep what is read several times."""
