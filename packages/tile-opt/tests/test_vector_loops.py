@@ -74,3 +74,19 @@ def test_loops_that_finish_short_runs_of_lines_are_inside_the_others(order: str,
     (decision,) = made.decisions.values()
     loops = [c.loop for level in decision.plan.levels for c in level.covers]
     assert loops[0] == outermost
+
+
+@pytest.mark.parametrize(("width", "wanted"), [(9, 4), (10, 8), (17, 8), (8, 4)])
+def test_lanes_without_masks_are_as_many_as_run_away_from_the_edges(width: int, wanted: int) -> None:
+    """Those of a vector that an edge cuts run one by one."""
+    text = "function (X[C, H, W], K[C]) -> (O) { O[c, y, x : C, H, W] = +(X[c, y + i - 1, x + j - 1] * K[c]), i < 3, j < 3; }"
+    plain = replace(PROCESSOR, settings=replace(PROCESSOR.settings, masks=False, vector_bytes=32))
+    made = compiled(text, plain, X=(6, width, width), K=(6,))
+    plan = max(made.decisions.values(), key=lambda d: len(d.view.loops)).plan
+    (level,) = plan.bound(Bind.VECTOR)
+    assert level.lanes == wanted
+    rng = np.random.default_rng(0)
+    inputs = {"X": rng.standard_normal((6, width, width), np.float32), "K": np.ones(6, np.float32)}
+    framed = np.pad(inputs["X"], ((0, 0), (1, 1), (1, 1)))
+    expected = sum(framed[:, i : i + width, j : j + width] for i in range(3) for j in range(3))
+    np.testing.assert_allclose(run(made.stripe, inputs)["O"], expected, rtol=1e-5, atol=1e-5)

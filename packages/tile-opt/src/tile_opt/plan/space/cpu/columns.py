@@ -40,7 +40,8 @@ FASTER = 1.05
 
 
 def column_plan(facts: Facts, vector: str) -> Plan:
-    spread, found = is_spread(facts, vector) and facts.may_overlap(), _found_lanes(facts, vector)
+    one_by_one = vector in facts.constrained and not facts.settings.masks
+    spread, found = (is_spread(facts, vector) or one_by_one) and facts.may_overlap(), _found_lanes(facts, vector)
     lanes = _spread_lanes(facts, vector) if spread else found or facts.lanes
     short = _short_runs(facts, vector)
     unroll = short[0] if short else unroll_loop(facts, vector)
