@@ -32,9 +32,8 @@ from tile_ir.program.nodes import (
 from tile_ir.stripe.affine import Affine, names_in
 
 from tile_opt.analysis import poly
-from tile_opt.program.dots.choose import Choice
+from tile_opt.program.dots.choose import Choice, slides
 from tile_opt.program.dots.match import Match
-from tile_opt.program.dots.tiles import slides
 from tile_opt.program.dots.words import Packing, Stored, in_words, is_words, word
 from tile_opt.program.trees import Body, Leaf, Tree, as_dtype, leaves
 

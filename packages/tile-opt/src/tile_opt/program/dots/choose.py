@@ -216,6 +216,8 @@ def _stored(factor: Factor, dtype: DType) -> Stored | None:
     return Stored(factor.leaf, dtype, factor.zero) if fits else None
 
 
+APART = 2
+"""Cycles of a result that is stored by itself."""
 BUSY = 0.5
 """Share of the time in which the instruction runs, loads beside it."""
 
@@ -227,6 +229,8 @@ class Tiling:
     instruction: MatrixInstruction
     rows: str
     columns: str
+    apart: int = 0
+    """Results whose columns do not lie side by side."""
 
     def side(self, index: str) -> int:
         """Iterations of an index in a tile; 1 for those beside the tiles."""
@@ -239,7 +243,7 @@ class Tiling:
         depth = up(words, self.instruction.shape[2])
         points = prod(up(n, self.side(name)) for name, n in ranges.items() if name != index) * depth
         times = points / prod(self.instruction.shape)
-        return times * machine.slots(self.instruction.name) / machine.ports.fma / BUSY
+        return times * machine.slots(self.instruction.name) / machine.ports.fma / BUSY + self.apart * APART
 
 
 def up(count: int, unit: int) -> int:
@@ -247,22 +251,32 @@ def up(count: int, unit: int) -> int:
 
 
 def tilings(target: Target, match: Match, dot: DotProduct, index: str, pair: tuple[Factor, Factor]) -> Iterator[Tiling]:
-    """Every instruction that adds up such products, with the longest rows; columns lie side by side in the result.
+    """Every instruction that adds up such products, with the longest rows, and columns that lie side by side in the result if some do.
 
-    Fewer rows or columns than a tile has are filled up, too: `Tiling.cycles` counts what that wastes.
+    Windows that overlap are rows, which are copied together. Fewer rows or columns than a tile has are filled up, too:
+    `Tiling.cycles` counts what that wastes.
     """
     left, right = pair
+    if any(slides(f, match) for f in right.leaf.forms) and not any(slides(f, match) for f in left.leaf.forms):
+        return
     kept = names_in(match.output)
     long = {n for n, size in match.ranges.items() if size > 1}
     rows = [n for n in kept & left.names & long - right.names if _steps(left, n)]
     last = {n for n, step in (match.output[-1].terms if match.output else ()) if step == 1}
-    columns = [n for n in last & right.names & long - left.names if _steps(right, n) == 1]
+    beside = [n for n in match.ranges if n in kept & right.names & long - left.names and _steps(right, n) == 1]
+    columns = sorted(beside, key=lambda n: n not in last)
     for name in target.matrix:
         instruction = TILED_INSTRUCTIONS.get(name)
         if instruction is None or instruction.product != dot.name or not rows or not columns:
             continue
         if index in left.names:
-            yield Tiling(instruction, max(rows, key=lambda n: (match.ranges[n], n)), columns[0])
+            apart = 0 if columns[0] in last else prod(match.ranges[n] for n in kept)
+            yield Tiling(instruction, max(rows, key=lambda n: (match.ranges[n], n)), columns[0], apart)
+
+
+def slides(form: Affine, match: Match) -> bool:
+    """Windows slide along a dimension, one into the other."""
+    return sum(match.ranges[n] > 1 for n in form.names) > 1
 
 
 def _steps(factor: Factor, index: str) -> int:
