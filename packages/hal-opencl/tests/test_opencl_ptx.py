@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import pytest
 from hal_opencl.emit import ptx
+from hal_opencl.emit.dialect import PLAIN, Dialect
+from hal_opencl.emit.printer import OpenCLPrinter
 from tile_ir.dtype import DType
 from tile_ir.ops import Aggregation
+from tile_ir.semtree import parse_function
+from tile_ir.semtree.errors import SemtreeError
 from tile_ir.semtree.nodes import Type
 
 
@@ -36,3 +40,19 @@ def test_integers_merge_in_memory_by_an_instruction_that_gives_nothing_back(
 def test_lanes_hand_on_words(dtype: DType, words: int) -> None:
     text = ptx.shuffle("f", "shuffle_xor", dtype)
     assert text.count("shfl.sync.bfly.b32") == words
+
+
+@pytest.mark.parametrize(
+    ("op", "instruction"), [("reduce_max", "redux.sync.max.s32"), ("shuffle_down", "shfl.sync.down.b32")]
+)
+def test_collectives_are_written_where_there_is_ptx(op: str, instruction: str) -> None:
+    other = "" if op.startswith("reduce") else ", 1"
+    text = f"""function f(write global int32* out, read global int32* a) group(32, 1, 1) subgroup(32) {{
+        out[local_id(0)] = subgroup("{op}", a[local_id(0)]{other});
+    }}"""
+    function = parse_function(text)
+    printer = OpenCLPrinter(dialect=Dialect(ptx=True))
+    printer.program(function)
+    assert any(instruction in helper for helper in printer.preamble.values())
+    with pytest.raises(SemtreeError, match="needs PTX"):
+        OpenCLPrinter(dialect=PLAIN).program(function)
