@@ -142,6 +142,20 @@ def test_items_read_and_round_a_first_factor() -> None:
     assert ", {%16, %17, %18, %19}, %20, p, 1, 1;}" in head and '"r"(a.s3), "l"(b)' in head
 
 
+def test_copies_start_behind_what_is_read_for_the_next_product() -> None:
+    """But for those under a condition, which stay where they are."""
+    copy = "async_copy b[512] = x[local_id(0)], count=4, align=16;"
+    given = ROUNDED.replace("out)", "out, read global float32* x)")
+    second = '    team_mma "wgmma_m64n32k8_tf32" = a[local_id(1) + 256'
+    _, calls = head_and_calls(text(Dialect(ptx=True, teams=True), given.replace(second, f"    {copy}\n{second}")))
+    names = [re.sub(r".*?tile_(\w+?)(_[a-z0-9]+)*\(.*", r"\1", line) for line in calls]
+    assert [n for n in names if n in ("read", "copy", "wgmma")] == ["read", "read", "wgmma", "copy", "wgmma"]
+    around = f"    if (local_id(0) < 3) {{ {copy} }}\n{second}"
+    _, calls = head_and_calls(text(Dialect(ptx=True, teams=True), given.replace(second, around)))
+    names = [re.sub(r".*?tile_(\w+?)(_[a-z0-9]+)*\(.*", r"\1", line) for line in calls]
+    assert [n for n in names if n in ("read", "copy", "wgmma")] == ["read", "wgmma", "copy", "read", "wgmma"]
+
+
 @pytest.mark.parametrize("panels", [False, True], ids=["rows", "panels"])
 def test_lanes_that_read_a_first_factor_together_are_in_different_banks(panels: bool) -> None:
     made = ptx.read("read", MATRIX_INSTRUCTIONS["wgmma_m64n32k8_tf32"], panels)

@@ -91,7 +91,10 @@ def test_two_steps_in_turn_have_registers_that_products_go_on_reading() -> None:
     large = (p for p in rounding_as_they_read(sample, target) if prod(p.tile(n, 0, 128) for n in "ij") == 128 * 128)
     blocks = list(blocks_in(agrees(sample, 1, next(large), target).entry))
     (steps,) = (b for b in blocks if b.name.endswith("_steps"))
-    assert [b.name for b in steps.body if isinstance(b, Block)].count("multiply") == 2
+    inside = [b for b in steps.body if isinstance(b, Block)]
+    # Copies start in front of the last product of each.
+    assert [b.name for b in inside] == ["multiply", "copy_A", "copy_B", "multiply"] * 2
+    assert [i.range for b in inside[:4] for i in b.indexes if i.name == "k_i_t" and i.range > 1] == [3]
     assert [w.pending for w in steps.body if isinstance(w, Wait) and w.group == PRODUCTS] == [1, 1]
 
 

@@ -20,6 +20,7 @@ from tile_ir.semtree.nodes import (
     Atomic,
     Barrier,
     Binary,
+    Block,
     CallFn,
     Cast,
     Comment,
@@ -56,8 +57,8 @@ _ATOMICS = {
 }
 """OpenCL's own, by aggregation and bits of an integer."""
 
-NOWHERE = -1, -1
-"""No line."""
+NOWHERE: tuple[tuple[int, ...], int] = (), 0
+"""No lines."""
 
 
 class OpenCLPrinter(MatrixExpressions):
@@ -70,8 +71,9 @@ class OpenCLPrinter(MatrixExpressions):
     _rounded_from: dict[str, str]
     _arrivals: str
     _last: str
-    _product: tuple[int, int] = NOWHERE
-    """The line of the latest product of a rounded factor, and scopes around it; while only what the next one needs is behind it."""
+    _product: tuple[tuple[int, ...], int] = NOWHERE
+    """The lines of the latest product of a rounded factor and of copies that start behind it, and scopes around them; while only what
+    the next one needs is behind these."""
 
     def signature(self, function: Function) -> str:
         name = self.declare_global(function.name)
@@ -133,7 +135,8 @@ class OpenCLPrinter(MatrixExpressions):
         return f"{space}{element} {name}[{max(1, t.count)}] __attribute__((aligned({max(node.align, t.dtype.bytes)})));"
 
     def statement(self, statement: Statement) -> Sequence[Item]:
-        self._product = self._product if isinstance(statement, (TeamMma, Let)) else NOWHERE
+        if not isinstance(statement, (TeamMma, Let, AsyncCopy, Block)):
+            self._product = NOWHERE
         return super().statement(statement)
 
     def write_alloc(self, node: Alloc) -> None:
@@ -343,13 +346,20 @@ class OpenCLPrinter(MatrixExpressions):
         guard = f"if ({there}) " if there and not node.fill else ""
         nbytes = asynchronous_bytes(node) if self._dialect.ptx else 0
         if not nbytes:
+            self._product = NOWHERE
             self._copy_at_once(node, guard, there if node.fill else "")
             return
         kind = f"copy_async_{nbytes}" + ("_or_clear" if node.fill else "")
         name = self.helper(kind, ptx.copy_async, nbytes, node.fill)
         places = self._place(node.dst, node.dst_index), self._place(node.src, node.src_index)
         arguments = [*places, *([there] if node.fill else [])]
+        self._behind_product()
         self.line(f"{guard}{name}({', '.join(arguments)});")
+
+    def _behind_product(self) -> None:
+        """The next line starts a copy, which may start behind what is read for the next product."""
+        lines, depth = self._product
+        self._product = ((*lines, len(self._lines)), depth) if lines and depth == len(self._scopes) else NOWHERE
 
     def _place(self, ptr: Expr, index: Expr) -> str:
         """The address of an element, with its constant behind what several of them have in common."""
@@ -401,10 +411,10 @@ class OpenCLPrinter(MatrixExpressions):
         at, behind = ending(node.a_index, teams.PERIOD)
         place = f"{self.expression(node.a)}, (uint)({self.expression(at)}), {behind}, {node.a_panels}"
         self.line(f"const uint{teams.ROUNDED.registers} {first} = {read}({place});")
-        line, depth = self._product
+        moved, depth = self._product
         if depth == len(self._scopes):
-            self._lines.append(self._lines.pop(line))
-        self._product = len(self._lines), len(self._scopes)
+            self._lines += [self._lines.pop(line - n) for n, line in enumerate(moved)]
+        self._product = (len(self._lines),), len(self._scopes)
         second = self._panels(node.b, node.b_index, node.b_panels)
         self.line(f"{name}({', '.join([*self._pointers(node.c), first, second])});")
 

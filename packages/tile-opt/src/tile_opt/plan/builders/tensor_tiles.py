@@ -6,7 +6,7 @@
         accumulators in fragments; init
         copy the first steps
         outer reduction loops {
-          steps { Wait; Sync; multiply, and copy a later step after the first slice }
+          steps { Wait; Sync; multiply, and copy a later step behind some of the slices }
           the last steps { Wait; Sync; multiply, and copy the first steps of the next round }
         }
         output stages
@@ -404,12 +404,19 @@ class TensorTile:
 
     def _first(self, step: Affine) -> Nest:
         """The products in front of the next copies: the first loads do not wait behind these, and a team's go on meanwhile."""
-        return self.multiply(step, 0, self.slices if self._team else 1)
+        return self.multiply(step, 0, self._in_front)
 
     def _rest(self, step: Affine, behind: int) -> tuple[Nest | Wait, ...]:
-        if self._team:
-            return self._finished(behind)
-        return (self.multiply(step, 1, self.slices - 1),) if self.slices > 1 else ()
+        left = self.slices - self._in_front
+        products = (self.multiply(step, self._in_front, left),) if left else ()
+        return (*products, *self._finished(behind))
+
+    @property
+    def _in_front(self) -> int:
+        """Slices of a step in front of the next copies: of a team's all, but the last one of rounded rows, which waits for its turn."""
+        if not self._team:
+            return 1
+        return max(1, self.slices - 1) if self.rounded else self.slices
 
     @property
     def _team(self) -> bool:
