@@ -86,6 +86,22 @@ def test_tiles_go_on_from_one_short_row_of_windows_to_the_next(h: int, w: int, s
     assert_convolved(execute(compiled.kernels, {"X": x, "F": f})["O"], x, f, step)
 
 
+def test_short_rows_without_borders_go_on_in_a_copy_too() -> None:
+    """No window leaves the image, but the rows of tiles leave those of windows."""
+    source = """function (X[N, H, W, C], F[I, J, C, D]) -> (O) {
+        O[n, y, x, d : 1, 7, 7, 16] = +(X[n, y + i, x + j, c] * F[i, j, c, d]); }"""
+    arrays = {"X": drawn(bfloat16(), 1, 9, 9, 32), "F": drawn(bfloat16(), 3, 3, 32, 16)}
+    types, target = {n: TensorType(DType.BFLOAT16, a.shape) for n, a in arrays.items()}, with_caches(1 << 20)
+    program = DotProducts(target=target, gain=float("inf")).apply(tile_lang.bind(tile_lang.parse(source), types))
+    compiled = compile(program, target)
+    (plan,) = (d.plan for d in compiled.decisions.values())
+    assert plan.edge("x") is Edge.PAD
+    got = execute(compiled.kernels, arrays)["O"].astype(np.float64)
+    windows = np.lib.stride_tricks.sliding_window_view(arrays["X"].astype(np.float64), (3, 3), axis=(1, 2))
+    want = np.einsum("nyxcij,ijcd->nyxd", windows, arrays["F"].astype(np.float64))
+    np.testing.assert_allclose(got, want, rtol=0.02, atol=0.2)
+
+
 @pytest.mark.parametrize("step", [1, 2])
 def test_images_channel_by_channel_are_packed_along_their_channels(step: int) -> None:
     """So that words of a window's element are side by side, and one copy of rows serves several windows."""

@@ -184,9 +184,10 @@ class _Space:
 
     @property
     def is_copied(self) -> bool:
-        """Rows of the first factor are copied: these lie in another way, end within a tile, or are made on the way."""
+        """Rows of the first factor are copied: these lie in another way, end within a tile, are made on the way, or go on."""
         left = self.factors[0]
-        return not self._lies_along or self.tiles.leaves(left) or self._is_made_alone(left)
+        ends = self.tiles.leaves(left) or self.fold is not None
+        return not self._lies_along or ends or self._is_made_alone(left)
 
     @cached_property
     def block(self) -> dict[str, int]:
@@ -287,10 +288,10 @@ class _Space:
     # --- levels -----------------------------------------------------------------------------------------
 
     @cached_property
-    def _moving(self) -> frozenset[str]:
+    def _moving(self) -> tuple[str, ...]:
         """Loops beside the tile for whose iterations panels differ."""
         names = {n for f in self.factors[1].forms for n in f.names}
-        return frozenset(names.intersection(self.beside))
+        return tuple(n for n in self.beside if n in names)
 
     @property
     def _inner(self) -> tuple[str, ...]:
