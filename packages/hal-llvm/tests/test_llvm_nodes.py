@@ -10,6 +10,7 @@ import pytest
 from hal_llvm.driver import LlvmDevice
 from hal_llvm.emit.code import Machine
 from hal_llvm.emit.module import emit_module
+from hal_llvm.emit.types import held
 from tile_ir.diagnostics import TileDeviceError, TileInternalError
 from tile_ir.dtype import DType
 from tile_ir.kernels import Kernel
@@ -103,6 +104,28 @@ def test_vectors_move_lanes(launch: Any, dtype: DType) -> None:
     got = launch(body, np.zeros(19, dtype.numpy), data)[0]
     picks = [2, 2, 2, 2, 0, 7, 2, 3, 7, 0, 5, 5, 2, 3, 6, 5, 4, 0, 6]
     np.testing.assert_array_equal(got.astype(np.float64), data[picks].astype(np.float64))
+
+
+@pytest.mark.parametrize("lanes", [1, 2, 3, 4, 6, 8, 16])
+def test_places_that_data_chooses(launch: Any, lanes: int) -> None:
+    """Lanes of int32 leave as pairs of words; they may count backwards from where a part of the buffer begins."""
+    words, wide = Type(DType.INT32, lanes), Type(DType.INT64, lanes)
+    places = (5 * np.arange(lanes) % 7 - 3).astype(np.int32)
+    lane = [Var(f"lane{n}", I64) for n in range(lanes)]
+    body = [
+        Let("start", Load(pointer(2, DType.INT64), number(0), I64)),
+        Let("wide", Cast(Load(pointer(1, DType.INT32), number(0), words), wide)),
+        *(Let(v.name, Extract(Var("wide", wide), n, I64)) for n, v in enumerate(lane)),
+        *(put(n, Load(pointer(3), add(Var("start", I64), v), F32)) for n, v in enumerate(lane)),
+        *(put(lanes + n, Load(pointer(3), add(v, number(20)), F32)) for n, v in enumerate(lane)),
+    ]
+    got = launch(body, np.zeros(2 * lanes, np.float32), places, np.array([9]), ramp(64))[0]
+    np.testing.assert_array_equal(got, [*(9 + places), *(20 + places)])
+    dtypes = (DType.FLOAT32, DType.INT32, DType.INT64, DType.FLOAT32)
+    params = tuple(Param(f"p{n}", Type(d, ptr=True), Access.READWRITE, 1, 64) for n, d in enumerate(dtypes))
+    function = Function("f", params, Block(tuple(body)))
+    text = emit_module([Kernel("f", None, function, (1, 1, 1))], Machine()).text  # type: ignore[arg-type]
+    assert lanes == 1 or f"extractelement <{held(lanes)} x i64>" not in text
 
 
 @pytest.mark.parametrize("dtype", [d for d in DType if d is not DType.BOOL], ids=str)

@@ -307,7 +307,10 @@ def _resize(code: Code, value: str, source: DType, target: DType, lanes: int) ->
     if source.bits == target.bits:
         return value
     way = "trunc" if source.bits > target.bits else "sext" if source.is_signed else "zext"
-    return code.let(f"{way} {register(source, lanes)} {value} to {register(target, lanes)}")
+    resized = code.let(f"{way} {register(source, lanes)} {value} to {register(target, lanes)}")
+    if lanes > 1 and (source, target) == (DType.INT32, DType.INT64):
+        code.words[resized] = value
+    return resized
 
 
 # --- comparison, fused multiply-add, casts ----------------------------------------------------------

@@ -77,6 +77,10 @@ class Code:
     """Pointers past whose buffers' caches it stores."""
     normal: set[str] = field(default_factory=set[str])
     """Values of which no lane is subnormal."""
+    words: dict[str, str] = field(default_factory=dict[str, str])
+    """Vectors of int32, by what they are as int64."""
+    picked_words: set[str] = field(default_factory=set[str])
+    """Lanes of these, as int64."""
     _count: int = 0
 
     def fresh(self, prefix: str) -> str:

@@ -137,13 +137,23 @@ class Expressions:
         code, index_type = self.code, of(index.type)
         displacement = displaced(index)[1]
         if not displacement:
-            return memory.address(code, pointer, varying, index_type, dtype)
+            near = self._near(pointer, index, dtype)
+            return near or memory.address(code, pointer, varying, index_type, dtype)
         name = f"{pointer}[{varying}]"
         base = self.scope.values.get(name)
         if not isinstance(base, str):
             base = memory.address(code, pointer, varying, index_type, dtype, inside=False)
             self.scope.bind(name, base)
         return memory.address(code, base, str(displacement), index_type, dtype, inside=False)
+
+    def _near(self, pointer: str, index: Expr, dtype: DType) -> str:
+        """Address of a place that data chooses in a part of a buffer, where all lanes begin to count; "" for any other."""
+        match index:
+            case Binary("add", Var() as part, Var() as place) if self.variable(place) in self.code.picked_words:
+                start = memory.address(self.code, pointer, self.variable(part), of(index.type), dtype, inside=False)
+                return memory.address(self.code, start, self.variable(place), of(index.type), dtype, inside=False)
+            case _:
+                return ""
 
     def _load(self, node: Load, pointer: str, index: str, mask: str | None = None) -> str:
         where = self.address(pointer, index, node.index, node.type.dtype)
@@ -189,7 +199,18 @@ class Expressions:
     def _extract(self, node: Extract, vector: str) -> str:
         if node.vector.type.lanes == 1:
             return vector
+        if vector in self.code.words:
+            return self._word(self.code.words[vector], held(node.vector.type.lanes), node.lane)
         return self.code.let(f"extractelement {of(node.vector.type)} {vector}, i64 {node.lane}")
+
+    def _word(self, vector: str, lanes: int, lane: int) -> str:
+        """A lane of int32 as int64: two leave the vector at once, where a wider vector would hold half as many."""
+        pairs = self.code.let(f"bitcast <{lanes} x i32> {vector} to <{lanes // 2} x i64>")
+        pair = self.code.let(f"extractelement <{lanes // 2} x i64> {pairs}, i64 {lane // 2}")
+        high = pair if lane % 2 else self.code.let(f"shl i64 {pair}, 32")
+        word = self.code.let(f"ashr i64 {high}, 32")
+        self.code.picked_words.add(word)
+        return word
 
     def _insert(self, node: Insert, vector: str, value: str) -> str:
         if node.type.lanes == 1:
