@@ -34,6 +34,7 @@ from tile_ir.stripe import interpret
 from tile_ir.stripe.nodes import Block, Transfer
 from tile_ir.stripe.parser import parse_program
 from tile_ir.stripe.printer import print_program
+from tile_ir.target import Target
 from tile_opt.passes.base import kernels_of
 from tile_opt.passes.kernels.tensor_tile import TensorTile
 from tile_opt.plan.plan import Across
@@ -126,6 +127,33 @@ def test_the_last_group_of_a_tile_puts_few_partial_results_together(dtype: DType
     near(interpret.run(stripe, inputs)["R"], sample, inputs, whole, 1e-5)
     apart = replace(slow, nodes=slow.nodes - {"LastGroup"})
     assert len(kernels_of(optimize_given(sample, apart, plans))) == 2
+
+
+def shared_twice(sample: Sample, target: Target) -> str:
+    """The plan in which groups share two loops of the reduction."""
+    found = TensorTile().candidates(view_of(sample, target), target)
+    shared = (p for p in found if sum(r.across is Across.GROUPS for r in p.reductions) == 2)
+    return print_plans({"kernel_0": next(shared)})
+
+
+@pytest.mark.parametrize("taps", ["", "t"], ids=["1x1", "taps"])
+def test_groups_share_two_loops_where_each_is_short(taps: str) -> None:
+    """Gradients of weights, channels first: images, and their pixels; by a last group or a second kernel."""
+    machine = replace(FEW.machine, cores=32, launch=replace(FEW.machine.launch, kernel=4e-6))
+    slow = replace(FEW.resolved(cores=32), machine=machine)
+    result, place = ("R[i, j, t : 21, 20, 3]", "x + t - 1") if taps else ("R[i, j : 21, 20]", "x")
+    source = f"function (A[N, I, X], B[N, J, X]) -> (R) {{ {result} = +(A[n, i, x] * B[n, j, {place}]); }}"
+    program = bound(source, F32, A=(3, 21, 37), B=(3, 20, 37))
+    sample, inputs = Sample(program, lambda x: (x["A"], x["B"])), inputs_of(program)
+    plans = shared_twice(sample, slow)
+    a, b = tf32(inputs["A"]), np.pad(tf32(inputs["B"]), ((0, 0), (0, 0), (1, 1)))
+    each = [np.einsum("nix,njx->ij", a, b[..., t : t + 37]) for t in range(3)]
+    want = np.stack(each, -1) if taps else each[1]
+    for target in (slow, replace(slow, nodes=slow.nodes - {"LastGroup"})):
+        stripe = optimize_given(sample, target, plans)
+        assert on_matrix(stripe) and len(kernels_of(stripe)) == 1 + (target is not slow)
+        got = run_kernels(stripe, target, inputs)
+        assert np.abs(got - want).max() < 1e-5 * np.abs(want).max()
 
 
 def test_what_is_behind_the_last_product_does_not_count() -> None:

@@ -87,7 +87,7 @@ class GroupTile(SchedulingPass):
         size = _even(view.ranges[shared.loop], shared.ways, plan, shared.loop)
         if size >= view.ranges[shared.loop]:
             return Built(build_group_tiles(view, main, replace(plan, reductions=_serial(plan))))
-        parts = share_reduction(view, main, shared.loop, size)
+        parts = share_reduction(view, main, {shared.loop: size})
         kernel = build_group_tiles(parts.partial, parts.main, _partial_plan(plan, parts))
         return Built(kernel, after=(merged(parts.combine),), buffers=(parts.buffer,))
 
@@ -124,9 +124,9 @@ def _serial(plan: Plan) -> tuple[Reduction, ...]:
 def _partial_plan(plan: Plan, parts: SharedReduction) -> Plan:
     """The plan of the kernel of partial results: a group for each share."""
     grid, *rest = plan.levels
-    first = Level(Bind.GRID, (Cover(parts.shares, 1), *grid.covers))
+    first = Level(Bind.GRID, (*(Cover(n, 1) for n in parts.shares), *grid.covers))
     # What is stored is stored by the kernel behind: this one's results take the way that those would.
     known = {r.into for r in parts.partial.refs}
     stagings = tuple(s if s.operand in known else replace(s, operand=parts.buffer.into) for s in plan.stagings)
-    edges = ((parts.shares, Edge.PEEL), *plan.edges)
+    edges = (*((n, Edge.PEEL) for n in parts.shares), *plan.edges)
     return replace(plan, levels=(first, *rest), stagings=stagings, reductions=_serial(plan), edges=edges)

@@ -22,7 +22,7 @@ from tile_opt.passes.kernels.merge import merged
 from tile_opt.passes.scheduling import Built, SchedulingPass, refused
 from tile_opt.plan.builders.tensor_checks import problems
 from tile_opt.plan.builders.tensor_plans import LEVELS, factors
-from tile_opt.plan.builders.tensor_shares import build_joined, is_joined
+from tile_opt.plan.builders.tensor_shares import build_joined, is_joined, results_of
 from tile_opt.plan.builders.tensor_tiles import build_tensor_tiles
 from tile_opt.plan.panels import copied_before
 from tile_opt.plan.plan import Across, Cover, Plan
@@ -65,15 +65,15 @@ class TensorTile(SchedulingPass):
                 f"{plan.instruction.name!r} takes factors that were rounded before: stage both in REG under the serial level,"
                 " or in DRAM above all"
             )
-        shared = next((r for r in plan.reductions if r.across is Across.GROUPS), None)
-        if shared is None:
+        shared = {r.loop: r.ways for r in plan.reductions if r.across is Across.GROUPS}
+        if not shared:
             return Built(_kernel(view, match, plan, target))
-        deep = plan.tile(shared.loop, LEVELS.index(Bind.NONE), view.ranges[shared.loop])
-        size = even_share(view.ranges[shared.loop], shared.ways, deep)
-        parts = share_reduction(view, match.main, shared.loop, size)
+        deep = {n: plan.tile(n, LEVELS.index(Bind.NONE), view.ranges[n]) for n in shared}
+        sizes = {n: even_share(view.ranges[n], ways, deep[n]) for n, ways in shared.items()}
+        parts = share_reduction(view, match.main, sizes, results_of(match))
         inner = match_of(parts.partial, match.instruction, dict(match.loops))
         if not inner:
-            raise refused(f"groups cannot share {shared.loop!r} of kernel {view.name!r}")
+            raise refused(f"groups cannot share {' and '.join(shared)} of kernel {view.name!r}")
         own, collective = _partial_plan(plan, parts), _collective(target)
         if _is_joined(view, plan, parts, target):
             _check(parts.partial, inner, own)
@@ -107,5 +107,5 @@ def _partial_plan(plan: Plan, parts: SharedReduction) -> Plan:
     """The plan of the kernel of partial results: a group for each share."""
     grid, *rest = plan.levels
     serial = (replace(r, across=Across.SERIAL, ways=1) if r.across is Across.GROUPS else r for r in plan.reductions)
-    levels = (replace(grid, covers=(Cover(parts.shares, 1), *grid.covers)), *rest)
+    levels = (replace(grid, covers=(*(Cover(n, 1) for n in parts.shares), *grid.covers)), *rest)
     return replace(plan, levels=levels, stagings=tuple(map(parts.inner, plan.stagings)), reductions=tuple(serial))

@@ -40,6 +40,12 @@ FETCHED = 40
 """Bytes a cycle that a core fetches, about (an H200: 37 to 44)."""
 
 
+def results_of(match: Match) -> tuple[str, str]:
+    """The loops along which an instruction's results lie, columns last."""
+    loops = dict(match.loops)
+    return loops["m"], loops["n"]
+
+
 def is_joined(cells: int, tiles: int, ways: int, target: Target) -> bool:
     """The last group of each tile puts the partial results of its cells together: the device counts groups, and they are few."""
     return ways <= most_ways(cells, target) and tiles <= MOST_COUNTS
@@ -87,12 +93,12 @@ class _Shares(TensorTile):
     def _passed(self) -> str:
         return self.parts.buffer.into
 
-    def _as_lanes_have_them(self, stage: Stage, share: Affine) -> Stage:
+    def _as_lanes_have_them(self, stage: Stage, share: tuple[Affine, ...]) -> Stage:
         """A stage on partial results over the sub-group's tile."""
         *beside, rows, columns = (Index(in_tile(n), size) for n, size in self.warp.items())
         at = stage.substitute(self._at)
         moved = on_fragments(at, self.match.instruction, tuple(beside), rows, columns, {*self.sums})
-        forms = (share, *(form for form, _ in self._place(moved)))
+        forms = (*share, *(form for form, _ in self._place(moved)))
         uses = (replace(u, forms=forms) if u.buffer == self._passed else u for u in moved.uses)
         return replace(moved, uses=tuple(uses))
 
@@ -100,7 +106,8 @@ class _Shares(TensorTile):
         """Where a stage's lanes have their elements: a subscript, and its range, for each dimension behind the shares."""
         lanes = {i.name for i in LANE_INDEXES}
         *outer, last = (i for i in stage.loops if i.name not in lanes)
-        around = (i for i in (*self.grid, *self.warps, *outer) if i.name != f"{self.parts.shares}_g")
+        shares = {f"{n}_g" for n in self.parts.shares}
+        around = (i for i in (*self.grid, *self.warps, *outer) if i.name not in shares)
         each = ((Affine.var(i.name), i.range) for i in around)
         return *each, (LANE, prod(i.range for i in LANE_INDEXES)), (Affine.var(last.name), last.range)
 
@@ -112,12 +119,13 @@ class _Partial(_Shares):
     def partial(self) -> TensorType:
         """Of all partial results."""
         (stored,) = (s for s in self.view.stages if any(u.buffer == self._passed for u in s.uses))
-        sizes = (size for _, size in self._place(self._as_lanes_have_them(stored, Affine())))
-        return TensorType.row_major(self.parts.buffer.type.dtype, (self.parts.ways, *sizes), align=64)
+        whole = self.parts.buffer.type
+        sizes = (size for _, size in self._place(self._as_lanes_have_them(stored, ())))
+        return TensorType.row_major(whole.dtype, (*whole.sizes[: len(self.parts.shares)], *sizes), align=64)
 
     def _beside(self, stage: Stage) -> Iterator[Node]:
         if any(u.buffer == self._passed for u in stage.uses):
-            yield self._as_lanes_have_them(stage, Affine.var(f"{self.parts.shares}_g"))
+            yield self._as_lanes_have_them(stage, tuple(Affine.var(f"{n}_g") for n in self.parts.shares))
         else:
             yield from super()._beside(stage)
 
@@ -134,6 +142,6 @@ class _Combined(_Shares):
         if stage is not self.parts.added:
             yield from super()._beside(stage)
             return
-        (shares,) = stage.loops
-        added = self._as_lanes_have_them(replace(stage, loops=()), Affine.var(shares.name))
-        yield Nest(stage.name, (replace(shares, bind=Bind.UNROLL),), (added,))
+        share = tuple(Affine.var(i.name) for i in stage.loops)
+        added = self._as_lanes_have_them(replace(stage, loops=()), share)
+        yield Nest(stage.name, tuple(replace(i, bind=Bind.UNROLL) for i in stage.loops), (added,))

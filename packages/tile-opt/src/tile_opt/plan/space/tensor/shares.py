@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import permutations
 from math import prod
 
 from tile_ir.frozen import replace
@@ -11,7 +12,7 @@ from tile_ir.stripe.nodes import Scope
 
 from tile_opt.kernel.instructions import matches
 from tile_opt.kernel.view import KernelView
-from tile_opt.plan.builders.tensor_shares import is_joined, joining_seconds, most_ways
+from tile_opt.plan.builders.tensor_shares import is_joined, joining_seconds, most_ways, results_of
 from tile_opt.plan.plan import Across, Plan, Reduction, Staging
 from tile_opt.plan.space.gpu.copied import BANDWIDTH
 from tile_opt.plan.space.tensor.tile import Tile, tiles_of
@@ -30,8 +31,8 @@ class Shared:
     """A tile of the partial kernel, whose results another kernel combines."""
 
     tile: Tile
-    loop: str
-    ways: int
+    ways: Mapping[str, int]
+    """Of each loop that is shared."""
     parts: SharedReduction
     launches: float = 1.0
     """That a kernel of its own is counted as which puts the partial results together; `COMBINES` beside tiles that need none."""
@@ -43,14 +44,14 @@ class Shared:
         memory = machine.memory.all_cores
         written = self.parts.buffer.type.nbytes / memory.write / 1e9 / BANDWIDTH
         if self.joined:
-            return LONGER * self.tile.seconds + written + joining_seconds(self._cells * self.ways, machine)
+            return LONGER * self.tile.seconds + written + joining_seconds(self._cells * self.parts.ways, machine)
         read = self.parts.buffer.type.nbytes / memory.read / 1e9 / BANDWIDTH
         return self.tile.seconds + written + read + self.launches * machine.launch.kernel
 
     @property
     def joined(self) -> bool:
         """The last group of each tile puts the partial results together, not a kernel of its own."""
-        return is_joined(self._cells, self.tile.groups // self.ways, self.ways, self.tile.target)
+        return is_joined(self._cells, self.tile.groups // self.parts.ways, self.parts.ways, self.tile.target)
 
     @property
     def is_short(self) -> bool:
@@ -75,15 +76,16 @@ class Shared:
         """The plan of the kernel that is not shared yet."""
         inner, shares = self.tile.plan(), self.parts.shares
         grid, *rest = inner.levels
-        covers = tuple(c for c in grid.covers if c.loop != shares)
-        shared = Reduction(self.loop, Across.GROUPS, self.ways)
+        covers = tuple(c for c in grid.covers if c.loop not in shares)
+        shared = {n: Reduction(n, Across.GROUPS, ways) for n, ways in self.ways.items()}
+        said = " and ".join(f"{n} shared by {ways} groups" for n, ways in self.ways.items())
         return replace(
             inner,
             levels=(replace(grid, covers=covers), *rest),
             stagings=tuple(self.parts.whole(s) for s in inner.stagings if not self._stays(s)),
-            reductions=tuple(shared if r.loop == self.loop else r for r in inner.reductions),
-            edges=tuple((n, e) for n, e in inner.edges if n != shares),
-            reason=f"{inner.reason}, {self.loop} shared by {self.ways} groups",
+            reductions=tuple(shared.get(r.loop, r) for r in inner.reductions),
+            edges=tuple((n, e) for n, e in inner.edges if n not in shares),
+            reason=f"{inner.reason}, {said}",
         )
 
 
@@ -102,39 +104,54 @@ def shared(view: KernelView, found: Sequence[Tile]) -> Iterator[Shared]:
 
 def _is_enough(tile: Tile) -> bool:
     """Some loop has steps for groups on all cores."""
-    depth, cores = tile.loops["k"], tile.target.settings.cores
-    steps = (-(-i.range // (tile.deep if i.name == depth else 1)) for i in tile.match.main.loops)
-    return tile.groups * max(steps) >= cores
+    return tile.groups * max(_steps(tile).values()) >= tile.target.settings.cores
+
+
+def _steps(tile: Tile) -> dict[str, int]:
+    """Of every loop of the reduction."""
+    depth = tile.loops["k"]
+    return {i.name: -(-i.range // (tile.deep if i.name == depth else 1)) for i in tile.match.main.loops}
 
 
 def _spread(view: KernelView, best: Tile) -> Iterator[Shared]:
     cores = max(1, best.target.settings.cores)
     if best.groups >= cores:
         return
-    for loop in (i.name for i in best.match.main.loops):
+    for loops in _divided(best):
         ways = {-(-each * cores // best.groups) for each in EACH}
-        found = [t for n in sorted(ways) for t in _ways(view, best, loop, n)]
+        found = [t for n in sorted(ways) for t in _ways(view, best, loops, n)]
         most = most_ways(prod(best.group.values()), best.target)
         fewer = {n for many in ways for n in (most, most // 2) if 1 < n < many} - ways
-        found += [t for n in sorted(fewer) for t in _ways(view, best, loop, n) if t.is_short]
+        found += [t for n in sorted(fewer) for t in _ways(view, best, loops, n) if t.is_short]
         needed = not any(t.joined for t in found)
         yield from found if needed else (replace(t, launches=COMBINES) for t in found)
 
 
-def _ways(view: KernelView, best: Tile, loop: str, wanted: int) -> Iterator[Shared]:
-    """Tiles of about so many shares of a loop, in whole steps."""
-    deep = best.deep if loop == best.loops["k"] else 1
-    size = even_share(view.ranges[loop], wanted, deep)
-    ways = -(-view.ranges[loop] // size)
-    if ways > 1 and even_share(view.ranges[loop], ways, deep) == size:
-        yield from _tiles(view, best, loop, size, ways)
+def _divided(best: Tile) -> Iterator[tuple[str, ...]]:
+    """What groups may share: each loop; and where none has steps for half of the cores, two of them."""
+    steps = _steps(best)
+    yield from ((loop,) for loop in steps)
+    if 2 * best.groups * max(steps.values()) <= best.target.settings.cores:
+        yield from permutations((n for n, count in steps.items() if count > 1), 2)
 
 
-def _tiles(view: KernelView, best: Tile, loop: str, size: int, ways: int) -> Iterator[Shared]:
-    parts = share_reduction(view, best.match.main, loop, size)
+def _ways(view: KernelView, best: Tile, loops: Sequence[str], wanted: int) -> Iterator[Shared]:
+    """Tiles of about so many shares of loops, in whole steps: all steps of the first ones."""
+    sizes, ways = dict[str, int](), dict[str, int]()
+    for loop in loops:
+        deep = best.deep if loop == best.loops["k"] else 1
+        sizes[loop] = even_share(view.ranges[loop], -(-wanted // prod(ways.values())), deep)
+        ways[loop] = -(-view.ranges[loop] // sizes[loop])
+        if ways[loop] < 2 or even_share(view.ranges[loop], ways[loop], deep) != sizes[loop]:
+            return
+    yield from _tiles(view, best, sizes, ways)
+
+
+def _tiles(view: KernelView, best: Tile, sizes: Mapping[str, int], ways: Mapping[str, int]) -> Iterator[Shared]:
+    parts = share_reduction(view, best.match.main, sizes, results_of(best.match))
     for match in matches(parts.partial, best.instruction):
         if match.loops == best.match.loops:
             for tile in tiles_of(parts.partial, match, best.target, through=best.through, rounded=best.rounded):
                 if prod(tile.group.values()) == prod(best.group.values()):
-                    found = Shared(tile, loop, ways, parts)
+                    found = Shared(tile, ways, parts)
                     yield replace(found, tile=replace(tile, shared=True)) if found.joined else found

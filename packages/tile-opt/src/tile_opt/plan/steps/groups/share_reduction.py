@@ -1,6 +1,9 @@
-"""One reduction shared by several groups: partial results of each, then a kernel that combines them."""
+"""Reductions shared by several groups: partial results of each, then a kernel that combines them."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
 
 from tile_ir.frozen import frozen, replace
 from tile_ir.names import claim, fresh
@@ -11,6 +14,9 @@ from tile_opt.kernel.view import KernelView, Stage, Use, close_kernel
 from tile_opt.kernel.work import merged_use
 from tile_opt.plan.plan import Staging
 
+Cells = tuple[Refinement, tuple[Affine, ...]]
+"""The buffer of partial results, and where in it a group has its own."""
+
 
 @frozen
 class SharedReduction:
@@ -19,8 +25,8 @@ class SharedReduction:
     partial: KernelView
     main: Stage
     """The stage of `partial` that aggregates."""
-    shares: str
-    """Its shared loop over the groups that share the reduction."""
+    shares: tuple[str, ...]
+    """Its shared loops over the groups that share the reductions."""
     combining: KernelView
     """Aggregates the partial results and does the rest of the stages."""
     added: Stage
@@ -34,8 +40,8 @@ class SharedReduction:
 
     @property
     def ways(self) -> int:
-        """Groups that share the reduction."""
-        return self.buffer.type.sizes[0]
+        """Groups that share the reductions."""
+        return prod(self.buffer.type.sizes[: len(self.shares)])
 
     @property
     def sums(self) -> str:
@@ -48,13 +54,13 @@ class SharedReduction:
         """A staging of `partial` as the whole kernel's plan has it."""
         if staging.operand != self.buffer.into:
             return staging
-        return replace(staging, operand=self.sums, order=tuple(n for n in staging.order if n != self.shares))
+        return replace(staging, operand=self.sums, order=tuple(n for n in staging.order if n not in self.shares))
 
     def inner(self, staging: Staging) -> Staging:
         """A staging of the whole kernel's plan as that of `partial` has it: results are those of a share."""
         if staging.operand != self.sums:
             return staging
-        return replace(staging, operand=self.buffer.into, order=(self.shares, *staging.order))
+        return replace(staging, operand=self.buffer.into, order=(*self.shares, *staging.order))
 
 
 def even_share(extent: int, ways: int, deep: int) -> int:
@@ -63,41 +69,54 @@ def even_share(extent: int, ways: int, deep: int) -> int:
     return -(-size // deep) * deep
 
 
-def share_reduction(view: KernelView, main: Stage, loop: str, size: int) -> SharedReduction:
-    """`main` aggregates `size` iterations of its loop `loop` per group; the stages before and behind go with the combining."""
+def share_reduction(
+    view: KernelView, main: Stage, sizes: Mapping[str, int], near: Sequence[str] = ()
+) -> SharedReduction:
+    """`main` aggregates so many iterations of some of its loops per group; the stages before and behind go with the combining.
+
+    Partial results lie in the order of the kernel's loops; those along the loops `near` closest to each other, where the
+    last loop is none of these.
+    """
     out = merged_use(main)
     assert out is not None and out.agg is not None
     taken = {i.name for s in view.stages for i in s.loops} | {i.name for i in view.loops}
-    shares = Index(fresh(f"{loop}_share", taken), -(-view.ranges[loop] // size))
-    cells = view.type_of(out.buffer)
-    type = TensorType.row_major(cells.dtype, (shares.range, *(i.range for i in view.loops)), align=64)
+    shares = {n: Index(fresh(f"{n}_share", taken), -(-view.ranges[n] // size)) for n, size in sizes.items()}
+    dtype = view.type_of(out.buffer).dtype
+    apart = bool(view.loops) and view.loops[-1].name not in near
+    cells = sorted(view.loops, key=lambda i: near.index(i.name) if apart and i.name in near else -1)
+    dims = (*shares.values(), *cells)
+    type = TensorType.row_major(dtype, tuple(i.range for i in dims), align=64)
+    at = tuple(Affine.var(i.name) for i in dims)
     name = claim(f"{out.buffer}_partial", view.buffers)
     buffer = Refinement.allocation(name, type)
-    partial, reduced = _partial(view, main, out, loop, size, shares, buffer)
-    return SharedReduction(partial, reduced, shares.name, *_combine(view, main, out, shares, buffer), buffer)
+    partial, reduced = _partial(view, main, out, sizes, shares, (buffer, at))
+    combining = _combine(view, main, out, tuple(shares.values()), (buffer, at))
+    return SharedReduction(partial, reduced, tuple(i.name for i in shares.values()), *combining, buffer)
 
 
 def _passed(buffer: Refinement, direction: Direction) -> Refinement:
     return replace(buffer, dir=direction, source=buffer.into)
 
 
-def _at(view: KernelView, shares: str) -> tuple[Affine, ...]:
-    return (Affine.var(shares), *(Affine.var(i.name) for i in view.loops))
-
-
 def _partial(
-    view: KernelView, main: Stage, out: Use, loop: str, size: int, shares: Index, buffer: Refinement
+    view: KernelView,
+    main: Stage,
+    out: Use,
+    sizes: Mapping[str, int],
+    shares: Mapping[str, Index],
+    cells: Cells,
 ) -> tuple[KernelView, Stage]:
-    extent = view.ranges[loop]
-    form = Affine.var(shares.name, size) + Affine.var(loop)
-    loops = tuple(replace(i, range=size) if i.name == loop else i for i in main.loops)
-    moved = replace(main.substitute({loop: form}), loops=loops)
-    if shares.range * size > extent:
-        moved = replace(moved, constraints=(*moved.constraints, form * -1 + (extent - 1)))
+    buffer, at = cells
+    forms = {n: Affine.var(shares[n].name, size) + Affine.var(n) for n, size in sizes.items()}
+    loops = tuple(replace(i, range=sizes.get(i.name, i.range)) for i in main.loops)
+    moved = replace(main.substitute(forms), loops=loops)
+    ragged = (n for n, size in sizes.items() if shares[n].range * size > view.ranges[n])
+    ends = tuple(forms[n] * -1 + (view.ranges[n] - 1) for n in ragged)
+    moved = replace(moved, constraints=(*moved.constraints, *ends))
     first = [s for s in view.stages[: view.stages.index(main)] if any(u.buffer == out.buffer for u in s.uses)]
     store = Stage(
         f"{buffer.into}_store", (), (),
-        (Use("acc", out.buffer, out.forms, Direction.IN), Use("out", buffer.into, _at(view, shares.name), Direction.OUT)),
+        (Use("acc", out.buffer, out.forms, Direction.IN), Use("out", buffer.into, at, Direction.OUT)),
         (Load("$a", "acc"), Store("out", "$a")),
     )  # fmt: skip
     stages = (*first, moved, store)
@@ -105,14 +124,19 @@ def _partial(
     refs = (*(r for r in view.refs if r.into in used), _passed(buffer, Direction.OUT))
     allocs = tuple(a for a in view.allocs if a.into in used)
     name = f"{view.name}_shares"
-    return replace(view, name=name, loops=(shares, *view.loops), stages=stages, refs=refs, allocs=allocs), moved
+    return replace(
+        view, name=name, loops=(*shares.values(), *view.loops), stages=stages, refs=refs, allocs=allocs
+    ), moved
 
 
-def _combine(view: KernelView, main: Stage, out: Use, shares: Index, buffer: Refinement) -> tuple[KernelView, Stage]:
+def _combine(
+    view: KernelView, main: Stage, out: Use, shares: tuple[Index, ...], cells: Cells
+) -> tuple[KernelView, Stage]:
     """The kernel with a sum over partial results in the place of `main`, and that."""
-    reading = Use("partial", buffer.into, _at(view, shares.name), Direction.IN)
+    buffer, at = cells
+    reading = Use("partial", buffer.into, at, Direction.IN)
     body = (Load("$p", "partial"), Store(out.name, "$p"))
-    stage = Stage(f"{main.name}_combine", (shares,), (), (reading, out), body)
+    stage = Stage(f"{main.name}_combine", shares, (), (reading, out), body)
     stages = tuple(stage if s is main else s for s in view.stages)
     used = {u.buffer for s in stages for u in s.uses}
     refs = (*(r for r in view.refs if r.into in used), _passed(buffer, Direction.IN))
