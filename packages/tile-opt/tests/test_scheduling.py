@@ -13,6 +13,7 @@ from tile_ir.stripe.parser import parse_program
 from tile_ir.target import Target
 from tile_opt.blocks.tree import kernels_of, main_of
 from tile_opt.kernel.view import KernelView, close_kernel
+from tile_opt.passes.copies import KEPT
 from tile_opt.passes.scheduling import Built, SchedulingPass
 from tile_opt.pipeline import schedule
 from tile_opt.plan.check import refuse_unused
@@ -110,8 +111,9 @@ def test_equal_kernels_are_chosen_for_once() -> None:
 
 def test_kernels_that_a_plan_adds_are_planned_in_turn() -> None:
     staged = replace(plain(2), stagings=(Staging("A", -1, "DRAM"),))
-    both = program(("B", "neg", "i", "AB"), ("C", "neg", "i", "AC"))
-    made = schedule(both, TARGET, passes=[Toy()], plans={"B": staged, "C": staged, "C_copy": plain(8)})
+    other = replace(staged, stagings=(Staging("B", -1, "DRAM"),))
+    both = program(("B", "neg", "i", "AB"), ("C", "neg", "i", "BC"))
+    made = schedule(both, TARGET, passes=[Toy()], plans={"B": staged, "C": other, "C_copy": plain(8)})
     assert [k.name for k in kernels_of(made.program) if isinstance(k, Block)] == ["B_copy", "B", "C_copy", "C"]
     assert made.decisions["C_copy"].plan == plain(8) and not made.decisions["B_copy"].given
     added = {name: d.made for name, d in made.decisions.items()}
@@ -119,6 +121,33 @@ def test_kernels_that_a_plan_adds_are_planned_in_turn() -> None:
     assert [r.into for r in main_of(made.program).refs][-2:] == ["copy", "copy_1"]
     written = [r.source for k in kernels_of(made.program) if isinstance(k, Block) for r in k.refs if r.into == "copy"]
     assert written == ["copy", "copy_1"]
+
+
+def kernels_with_copies_of(source: str, *kernels: tuple[str, str, str, str]) -> list[str]:
+    """Which kernels there are, if those that read the buffer copy it before."""
+    staged = replace(plain(2), stagings=(Staging(source, -1, "DRAM"),))
+    readers = {name: staged for name, _, _, buffers in kernels if buffers[0] == source}
+    made = schedule(program(*kernels), TARGET, passes=[Toy()], plans=readers)
+    read = {r.source for k in kernels_of(made.program) if isinstance(k, Block) for r in k.refs if r.into == "copy"}
+    assert read == {r.into for r in main_of(made.program).refs if r.into.startswith("copy")}
+    return [k.name for k in kernels_of(made.program) if isinstance(k, Block)]
+
+
+def test_a_copy_that_is_there_is_not_made_again() -> None:
+    names = kernels_with_copies_of("A", ("B", "neg", "i", "AB"), ("C", "neg", "i", "AC"))
+    assert names == ["B_copy", "B", "C"]
+
+
+def test_a_copy_of_what_was_written_since_is_made_anew() -> None:
+    first = (("B", "neg", "i", "AB"), ("C", "neg", "i", "BC"))
+    names = kernels_with_copies_of("B", *first, ("E", "abs", "i", "AB"), ("D", "neg", "i", "BD"))
+    assert names == ["B", "C_copy", "C", "E", "D_copy", "D"]
+
+
+def test_copies_are_kept_for_few_kernels() -> None:
+    between = [(f"K{n}", "neg", "i", "CD") for n in range(KEPT)]
+    names = kernels_with_copies_of("A", ("B", "neg", "i", "AB"), *between, ("E", "neg", "i", "AE"))
+    assert names[-2:] == ["E_copy", "E"]
 
 
 def test_kernels_of_one_name_are_told_apart() -> None:

@@ -25,8 +25,10 @@ from tile_ir.target import Target
 from tile_opt.compiler import compile
 from tile_opt.passes.base import kernels_of
 from tile_opt.passes.kernels.tensor_tile import TensorTile
+from tile_opt.pipeline import schedule
 from tile_opt.plan.plan import Plan
 from tile_opt.plan.text import print_plans
+from tile_opt.translate import to_stripe
 
 BF16, F32 = DType.BFLOAT16, DType.FLOAT32
 ONLY_TEAMS = replace(TEAMS, matrix=tuple(n for n, i in MATRIX_INSTRUCTIONS.items() if i.team > 1))
@@ -183,3 +185,15 @@ def test_products_that_copies_do_not_pay_for_keep_single_sub_groups() -> None:
     small, large = matmul("nn", F32, 128, 128, 64), matmul("nn", F32, 4096, 4096, 4096)
     first = [next(TensorTile().candidates(view_of(s, TEAMS), TEAMS)).instruction for s in (small, large)]
     assert [MATRIX_INSTRUCTIONS[i.name].team for i in first if i] == [1, 4]
+
+
+def test_both_gradients_read_one_copy() -> None:
+    """Of rows that begin anywhere."""
+    source = """function (D[N, C, X], K[O, C, U], G[N, O, X]) -> (A, B) {
+        A[n, c, x + u - 1 : N, C, X] = +(G[n, o, x] * K[o, c, u]);
+        B[o, c, u : O, C, U] = +(G[n, o, x] * D[n, c, x + u - 1]);
+    }"""
+    program = bound(source, BF16, D=(4, 64, 37), K=(64, 64, 3), G=(4, 64, 37))
+    made = schedule(to_stripe(program), ONLY_TEAMS)
+    copied = [str(d.view.comment).split()[3] for d in made.decisions.values() if "panels of" in d.view.comment]
+    assert sorted(copied) == ["D,", "G,", "K,"]

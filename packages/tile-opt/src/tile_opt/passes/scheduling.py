@@ -19,9 +19,10 @@ from tile_ir.frozen import frozen
 from tile_ir.names import claim
 from tile_ir.stripe.hashing import structural_hash
 from tile_ir.stripe.nodes import Block, Program, Refinement, Statement
+from tile_ir.stripe.walk import buffers_written
 from tile_ir.target import Target
 
-from tile_opt.blocks.buffers import fixed_buffers, with_main_refs
+from tile_opt.blocks.buffers import fixed_buffers, wholes, with_main_refs
 from tile_opt.blocks.tree import main_of, with_kernels
 from tile_opt.kernel.pipeline import Pipeline, close_pipeline, open_pipeline
 from tile_opt.kernel.tiles import read_again
@@ -29,6 +30,7 @@ from tile_opt.kernel.view import KernelView, close_kernel, open_kernel
 from tile_opt.model.search import choose
 from tile_opt.passes.base import Pass
 from tile_opt.passes.choosing import Choice
+from tile_opt.passes.copies import Copies
 from tile_opt.passes.through import made_for_one, seen_alike, without_unread
 from tile_opt.plan.again import again
 from tile_opt.plan.check import PlanCheck
@@ -193,8 +195,9 @@ class SchedulingPass(Pass):
         """
         main = main_of(program)
         made = made_for_one(program) if self.computes_on_the_way else dict[str, KernelView]()
-        run = _Run(self, target, given or {}, {ref.into for ref in main.refs}, fixed_buffers(program), made)
-        kernels = tuple(run.kernels(main.body))
+        names, copies = {ref.into for ref in main.refs}, Copies(wholes(program))
+        run = _Run(self, target, given or {}, names, fixed_buffers(program), made, copies)
+        kernels = tuple(copies.passing(run.kernels(main.body)))
         if not run.decisions:
             return Scheduled(program, {})
         scheduled = with_kernels(program, kernels)
@@ -236,6 +239,8 @@ class _Run:
     """Of these, what no call changes."""
     made: Mapping[str, KernelView]
     """Of these, what a kernel makes for another alone."""
+    copies: Copies
+    """What was copied before kernels so far."""
     names: set[str] = field(default_factory=set[str])
     """Kernels met so far."""
     buffers: list[Refinement] = field(default_factory=list[Refinement])
@@ -254,7 +259,7 @@ class _Run:
             if built is None:
                 yield statement
                 continue
-            yield from self.kernels(built.before)
+            yield from self._copied(built.before)
             yield built.kernel
             yield from self.kernels(built.after)
 
@@ -266,8 +271,12 @@ class _Run:
             self.decisions = {name: d for name, d in self.decisions.items() if d.within != pipeline.name}
             yield close_pipeline(pipeline)
             return
-        yield from self.kernels(copy for b in parts for copy in b.before)
+        yield from self._copied(tuple(copy for b in parts for copy in b.before))
         yield close_pipeline(replace(pipeline, parts=tuple(b.kernel for b in parts)))
+
+    def _copied(self, copies: tuple[Block, ...]) -> Iterator[Statement]:
+        yield from self.kernels(copies)
+        self.copies.made(copies)
 
     def _built(self, kernel: Block, within: str = "") -> Built | None:
         name = claim(kernel.name, self.names)
@@ -284,9 +293,10 @@ class _Run:
         if decided is None:
             return None
         plan, built = decided
+        built = self._among_others(built)
         made = tuple(b.name for b in (built.kernel, *built.before, *built.after))
         self.decisions[name] = Decision(view, plan, self.scheduler, name in self.given, within, made)
-        return self._with_free_names(built)
+        return built
 
     def _decided(self, view: KernelView, key: str) -> tuple[Plan, Built] | None:
         if view.name in self.given:
@@ -300,15 +310,17 @@ class _Run:
             self.known[key] = _Known(view, *decided)
         return decided
 
-    def _with_free_names(self, built: Built) -> Built:
-        """Buffers of main that two kernels would call the same get names of their own."""
-        new = {ref.into: claim(ref.into, self.taken) for ref in built.buffers}
-        self.buffers += [replace(ref, into=new[ref.into]) for ref in built.buffers]
-        if all(old == name for old, name in new.items()):
+    def _among_others(self, built: Built) -> Built:
+        """Copies that are there are not made again; buffers of main that two kernels would call the same get names of their own."""
+        there = self.copies.again(built.before)
+        mine = [ref for ref in built.buffers if ref.into not in there]
+        new = there | {ref.into: claim(ref.into, self.taken) for ref in mine}
+        self.buffers += [replace(ref, into=new[ref.into]) for ref in mine]
+        if not there and all(old == name for old, name in new.items()):
             return built
 
         def moved(kernel: Block) -> Block:
             return replace(kernel, refs=tuple(replace(r, source=new.get(r.source, r.source)) for r in kernel.refs))
 
-        before, after = tuple(map(moved, built.before)), tuple(map(moved, built.after))
-        return Built(moved(built.kernel), before, after)
+        before = tuple(moved(k) for k in built.before if there.keys().isdisjoint(buffers_written(k)))
+        return Built(moved(built.kernel), before, tuple(map(moved, built.after)))

@@ -168,13 +168,11 @@ def _redirected(view: KernelView, found: Use, name: str, forms: tuple[Affine, ..
     return view.map_uses(moved)
 
 
-def turned(
-    view: KernelView, staging: Staging, bits: int = 0, depth: str | None = None
-) -> tuple[KernelView, Panels] | None:
+def turned(view: KernelView, staging: Staging, bits: int = 0) -> tuple[KernelView, Panels] | None:
     """`view` reading a copy of a whole operand, whose dimensions follow as the loops that the staging names first walk them.
 
     None where these are not one for each dimension that moves. Windows slide along such a copy as along the operand.
-    Zeros are behind rows along the loop `depth`.
+    Zeros are behind rows that end where the loop along them does.
     """
     uses = [u for s in view.stages for u in s.uses if u.buffer == staging.operand and not is_indirect(s, u)]
     found = next((u for u in uses if not u.writes and not u.extent), None)
@@ -193,7 +191,7 @@ def turned(
     dims = [*still, *(loops.index(n) for n in staging.order)]
     whole = replace(found, forms=tuple(Affine.var(n) for n in loops))
     order, extents = tuple(loops[d] for d in dims), dict(zip(loops, source.sizes, strict=True))
-    zeros = bool(staging.pad) and order[-1] == depth and is_alone(view, found, order[-1])
+    zeros = bool(staging.pad) and is_alone(view, found, order[-1])
     panels = Panels(whole, name, order, {}, source, extents, source.dtype, staging.pad, bits, zeros)
     forms = tuple(found.forms[d] for d in dims)
     return replace(_redirected(view, found, name, forms), refs=(*view.refs, panels.ref())), panels
@@ -216,11 +214,11 @@ def copied_before(view: KernelView, plan: Plan) -> tuple[KernelView, Plan, tuple
     depth = dict(plan.instruction.loops).get("k") if plan.instruction is not None else None
     for staging in (s for s in plan.stagings if s.level < 0):
         kept = bits if view.type_of(staging.operand).dtype is DType.FLOAT32 else 0
-        found = turned(view, staging, kept, depth) if plan.instruction is not None else None
+        found = turned(view, staging, kept) if plan.instruction is not None else None
         view, panels = found or read_ahead(view, staging, {})
         view = with_panels(view, (panels,))
         made.append(panels)
-    padded = {p.name: p.pad for p in made if p.zeros}
+    padded = {p.name: p.pad for p in made if p.zeros and p.order[-1] == depth}
     if depth is not None and padded:
         view = _lengthened(view, depth, max(padded.values()), padded.keys())
     names = {p.operand.buffer: p.name for p in made}
