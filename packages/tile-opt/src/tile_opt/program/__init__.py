@@ -41,6 +41,7 @@ from tile_opt.program.split_batches import SplitBatches as SplitBatches
 from tile_opt.program.split_reduction import SplitReduction as SplitReduction
 from tile_opt.program.subsample import Subsample as Subsample
 from tile_opt.program.tall_products import TallProducts as TallProducts
+from tile_opt.program.turn_results import TurnResults as TurnResults
 from tile_opt.program.unfold import Unfold as Unfold
 from tile_opt.program.unfold_gradients import UnfoldGradients as UnfoldGradients
 from tile_opt.program.whole_rounds import WholeRounds as WholeRounds
@@ -130,7 +131,7 @@ def _unfolded(target: Target) -> tuple[Rewrite, ...]:
     """Rows and columns of windows for matrix instructions that teams of sub-groups share, where their rounding is allowed."""
     found = (MATRIX_INSTRUCTIONS[name] for name in target.matrix)
     dtypes = frozenset(i.a.dtype for i in found if i.team > 1 and target.options.rounds(i.a.dtype))
-    return (Unfold(dtypes=dtypes), UnfoldGradients(dtypes=dtypes)) if dtypes else ()
+    return (Unfold(dtypes=dtypes), UnfoldGradients(dtypes=dtypes), TurnResults(dtypes=dtypes)) if dtypes else ()
 
 
 def _unfolded_for_tiles(target: Target) -> tuple[Rewrite, ...]:
