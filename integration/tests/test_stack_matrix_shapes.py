@@ -53,8 +53,10 @@ def drawn(name: str, count: int) -> Iterator[tuple[str, Program]]:
 def sums(program: Program) -> Iterator[KernelView]:
     """The contractions of a program, as the passes that choose a plan see them."""
     plain = target(teams=False)
-    for decision in schedule(to_stripe(program), plain).decisions.values():
-        if not decision.parent and contraction(decision.view) is not None:
+    decisions = schedule(to_stripe(program), plain).decisions
+    added = {name for decision in decisions.values() for name in decision.made[1:]}
+    for name, decision in decisions.items():
+        if name not in added and contraction(decision.view) is not None:
             yield decision.view
 
 
