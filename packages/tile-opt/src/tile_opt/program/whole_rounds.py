@@ -35,8 +35,8 @@ class WholeRounds(Rewrite):
             if found is None or found.domain.constraints:
                 return None
             extents = found.domain.extents
-            ragged = [(n, c.kept) for n, c in found.cuts.items() if c.kept * c.gone != extents[n]]
-            return _in_rounds(op, found.domain, *ragged[0], taken) if ragged else None
+            cut = [(n, c.kept) for n, c in found.cuts.items() if c.kept < extents[n]]
+            return _in_rounds(op, found.domain, *cut[0], taken) if cut else None
 
         return in_parts(program, split)
 
@@ -46,10 +46,10 @@ def _in_rounds(op: Contraction, domain: FlatDomain, index: str, count: int, take
     rounds, left = divmod(domain.extents[index], count)
     turn = fresh(f"{index}_round", domain.names)
     inner, last = Affine.var(index), Affine.var(index) + rounds * count
-    parts = (
-        ("whole", _moved(domain, index, inner + Affine.var(turn, count), {index: count, turn: rounds})),
-        ("rest", _moved(domain, index, last, {index: left})),
-    )
+    whole = _moved(domain, index, inner + Affine.var(turn, count), {index: count, turn: rounds})
+    if not left:
+        return (replace(partial_results(op, whole, {}, op.name, 0)[0], type=op.type),)
+    parts = (("whole", whole), ("rest", _moved(domain, index, last, {index: left})))
     made = [partial_results(op, part, {}, claim(f"{op.name}_{name}", taken), 0)[0] for name, part in parts]
     both = (made[0].name, made[1].name)
     if op.type == made[0].type:
