@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 
 from classes import Case, instance
@@ -60,6 +61,11 @@ class Finding:
         return self.factor <= self.allowed
 
 
+def _few_columns(dtype: str, columns: int) -> Mapping[str, Value]:
+    """Rows of a narrow matrix, something for each column beside them or of them."""
+    return {"shape": f"{(1 << 20) // columns}x{columns}", "over": "0", "dtype": dtype}
+
+
 CPU_CURVES: Mapping[str, Curve] = {
     "matmul": Curve("matmul", lambda s: {"m": s, "k": s, "n": s}, 128, 1448),
     "matmul of 64 rows": Curve("matmul", lambda s: {"m": 64, "k": s, "n": s}, 256, 2896),
@@ -68,6 +74,14 @@ CPU_CURVES: Mapping[str, Curve] = {
     "conv image": Curve("conv", lambda s: {"n": 2, "size": f"{s}x{s}", "ci": 64, "co": 64}, 11, 128),
     "row sums": Curve("reduce", lambda s: {"shape": f"{max(1, (1 << 22) // s)}x{s}", "over": "1"}, 16, 1 << 20),
     "column sums": Curve("reduce", lambda s: {"shape": f"{s}x{max(1, (1 << 22) // s)}", "over": "0"}, 16, 1 << 20),
+    **{
+        f"few columns of {dtype}": Curve("reduce", partial(_few_columns, dtype), 3, 96)
+        for dtype in ("float32", "float16", "int8")
+    },
+    **{
+        f"few channels of {dtype}": Curve("broadcast", partial(_few_columns, dtype), 3, 96)
+        for dtype in ("float32", "float16", "int8")
+    },
     "softmax": Curve("softmax", lambda s: {"shape": f"{max(1, (1 << 21) // s)}x{s}", "over": "1"}, 16, 1 << 18),
     "transpose": Curve("permute", lambda s: {"shape": f"{s}x{s}", "order": "10"}, 362, 4096),
     "chain": Curve("chain", lambda s: {"shape": f"{s}x{s}"}, 256, 4096),

@@ -31,12 +31,13 @@ def math_chain(shape: str, dtype: str = "float32") -> Work:
 
 
 @program
-def broadcast(shape: str, over: str) -> Work:
+def broadcast(shape: str, over: str, dtype: str = "float32") -> Work:
     """A scale and a shift that are constant along the axes `over`."""
     given, gone = sizes(shape), axes(over)
     small = tuple(1 if a in gone else s for a, s in enumerate(given))
     text = "function (X, S, B) -> (Y) { Y = X * S + B; }"
-    return Work(text, {"X": given, "S": small, "B": small}, "X * S + B", "X * S + B", operations=2.0 * product(given))
+    inputs, operations = {"X": given, "S": small, "B": small}, 2.0 * product(given)
+    return Work(text, inputs, "X * S + B", "X * S + B", dtype=dtype, operations=operations)
 
 
 @program
