@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from explain_support import MULTIPROCESSOR
+from tile_ir.machine import Machine
 from tile_ir.stripe.parser import parse_block
 from tile_opt.model.arithmetic import Work, straight_line
+from tile_opt.model.multiprocessor import _asked, _sub_groups, on_multiprocessors
 from tile_opt.model.occupancy import LONELY, hindrance, resident, rounds
 from tile_opt.model.scheduled import read
 
@@ -25,10 +29,52 @@ KERNEL = """0: #kernel #scheduled block [g:4 #grid] ( // kernel
 """
 
 
-def work(op: str = "neg", at: str = "256*g + i") -> Work:
+TOGETHER = """0: #kernel #scheduled block [g:4 #grid] ( // kernel
+    in<DRAM> A[0, 0] float16(64:16, 16:1) {align=128}
+    none new@0x00000000<LOCAL:group> A_local[0, 0] float16(16:16, 16:1) {align=16}
+    none new@0x00000000<REG:subgroup> A_fragments[0, 0] float16(16:16, 16:1) {align=16, fragment={lane=[4*(d0%8), d1/2, -4*(d1/8)], register=[2*(d0/8), d1%2, 4*(d1/8)]}}
+) {
+  0: block [g = g, warp:2 #subgroup] ( // warps
+      in<DRAM> A[16*g, 0] float16(16:16, 16:1) {align=16}
+      inout<LOCAL:group> A_local[0, 0] float16(16:16, 16:1) {align=16}
+      inout<REG:subgroup> A_fragments[0, 0] float16(16:16, 16:1) {align=16, fragment={lane=[4*(d0%8), d1/2, -4*(d1/8)], register=[2*(d0/8), d1%2, 4*(d1/8)]}}
+  ) {
+    0: block [lane:32 #lane] ( // copy
+        in<DRAM> src = A[lane/2, 8*(lane%2)] float16(1:16, 8:1)
+        out<LOCAL:group> dst = A_local[lane/2, 8*(lane%2)] float16(1:16, 8:1) {align=16}
+    ) {
+      0: dst = transfer(src)
+    }
+    1: block [row:16, column:16] instr "matrix_load(row:16, column:16)" ( // load
+        in<LOCAL:group> src = A_local[row, column] float16(1:16, 1:1) {align=16}
+        out<REG:subgroup> dst = A_fragments[row, column] float16(1:16, 1:1) {align=16, fragment={lane=[4*(d0%8), d1/2, -4*(d1/8)], register=[2*(d0/8), d1%2, 4*(d1/8)]}}
+    ) {
+      0: $x = load(src)
+      1: dst = store($x)
+    }
+  }
+}
+"""
+"""A copy past registers, and what the lanes of a sub-group load together."""
+
+
+def work(op: str = "neg", at: str = "256*g + i", machine: Machine = MULTIPROCESSOR) -> Work:
     """Of what an item does."""
     (items,) = read(parse_block(KERNEL.format(op=op, at=at))).inner
-    return straight_line(items, MULTIPROCESSOR)
+    return straight_line(items, machine)
+
+
+def asked(at: str, machine: Machine) -> float:
+    """Share of the traffic of groups that read what `at` says that is left where one at once is on each multiprocessor."""
+    tree = read(parse_block(KERNEL.format(op="neg", at=at)))
+    (buffer,) = {a.buffer for t in tree.walk() for a in t.accesses.values() if a.reads}
+    return _asked(buffer, tree, machine, 1)
+
+
+def causes(machine: Machine, at: str) -> dict[str, float]:
+    """Seconds by cause of groups that read what `at` says."""
+    kernel = parse_block(KERNEL.format(op="neg", at=at))
+    return {c.name: c.seconds for c in on_multiprocessors(read(kernel), machine).causes}
 
 
 @pytest.mark.parametrize(
@@ -61,3 +107,31 @@ def test_a_cast_to_the_same_type_is_no_instruction() -> None:
 def test_each_line_that_a_sub_group_reads_takes_a_turn() -> None:
     """One element of each of 32 lines: as many turns as lines, though sectors of them would pass in fewer."""
     assert work(at="32*i").load - work().load == 31
+
+
+def test_signs_are_part_of_what_takes_them() -> None:
+    machine = replace(MULTIPROCESSOR, functions=replace(MULTIPROCESSOR.functions, sign=0))
+    assert work("neg", machine=machine).issue == work("cast").issue == work("neg").issue - 1
+
+
+def test_copies_past_registers_and_loads_of_matrices_take_their_bytes_turns() -> None:
+    """Half a kilobyte each, by instructions of one sub-group."""
+    (warps,) = read(parse_block(TOGETHER)).inner
+    for block in warps.inner:
+        found = straight_line(block, MULTIPROCESSOR)
+        assert found.load == 4 and 0 < found.issue < 8
+    assert warps.inner[1].passes * _sub_groups(warps.inner[1], MULTIPROCESSOR.occupancy) == 4 * 2
+
+
+def test_what_groups_ask_for_together_is_answered_together() -> None:
+    """Four groups at once on four multiprocessors read the same, or each its own."""
+    near, last = MULTIPROCESSOR.caches
+    merging = replace(MULTIPROCESSOR, cores=4, caches=(near, replace(last, merged=0.5)))
+    assert asked("i", merging) == 1 - 0.5 * 3 / 4
+    assert asked("256*g + i", merging) == pytest.approx(1)
+    assert asked("i", replace(merging, caches=(near, last))) == 1
+
+
+def test_nothing_hides_how_a_kernel_begins_and_ends() -> None:
+    slow = replace(MULTIPROCESSOR, launch=replace(MULTIPROCESSOR.launch, fill=2e-6))
+    assert causes(slow, "i")["launch"] == pytest.approx(causes(MULTIPROCESSOR, "i")["launch"] + 2e-6)

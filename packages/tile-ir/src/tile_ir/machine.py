@@ -40,6 +40,8 @@ class Cache:
     they take turns."""
     shared: int = 1
     """Cores that share it."""
+    merged: float = 0
+    """Share of what cores ask of it for lines that others ask for at about the same time, that is answered together."""
     straddle: float = 0
     """Cycles that a store waits which begins in one of its lines and ends in the next, where nothing fetched them ahead."""
     keeps: float = 0.6
@@ -192,6 +194,8 @@ class Launch:
     """Cycles of a barrier within a group."""
     arrival: float = 1.2e-6
     """Counting the groups of a kernel, and what the last one waits for until it sees what all others have stored."""
+    fill: float = 0
+    """Until the first instructions and operands of a kernel are there, and after its last results have left: nothing runs beside it."""
 
 
 @frozen
@@ -216,6 +220,8 @@ class Functions:
     pow: float = 120
     minmax: float = 3
     """The larger or smaller of two floats, NaN if either is."""
+    sign: float = 1
+    """The magnitude of a float, or its opposite; 0 where that is part of the instruction that takes it."""
     others: float = 0.85
     """Comparisons, conversions and shuffles for each of these instructions, division and roots apart: work of the add port."""
     saturate: float = 6

@@ -9,13 +9,14 @@ from math import frexp, log2, prod
 from tile_ir.dots import DOTS
 from tile_ir.dtype import DType
 from tile_ir.machine import Machine, Ports
+from tile_ir.matrix import MATRIX_LOADS
 from tile_ir.matrix.x86 import ROWS_OF_TILE, is_tile_step
 from tile_ir.ops import ROUNDINGS, Aggregation
 from tile_ir.stripe.affine import Quasi
-from tile_ir.stripe.nodes import Bind, Const, Load, LoadIndex, Op, Reduce, Store
+from tile_ir.stripe.nodes import Bind, Const, Load, LoadIndex, Op, Reduce, Store, Transfer
 
 from tile_opt.lowering.memory import widest_spread
-from tile_opt.model.coalescing import turns
+from tile_opt.model.coalescing import PER_TURN, turns
 from tile_opt.model.operations import DIVISIONS, NARROW, NARROW_ALONE, beside, instructions, latency, rounding, width
 from tile_opt.model.scheduled import Access, Loop, Term, Tree
 
@@ -24,8 +25,10 @@ _SHORTEST_DIVISION = 0.3
 """Of the time that a whole register takes."""
 _EXACT = ROUNDINGS | {"max", "min", "neg", "abs", "fmod"}
 """Operations whose results are of the operands' dtype without rounding."""
-ADDRESS = 4
+ADDRESS = 2
 """Instructions that a graphics processor spends on the address of an access."""
+ASKED = 4
+"""Instructions of a condition on which a copy brings zeros."""
 MANY_PLACES = 1 << 10
 """Instances of an access in straight-line code from which nobody looks for equal ones."""
 SUBSCRIPT = 8
@@ -82,6 +85,8 @@ def straight_line(tree: Tree, machine: Machine) -> Work:
     instr = tree.block.instr
     if instr is not None and is_tile_step(instr.name):
         return _on_tiles(instr.name, machine)
+    if instr is not None and instr.name in MATRIX_LOADS:
+        return _together(tree, machine)
     return _Counter(tree, machine).count()
 
 
@@ -98,6 +103,14 @@ def _on_tiles(name: str, machine: Machine) -> Work:
             return Work(store=ROWS_OF_TILE, issue=1)
         case product:
             return Work(fma=machine.slots(product), issue=1)
+
+
+def _together(tree: Tree, machine: Machine) -> Work:
+    """What the lanes of a sub-group load together, in as few turns as its bytes take."""
+    (access,) = (a for a in tree.accesses.values() if a.reads)
+    bytes_ = access.dtype.bytes * prod(i.extent for i in tree.static)
+    near = machine.local.latency if machine.local is not None else 0.0
+    return Work(load=bytes_ / PER_TURN, issue=1 + ADDRESS, depth=near)
 
 
 class _Counter:
@@ -137,6 +150,8 @@ class _Counter:
                     self.numbers.add(dst)
                 case LoadIndex(dst=dst, dtype=dtype):
                     self._define(dst, frozenset(), dtype, 0)
+                case Transfer() if self.machine.is_gpu:
+                    self._transfer(statement)
                 case Reduce(dst=dst, src=src):
                     self._define(dst, self.moves[src], self.dtypes[src], self.ready[src])
                 case _:
@@ -199,6 +214,13 @@ class _Counter:
         else:
             self._move("load", access, names, self._places(access, names))
             self._widen(access, names)
+
+    def _transfer(self, copy: Transfer) -> None:
+        """A copy that nobody waits for at once: each instance is one access to a piece of neighbours, which asks whether it is there."""
+        access, ref = self.tree.accesses[copy.src], next(r for r in self.tree.block.refs if r.into == copy.src)
+        count = self._instances(self._of(access))
+        self._spend("load", count * turns(access, prod(ref.type.sizes), self.tree, self.machine))
+        self.work.issue += count * (1 + ASKED * len(copy.where)) + ADDRESS
 
     def _again(self, access: Access, at: Sequence[Quasi | str]) -> bool:
         """The same elements were loaded just before, through this view or another: they are still in registers."""

@@ -32,6 +32,6 @@ def estimate(kernel: Block, target: Target) -> Estimate:
 def _in_turn(parts: Sequence[Estimate], machine: Machine) -> Estimate:
     """One kernel, whose last group goes on when all others are done."""
     causes = [c for p in parts for c in p.causes if c.name != LAUNCH]
-    causes += [Cause(LAUNCH, machine.launch.kernel), Cause("arrival", machine.launch.arrival)]
+    causes += [Cause(LAUNCH, machine.launch.kernel + machine.launch.fill), Cause("arrival", machine.launch.arrival)]
     shown = tuple(sorted(causes, key=lambda c: -c.seconds))
     return Estimate(sum(c.seconds for c in shown), shown, parts[0].traffic)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import ceil, log2, prod
+from math import ceil, exp, lgamma, log2, prod
 
 from tile_ir.machine import Machine, Occupancy
 from tile_ir.matrix import MATRIX_INSTRUCTIONS
@@ -14,7 +14,7 @@ from tile_opt.model.arithmetic import Work, straight_line
 from tile_opt.model.caches import Lines, traffic
 from tile_opt.model.causes import Cause, Estimate, overlapped
 from tile_opt.model.occupancy import ALONE, LOOP, hindrance, resident, rounds
-from tile_opt.model.scheduled import Buffer, Tree
+from tile_opt.model.scheduled import ITEMS, Buffer, Tree
 
 LAUNCH = "launch"
 """The cause that stands for a kernel's begin and end."""
@@ -64,7 +64,7 @@ def on_multiprocessors(tree: Tree, machine: Machine) -> Estimate:
               f"{at_once} groups at once"),
         Cause("dispatch", groups / cores * machine.launch.group, f"{groups} groups"),
     ]  # fmt: skip
-    causes = [*overlapped(parts, machine.ports.exposed), Cause(LAUNCH, machine.launch.kernel)]
+    causes = [*overlapped(parts, machine.ports.exposed), Cause(LAUNCH, machine.launch.kernel + machine.launch.fill)]
     shown = sorted((c for c in causes if c.seconds > 0), key=lambda c: -c.seconds)
     return Estimate(sum(c.seconds for c in shown), tuple(shown), _levels(lines, machine))
 
@@ -73,7 +73,7 @@ def _group(tree: Tree, machine: Machine, occupancy: Occupancy, groups: int) -> _
     group = _Group(max(t.items for t in tree.walk()))
     for one in tree.walk():
         group.local += _local_bytes(one)
-        sub_groups = ceil(one.items / occupancy.subgroup) if one.items > 1 else 1
+        sub_groups = _sub_groups(one, occupancy)
         rate = _rate(one, machine)
         if rate:
             group.matrix += one.entries / groups / rate
@@ -82,6 +82,13 @@ def _group(tree: Tree, machine: Machine, occupancy: Occupancy, groups: int) -> _
             group.work.issue += _control(one) * sub_groups / groups
     group.registers = OWN_REGISTERS + _held(tree, occupancy) + max(map(_fragments, tree.walk()))
     return group
+
+
+def _sub_groups(tree: Tree, occupancy: Occupancy) -> int:
+    """Those that run a block; loops over sub-groups count them, unless its lanes have loops of their own."""
+    if all(i.bind is Bind.SUBGROUP for i in tree.path if i.bind in ITEMS):
+        return tree.items
+    return ceil(tree.items / occupancy.subgroup)
 
 
 def _rate(tree: Tree, machine: Machine) -> float:
@@ -160,7 +167,7 @@ def _memory(tree: Tree, lines: Mapping[int, Lines], machine: Machine, cores: int
         for buffer, counts in found.items():
             if buffer.unit != "DRAM":
                 continue
-            near += counts[0] * sector * _together(buffer, tree, resident)
+            near += counts[0] * sector * _asked(buffer, tree, machine, resident)
             if buffer in written:
                 writes += counts[-1] * sector
             else:
@@ -174,16 +181,27 @@ def _memory(tree: Tree, lines: Mapping[int, Lines], machine: Machine, cores: int
     ]
 
 
-def _together(buffer: Buffer, tree: Tree, resident: int) -> float:
-    """Share of a buffer's near traffic that is left where groups on one multiprocessor touch the same parts of it.
+def _asked(buffer: Buffer, tree: Tree, machine: Machine, resident: int) -> float:
+    """Share of a buffer's near traffic that is left where groups that run at once touch the same parts of it.
 
-    Of so many groups at once, drawn from all, some meet the same part; about half of what they share is still there.
+    Of so many groups on one multiprocessor, drawn from all, some meet the same part; about half of what they share is still
+    there. Of what several multiprocessors ask for at about the same time, a share is answered together.
     """
     accesses = [a for t in tree.walk() for a in t.accesses.values() if a.buffer is buffer]
-    moving = [i for i in tree.loops if i.bind is Bind.GRID and any(a.moved_by(i.name) for a in accesses)]
-    parts = prod(i.extent for i in moving)
-    distinct = parts * (1 - (1 - 1 / parts) ** resident)
-    return (1 + distinct / resident) / 2
+    grid = [i for i in tree.loops if i.bind is Bind.GRID]
+    moving = [i for i in grid if any(a.moved_by(i.name) for a in accesses)]
+    groups, parts = (prod(i.extent for i in loops) for loops in (grid, moving))
+    merged = machine.caches[-1].merged * (1 - _apart(groups, parts, min(groups, resident * machine.cores)))
+    return (1 + _apart(groups, parts, min(groups, resident))) / 2 * (1 - merged)
+
+
+def _apart(groups: int, parts: int, some: int) -> float:
+    """Different parts to a group among some of the groups that touch one each, where all parts are touched by as many."""
+    others = groups - groups // parts
+    if some > others:
+        return parts / some
+    missed = lgamma(others + 1) - lgamma(others - some + 1) - lgamma(groups + 1) + lgamma(groups - some + 1)
+    return parts * (1 - exp(missed)) / some
 
 
 def _levels(lines: Mapping[int, Lines], machine: Machine) -> tuple[tuple[str, int], ...]:

@@ -46,6 +46,8 @@ def instructions(name: str, dtype: DType, machine: Machine) -> tuple[str, float]
         return "fma", 1 if dtype.is_float else _INTEGER_PRODUCT
     if name in ("max", "min") and dtype.is_float:
         return "add", machine.functions.minmax
+    if name in ("abs", "neg") and dtype.is_float:
+        return "add", machine.functions.sign
     field = _FUNCTION.get(name)
     if field is None:
         return "add", 1

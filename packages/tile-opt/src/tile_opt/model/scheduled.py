@@ -11,6 +11,7 @@ from math import gcd, prod
 
 from tile_ir.dtype import DType
 from tile_ir.frozen import frozen
+from tile_ir.matrix import MATRIX_LOADS
 from tile_ir.matrix.x86 import TILE, is_tile_step
 from tile_ir.ops import Aggregation
 from tile_ir.stripe.affine import Affine, DivMod, DivModOp, Quasi
@@ -202,23 +203,24 @@ def read(kernel: Block) -> Tree:
 
 def _tree(block: Block, outside: Nest, path: tuple[Loop, ...], parents: Mapping[str, _View], entries: int) -> Tree:
     nest = outside.inside(block)
-    # One instruction does all iterations of a block on tile registers.
-    bind = Bind.UNROLL if block.instr is not None and is_tile_step(block.instr.name) else None
+    # One instruction does all iterations of a block on tile registers, and all that the lanes of a sub-group load together.
+    whole = block.instr is not None and (is_tile_step(block.instr.name) or block.instr.name in MATRIX_LOADS)
+    bind = Bind.UNROLL if whole else None
     loops = tuple(
         Loop(nest.names[i.name].names[0], i.range, bind or i.bind, i.lanes, i.axis, i.order is Order.ORDERED)
         for i in block.indexes
         if i.value is None
     )
-    whole = (*path, *loops)
-    around = frozenset(i.name for i in whole)
+    path = (*path, *loops)
+    around = frozenset(i.name for i in path)
     views = {r.into: _view(r, parents.get(r.source), nest, around) for r in block.refs}
     constrained = nest.empty or nest.constraints != outside.constraints
     points = _points(nest, loops) if constrained else entries * prod(i.extent for i in loops)
-    tree = Tree(block, loops, whole, points, entries, _accesses(block, views, nest))
+    tree = Tree(block, loops, path, points, entries, _accesses(block, views, nest))
     tree.registers = sum(
         r.type.nbytes * r.versions for r in block.refs if r.dir is Direction.ALLOC and r.loc.unit == "REG"
     )
-    tree.inner = [_tree(s, nest, whole, views, points) for s in block.body if isinstance(s, Block)]
+    tree.inner = [_tree(s, nest, path, views, points) for s in block.body if isinstance(s, Block)]
     _fill(tree.inner)
     return tree
 
