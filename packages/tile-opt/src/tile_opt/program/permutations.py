@@ -52,7 +52,8 @@ class ComposePermutations(Rewrite):
                 same[made.name] = origin
                 continue
             origins[made.name] = origin, combined
-            ops.append(made if origin == source else _reading(made, origin, before))
+            read = reading(made.loads[0], origin, before)
+            ops.append(made if origin == source else replace(made, loads=(read,)))
         if not same and all(made is op for made, op in zip(ops, program.ops, strict=False)):
             return program
         outputs = tuple((public, same.get(value, value)) for public, value in program.outputs)
@@ -79,12 +80,10 @@ def order_of(op: Op, types: Mapping[str, TensorType]) -> Order | None:
     return order if whole and free else None
 
 
-def _reading(op: Contraction, origin: str, before: Order) -> Contraction:
-    """The same copy of what its operand is a copy of, with the dimensions in the order `before`."""
-    (load,) = op.loads
-    formulas = dict(zip(before, load.formulas, strict=True))
-    ordered = tuple(formulas[d] for d in range(len(before)))
-    return replace(op, loads=(replace(load, tensor=origin, formulas=ordered),))
+def reading(load: TensorLoad, origin: str, order: Order) -> TensorLoad:
+    """The same element where it was copied from, with the dimensions in this order."""
+    formulas = dict(zip(order, load.formulas, strict=True))
+    return replace(load, tensor=origin, formulas=tuple(formulas[d] for d in range(len(order))))
 
 
 def permuted(

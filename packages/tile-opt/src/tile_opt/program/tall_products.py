@@ -17,7 +17,7 @@ from tile_ir.stripe.affine import names_in
 
 from tile_opt.program.base import Rewrite, with_each
 from tile_opt.program.factorise import index_sizes
-from tile_opt.program.permutations import Order, order_of
+from tile_opt.program.permutations import Order, order_of, reading
 
 Copies = Mapping[str, tuple[str, Order]]
 """What each copy is made of, and which dimension of that each of its own is."""
@@ -54,14 +54,9 @@ class TallProducts(Rewrite):
         name = str(load.tensor)
         if name not in copies or points > self.uses * types[name].size or _along(load) in kept:
             return load
-        through = _through(load, *copies[name])
+        source, order = copies[name]
+        through = reading(load, source, order)
         return through if _along(through) in kept else load
-
-
-def _through(load: TensorLoad, source: str, order: Order) -> TensorLoad:
-    """The same element where it was copied from."""
-    forms = dict(zip(order, load.formulas, strict=True))
-    return replace(load, tensor=source, formulas=tuple(forms[d] for d in range(len(order))))
 
 
 def _along(load: TensorLoad) -> str | None:

@@ -166,30 +166,22 @@ def aggregation(term: Term) -> Aggregation | None:
 
 def aggregates_in(term: Term) -> Iterator[Term]:
     """The outermost aggregates of a term, in order."""
-    match term:
-        case Apply(_, args) if aggregation(term) is None:
-            for arg in args:
-                yield from aggregates_in(arg)
-        case Aggregate() | Apply():
-            yield term
-        case Leaf() | Constant() | Unwritten():
-            pass
-        case _:
-            assert_never(term)
+    return (part for part in _parts(term) if isinstance(part, Aggregate | Apply))
 
 
 def leaves_in(term: Term) -> Iterator[Leaf | Unwritten]:
     """The leaves of a term outside its aggregates, in order."""
+    return (part for part in _parts(term) if isinstance(part, Leaf | Unwritten))
+
+
+def _parts(term: Term) -> Iterator[Term]:
+    """What functions that aggregate nothing are applied to, in order."""
     match term:
-        case Leaf() | Unwritten():
-            yield term
         case Apply(_, args) if aggregation(term) is None:
             for arg in args:
-                yield from leaves_in(arg)
-        case Constant() | Aggregate() | Apply():
-            pass
+                yield from _parts(arg)
         case _:
-            assert_never(term)
+            yield term
 
 
 def shape(term: Term) -> str:

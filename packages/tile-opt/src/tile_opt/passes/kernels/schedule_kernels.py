@@ -10,7 +10,7 @@ from tile_ir.target import Target
 
 from tile_opt.kernel.view import KernelView, close_kernel
 from tile_opt.kernel.work import op_cost, points, repeats, view_is_heavy
-from tile_opt.model.least import least_seconds
+from tile_opt.model.estimate import least_seconds
 from tile_opt.passes.scheduling import Built, SchedulingPass
 from tile_opt.plan.build import build_all
 from tile_opt.plan.plan import Plan
