@@ -148,10 +148,10 @@ class Builder:
             scope = scope.parent
         return best
 
-    def index_variable(self, hint: str, value: Expr, low: int, high: int) -> Affine:
-        """An index variable bound to an expression in the current scope."""
+    def index_variable(self, hint: str, value: Expr, high: int) -> Affine:
+        """An index variable, from 0 to `high`, bound to an expression in the current scope."""
         var = self.let(hint, value)
-        return self.declare(var.name, low, high, self.scope)
+        return self.declare(var.name, 0, high, self.scope)
 
     def loop(self, scope: Scope, name: str, start: Expr, stop: Expr, unroll: Unroll = Unroll.NONE) -> None:
         """Close `scope` as the body of a loop, unless it is empty."""

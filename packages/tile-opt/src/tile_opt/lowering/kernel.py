@@ -204,7 +204,7 @@ class _Decoder:
             high = self.grid.sizes[axis] - 1
             if self.backward:
                 value = Binary("sub", self.builder.literal(high), value, self.builder.index_type)
-            self.numbers[axis] = self.builder.index_variable(f"group{axis}", value, 0, high)
+            self.numbers[axis] = self.builder.index_variable(f"group{axis}", value, high)
         return self.numbers[axis]
 
     def linear(self) -> Affine:
@@ -234,7 +234,7 @@ class _Decoder:
             value = Binary("div", value, self.builder.literal(step), type)
         if step * index.range < size:
             value = Binary("mod", value, self.builder.literal(index.range), type)
-        return self.builder.index_variable(index.name, value, 0, index.range - 1)
+        return self.builder.index_variable(index.name, value, index.range - 1)
 
 
 def _prepare(

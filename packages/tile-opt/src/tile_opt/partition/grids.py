@@ -75,7 +75,7 @@ def gather_grid(op: Gather, types: Types, grids: Grids) -> Grid:
     return _grid(op.type.shape, found)
 
 
-def argsort_grid(op: Argsort, types: Types, grids: Grids) -> Grid:
+def argsort_grid(op: Argsort, grids: Grids) -> Grid:
     """Rows are whole."""
     given = grids[op.arg].sizes
     return Grid(tuple((op.type.shape[k],) if k == op.axis else sizes for k, sizes in enumerate(given)))

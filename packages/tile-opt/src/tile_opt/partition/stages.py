@@ -213,7 +213,7 @@ class Stages:
             case Reshape():
                 return follow.reshape_grid(op, types, self.grids)
             case Argsort():
-                return follow.argsort_grid(op, types, self.grids)
+                return follow.argsort_grid(op, self.grids)
             case IndexOf():
                 return follow.index_grid(op, self.grids)
             case ConstantTensor():

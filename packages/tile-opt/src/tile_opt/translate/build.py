@@ -228,14 +228,14 @@ def whole(tensor: TensorType) -> tuple[Affine, ...]:
     return (Affine(),) * len(tensor.sizes)
 
 
-def loops_over(shape: Sequence[int], prefix: str = "i") -> list[Loop]:
+def loops_over(shape: Sequence[int]) -> list[Loop]:
     """Loops i0, i1, … over a shape; dimensions of size 1 get none."""
-    return [(f"{prefix}{d}", size) for d, size in enumerate(shape) if size != 1]
+    return [(f"i{d}", size) for d, size in enumerate(shape) if size != 1]
 
 
-def cell_of(shape: Sequence[int], prefix: str = "i") -> tuple[Affine, ...]:
+def cell_of(shape: Sequence[int]) -> tuple[Affine, ...]:
     """The cell that `loops_over` visits."""
-    return tuple(Affine.var(f"{prefix}{d}") if size != 1 else Affine() for d, size in enumerate(shape))
+    return tuple(Affine.var(f"i{d}") if size != 1 else Affine() for d, size in enumerate(shape))
 
 
 def broadcast_cell(operand: Sequence[int], result: Sequence[int]) -> tuple[Affine, ...]:

@@ -7,7 +7,7 @@ of the inputs is tried.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations
 from math import prod
@@ -97,18 +97,12 @@ def _instructed(block: Block, instr: Instr) -> Block:
     return replace(block, body=body, instr=instr if is_leaf(block) else block.instr)
 
 
-def best_match(
-    block: Block, stencils: Sequence[Stencil], accept: Callable[[Match], bool] = lambda _: True
-) -> Match | None:
-    """The cheapest match that is accepted, the first of equals in the order of stencils and of the block's indexes."""
+def best_match(block: Block, stencils: Sequence[Stencil]) -> Match | None:
+    """The cheapest match, the first of equals in the order of stencils and of the block's indexes."""
     if not is_leaf(block) or not can_split(block):
         return None
-    best: Match | None = None
-    for stencil in stencils:
-        for match in _matches(block, stencil):
-            if (best is None or match.cost < best.cost) and accept(match):
-                best = match
-    return best
+    found = (match for stencil in stencils for match in _matches(block, stencil))
+    return min(found, key=lambda match: match.cost, default=None)
 
 
 def _matches(block: Block, stencil: Stencil) -> Iterator[Match]:

@@ -73,7 +73,7 @@ class Inline(ChoosingPass):
             early = k in fixed and not fixed.issuperset(readers) and not _is_view(view, producer)
             if early:
                 choice = _kept(view, readers, "it is known before a run")
-            elif work.ends_a_product(k, view, producer, readers):
+            elif work.ends_a_product(view, producer, readers):
                 choice = _kept(view, readers, "the kernel that makes its operand does it on the way")
             else:
                 choice = self.judged(view, producer, readers, target)
@@ -237,7 +237,7 @@ class _Work:
             found[k] = view
         return found
 
-    def ends_a_product(self, number: int, view: KernelView, producer: Use, readers: dict[int, KernelView]) -> bool:
+    def ends_a_product(self, view: KernelView, producer: Use, readers: dict[int, KernelView]) -> bool:
         """It is the last step of a product that nothing else reads, and its readers wait for a later product.
 
         Such a reader is the end of that product, and would do this step beside its own: a kernel of another form than

@@ -8,7 +8,7 @@ from math import gcd
 from tile_ir.frozen import frozen, replace
 from tile_ir.names import claim
 from tile_ir.stripe.affine import Affine
-from tile_ir.stripe.nodes import Bind, Const, Direction, Index, Load, Location, Refinement, Store, TensorType
+from tile_ir.stripe.nodes import Bind, Const, Direction, Index, Load, Refinement, Store, TensorType
 
 from tile_opt.kernel.unify import is_indirect
 from tile_opt.kernel.view import Stage, Use
@@ -24,7 +24,7 @@ class Ways:
     lanes: int = 1
 
 
-def keep_partials(nest: Nest, ways: Mapping[str, Ways], name: str, around: Around, place: Location = REGISTER) -> Nest:
+def keep_partials(nest: Nest, ways: Mapping[str, Ways], name: str, around: Around) -> Nest:
     """`nest`, whose stages aggregate into one buffer, with a partial result for each iteration of the loops `ways`.
 
     Stages where such a loop is no multiple of its lanes (remainders) aggregate directly. The partial results start at
@@ -39,7 +39,7 @@ def keep_partials(nest: Nest, ways: Mapping[str, Ways], name: str, around: Aroun
     windows = _windows(nest, use.buffer, ways, around)
     sizes = (*(w.size for w in windows), *(w.size for w in ways.values()))
     type = TensorType.row_major(whole.dtype, sizes, align=64)
-    alloc = Refinement.allocation(name, type, place)
+    alloc = Refinement.allocation(name, type, REGISTER)
     way = tuple(Affine.var(n) for n in ways)
 
     def moved(stage: Stage) -> Stage:

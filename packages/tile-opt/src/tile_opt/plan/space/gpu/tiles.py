@@ -172,7 +172,7 @@ class TileSpace:
     def _grown(self, each: dict[str, int], vector: str, lanes: int) -> Iterator[Tile]:
         """Items dealt out one doubling (or one whole loop) after the other, where boxes grow least."""
         tile = Tile(dict.fromkeys(self.work.shared, 1), each, vector, lanes, "", 1)
-        stepped, deep, whole = self._first_reduction(tile)
+        stepped, deep, whole = self._first_reduction()
         tile = replace(tile, stepped=stepped, deep=deep, whole=whole)
         seen = 0
         while True:
@@ -210,7 +210,7 @@ class TileSpace:
 
     # --- reductions -------------------------------------------------------------------------------------
 
-    def _first_reduction(self, tile: Tile) -> tuple[str, int, tuple[str, ...]]:
+    def _first_reduction(self) -> tuple[str, int, tuple[str, ...]]:
         """The stepped loop, its depth, and windows that are whole in a step."""
         stepped = self._steppable()[0]
         windows = sorted((n for n in self.work.own if n != stepped), key=lambda n: self.work.own[n])
