@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from tile_torch.explain import recorded
 from torch import Tensor, nn
 
 C = torch.complex64
@@ -71,6 +72,14 @@ CASES: dict[str, tuple[Function, Callable[[], tuple[Tensor, ...]]]] = {
         lambda z: (torch.fft.fft(z), torch.fft.ifft(z, norm="ortho"), torch.fft.fft2(z), torch.fft.irfft(z, 9)),
         lambda: (drawn(3, 6, 5),),
     ),
+    "long transforms": (
+        lambda z: (torch.fft.fft(z, dim=1), torch.fft.ifft(z, dim=1, norm="ortho"), torch.fft.fftn(z[:, :, 0])),
+        lambda: (drawn(14, 120, 12),),
+    ),
+    "long transforms of real ones": (
+        lambda x: (torch.fft.rfft2(x, dim=(1, 2)), torch.fft.rfft(x[:, :119], dim=1)),
+        lambda: (real(2, 130, 100, 4),),
+    ),
     "transforms of real ones": (
         lambda x: (torch.fft.rfft2(x).abs(), torch.fft.fft(x), torch.fft.irfft2(torch.fft.rfft2(x), s=(6, 5))),
         lambda: (real(3, 6, 5),),
@@ -100,6 +109,14 @@ def test_forward_and_backward_agree(name: str) -> None:
     for found, wanted in zip(both(torch.compile(function, backend="tile"), given), both(function, given), strict=True):
         assert (found.dtype, found.shape, found.stride()) == (wanted.dtype, wanted.shape, wanted.stride())
         assert float((found - wanted).abs().max()) <= 2e-6 * float(wanted.abs().max())
+
+
+def test_long_transforms_take_two_steps() -> None:
+    """Of 32 by 32 numbers, not one product of each with all."""
+    compiled = torch.compile(lambda x: torch.view_as_real(torch.fft.fft(x)), backend="tile")
+    with torch.no_grad(), recorded() as found:
+        compiled(drawn(8, 1024))
+    assert sum(kernel.operations for low in found for kernel in low.report().kernels) < 8 * 1024 * 8 * 32 * 3
 
 
 class Turned(nn.Module):

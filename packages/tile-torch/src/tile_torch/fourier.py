@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isqrt, prod
 from typing import Any
 
 import numpy as np
 import torch
 from tile_runtime.ops.einsum import einsum
-from tile_runtime.ops.moving import permuted, sliced
+from tile_runtime.ops.moving import permuted, reshaped, sliced
 from tile_runtime.ops.values import Array, Value, dtype_of
 
 from tile_torch.call import Call, Unsupported, axes, axis, elementwise
@@ -17,6 +18,11 @@ from tile_torch.complexes import Complex, formula
 aten = torch.ops.aten
 LARGEST = 1 << 24
 """Elements of a matrix of cosines up to which a transform is a product with it."""
+STEPPED = 1 << 23
+"""Products from which on a transform is two, along the rows and the columns of a matrix of its numbers: fewer take less than the
+passes between those."""
+SIDE = 6
+"""Numbers that each side of it has at least."""
 
 
 @formula(aten._fft_c2c.default)
@@ -57,15 +63,20 @@ def _fft_c2r(call: Call, x: Complex, dim: Sequence[int], normalization: int, las
 
 
 def _transformed(
-    x: Complex, along: int, made: int, sign: int, weights: Array | float = 1.0, period: int | None = None
+    x: Complex, along: int, made: int, sign: int, weights: Array | None = None, period: int | None = None
 ) -> Complex:
     """The first `made` sums of ``weights[t] * x[t] * exp(sign * 2πi * t * f / period)`` along an axis."""
     rank, given = len(x.real.shape), x.real.shape[along]
     if 2 * given * made > LARGEST:
         raise Unsupported(f"a transform of {given} numbers is too long for a product with cosines and sines")
+    products = prod(x.shape) * made * (4 if x.imag.shape else 2)
+    side = _side(given) if products >= STEPPED and weights is None and period is None else 1
+    if side >= SIDE:
+        return _in_two(x, along, made, sign, side)
     cosines, sines = _waves(given, made, period or given)
     dtype = dtype_of(x.real).numpy
-    cosines, sines = ((np.reshape(weights, (-1, 1)) * matrix).astype(dtype) for matrix in (cosines, sines))
+    scale = 1.0 if weights is None else weights[:, None]
+    cosines, sines = ((scale * matrix).astype(dtype) for matrix in (cosines, sines))
     order = [k for k in range(rank) if k != along] + [along]
     back = [order.index(k) for k in range(rank)]
 
@@ -77,6 +88,46 @@ def _transformed(
         return Complex(real, imag)
     other = times(x.imag, -sign * sines), times(x.imag, cosines)
     return Complex(_sum(real, other[0]), _sum(imag, other[1]))
+
+
+def _in_two(x: Complex, along: int, made: int, sign: int, rows: int) -> Complex:
+    """The same of ``x[columns * p + q]`` at ``u + rows * v``: sums over p, turns by ``q * u``, and sums over q.
+
+    Each number takes part in ``rows + columns`` products instead of as many as there are numbers.
+    """
+    shape = list(x.shape)
+    columns = shape[along] // rows
+    split = [*shape[:along], rows, columns, *shape[along + 1 :]]
+    matrix = Complex(reshaped(x.real, split), reshaped(x.imag, split) if x.imag.shape else x.imag)
+    turned = _turned(_transformed(matrix, along, rows, sign), along, sign)
+    found = _transformed(turned, along + 1, -(-made // rows), sign)
+    return Complex(*(_in_order(part, along, made) for part in (found.real, found.imag)))
+
+
+def _turned(x: Complex, along: int, sign: int) -> Complex:
+    """Each cell of matrices times the number of turns that their size has for its row times its column."""
+    rows, columns, *others = x.shape[along:]
+    dtype = dtype_of(x.real)
+    waves = (w.reshape(rows, columns, *[1] * len(others)) for w in _waves(rows, columns, rows * columns))
+    cosines, sines = (wave.astype(dtype.numpy) for wave in waves)
+    values: list[Value] = [x.real, cosines, x.imag, sign * sines]
+    texts = "{0} * {1} - {2} * {3}", "{0} * {3} + {2} * {1}"
+    return Complex(*(elementwise(text, values, dtype, dtype) for text in texts))
+
+
+def _in_order(part: Value, along: int, made: int) -> Value:
+    """The first `made` of what a matrix holds column by column."""
+    shape, order = list(part.shape), list(range(len(part.shape)))
+    order[along], order[along + 1] = along + 1, along
+    lined = reshaped(permuted(part, order), [*shape[:along], shape[along] * shape[along + 1], *shape[along + 2 :]])
+    taken = [slice(None)] * len(lined.shape)
+    taken[along] = slice(0, made)
+    return sliced(lined, taken)
+
+
+def _side(size: int) -> int:
+    """The shorter side of the matrix nearest to a square that has so many cells."""
+    return next(side for side in range(isqrt(size), 0, -1) if size % side == 0)
 
 
 def _waves(times: int, frequencies: int, period: int) -> tuple[Array, Array]:
