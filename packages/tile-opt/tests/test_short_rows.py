@@ -11,7 +11,7 @@ from lowering_support import execute
 from model_support import kernel, processor
 from tile_ir.emit.walker import walk_all
 from tile_ir.machine import VectorUnit
-from tile_ir.semtree.nodes import Extract
+from tile_ir.semtree.nodes import Extract, Load
 from tile_ir.semtree.verify import OPTIONAL_NODES
 from tile_ir.stripe.interpret import run
 from tile_ir.stripe.nodes import Bind
@@ -20,6 +20,7 @@ from tile_ir.target import HardwareSettings, PassConfig, Target
 from tile_opt.lower_kernels import lower_kernels
 from tile_opt.model.estimate import estimate
 from tile_opt.plan.plan import Edge
+from tile_opt.semtree import VECTOR_NODES
 
 SUMS = "function (A[M, N], B[N]) -> (O) { P[m, n : M, N] = +(A[m, n] * B[n]); O[m : M] = +(P[m, n]); }"
 SWAPPED = "function (A[B, M, N]) -> (O) { O[m, b : M, B] = +(A[b, m, n]); }"
@@ -135,6 +136,14 @@ def test_short_runs_are_turned_in_the_order_of_the_result() -> None:
     assert {d.plan.reason for d in made.decisions.values()} == {"transposed in registers"}
     a = np.arange(18 * 3 * 9 * 2, dtype=np.float32).reshape(18, 3, 9, 2)
     np.testing.assert_array_equal(run(made.stripe, {"A": a})["O"], a.transpose())
+
+
+def test_a_target_without_vectors_gets_elements() -> None:
+    plain = replace(narrow(masks=False), nodes=NODES - VECTOR_NODES)
+    made = compiled("function (A[M, N]) -> (O) { O = A + 1; }", plain, "sample", None, A=(40, 3))
+    (k,) = lower_kernels(made.stripe, plain, verify=True).kernels
+    assert k.function is not None
+    assert {e.type.lanes for e in walk_all(k.function) if isinstance(e, Load)} == {1}
 
 
 @pytest.mark.parametrize(("width", "lanes"), [(3, 4), (5, 8), (8, 8), (15, 16), (17, 16)])

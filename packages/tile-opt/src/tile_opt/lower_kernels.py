@@ -19,7 +19,7 @@ def lower_kernels(
 ) -> KernelList:
     """Scheduled Stripe to the kernel list a backend gets: lowered, legal for the target, simplified."""
     from tile_opt.lowering import lower
-    from tile_opt.semtree import join_stores, legalise, simplify
+    from tile_opt.semtree import VECTOR_NODES, join_stores, legalise, simplify
 
     spent: dict[str, float] = {} if timings is None else timings
     with timed(spent, "lower"):
@@ -27,7 +27,7 @@ def lower_kernels(
     with timed(spent, "legalise"):
         kernels = _each_function(kernels, lambda function: legalise(function, target.nodes))
     with timed(spent, "simplify"):
-        register = target.machine.vector.bytes
+        register = target.machine.vector.bytes if target.nodes >= VECTOR_NODES else 0
         kernels = _each_function(kernels, lambda function: simplify(join_stores(function, register)))
     if verify:
         with timed(spent, "verify"):

@@ -42,7 +42,7 @@ SOURCES = 8
 
 
 def join_stores(function: Function, register: int) -> Function:
-    """An equal function, for a device whose vector registers have so many bytes."""
+    """An equal function, for a device whose vector registers have so many bytes: 0 where it has none."""
     memory = _Memory.of(function)
 
     def joined(block: Block) -> Block:
