@@ -68,7 +68,8 @@ def tuples(constraints: Sequence[Constraint], indexes: Sequence[str]) -> Integer
     if any(c.size <= 0 for c in constraints):
         return np.zeros((0, len(indexes)), np.int64)
     ordered = sorted(constraints, key=lambda c: c.size)
-    basis = [ordered[k] for k in independent([c.formula for c in ordered], indexes)]
+    chosen = independent([c.formula for c in ordered], indexes)
+    basis = [ordered[k] for k in chosen]
     if len(basis) < len(indexes):
         raise ValueError(f"index {', '.join(undetermined(constraints, indexes))} has no finite bounds")
     found: list[Integers] = []
@@ -81,7 +82,7 @@ def tuples(constraints: Sequence[Constraint], indexes: Sequence[str]) -> Integer
                 f"a contraction has more than {MAX_ENTRIES // len(indexes)} valid tuples", code="TILE-E050"
             )
     table = np.concatenate(found) if found else np.zeros((0, len(indexes)), np.int64)
-    for constraint in constraints:
+    for constraint in (c for k, c in enumerate(ordered) if k not in chosen):
         value, whole = evaluate_form(constraint.formula, indexes, table)
         table = table[whole & (value >= 0) & (value < constraint.size)]
     order = np.lexsort(table.T[::-1]) if len(indexes) else np.arange(len(table))
@@ -105,16 +106,19 @@ class _IntegerRow:
     @staticmethod
     def of(factors: Sequence[Fraction], const: Fraction) -> _IntegerRow:
         den = lcm(const.denominator, *(f.denominator for f in factors))
-        return _IntegerRow(tuple(int(f * den) for f in factors), int(const * den), den)
+        shift, *scaled = (f.numerator * (den // f.denominator) for f in (const, *factors))
+        return _IntegerRow(tuple(scaled), shift, den)
 
     def apply(self, table: Integers) -> tuple[Integers, npt.NDArray[np.bool_]]:
-        largest = int(np.abs(table).max()) if table.size else 0
+        largest = max(int(table.max()), -int(table.min())) if table.size else 0
         if sum(abs(f) for f in self.factors) * largest + abs(self.const) + self.den >= _SAFE:
             table = table.astype(object)
         total = np.full(len(table), self.const, table.dtype)
         for k, factor in enumerate(self.factors):
             if factor:
-                total = total + table[:, k] * factor
+                total += table[:, k] * factor if factor != 1 else table[:, k]
+        if self.den == 1:
+            return total, np.ones(len(table), bool)
         return total // self.den, np.asarray(total % self.den == 0, bool)
 
 
@@ -154,7 +158,8 @@ def inverted(matrix: list[list[Fraction]]) -> list[list[Fraction]]:
     for k in range(n):
         pivot = next(r for r in range(k, n) if rows[r][k])
         rows[k], rows[pivot] = rows[pivot], rows[k]
-        rows[k] = [c / rows[k][k] for c in rows[k]]
+        if rows[k][k] != 1:
+            rows[k] = [c / rows[k][k] for c in rows[k]]
         for r in range(n):
             if r != k and rows[r][k]:
                 rows[r] = _minus(rows[r], rows[k], rows[r][k])

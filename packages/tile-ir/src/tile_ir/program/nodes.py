@@ -21,13 +21,15 @@ from tile_ir.dtype import DType
 from tile_ir.frozen import frozen
 from tile_ir.ops import Aggregation
 
+_ZERO = Fraction(0)
+
 
 @frozen
 class Poly:
     """An affine form of index variables with rational coefficients; terms sorted by name, never zero."""
 
     terms: tuple[tuple[str, Fraction], ...] = ()
-    const: Fraction = Fraction(0)
+    const: Fraction = _ZERO
 
     @staticmethod
     def of(terms: Mapping[str, Fraction | int], const: Fraction | int = 0) -> Poly:
@@ -44,19 +46,19 @@ class Poly:
         return self.terms[0][0] if len(self.terms) == 1 and self.terms[0][1] == 1 and not self.const else None
 
     def coefficient(self, name: str) -> Fraction:
-        return next((c for n, c in self.terms if n == name), Fraction(0))
+        return next((c for n, c in self.terms if n == name), _ZERO)
 
     def __add__(self, other: Poly) -> Poly:
         total = dict(self.terms)
         for name, c in other.terms:
-            total[name] = total.get(name, Fraction(0)) + c
+            total[name] = total.get(name, _ZERO) + c
         return Poly.of(total, self.const + other.const)
 
     def scaled(self, factor: Fraction | int) -> Poly:
         return Poly.of({n: c * factor for n, c in self.terms}, self.const * factor)
 
     def evaluate(self, values: Mapping[str, int]) -> Fraction:
-        return self.const + sum((c * values[n] for n, c in self.terms), Fraction(0))
+        return self.const + sum((c * values[n] for n, c in self.terms), _ZERO)
 
     def __str__(self) -> str:
         """Constant first, then variables in name order: ``-1 + i + 2*x``."""
