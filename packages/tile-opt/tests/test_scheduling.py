@@ -123,6 +123,21 @@ def test_kernels_that_a_plan_adds_are_planned_in_turn() -> None:
     assert written == ["copy", "copy_1"]
 
 
+def test_a_plan_knows_each_of_the_kernels_that_it_adds_by_its_final_name() -> None:
+    """Else trials of a plan that copies two operands would leave out what the second copy takes."""
+
+    @dataclass(frozen=True)
+    class Twice(Toy):
+        def build(self, view: KernelView, plan: Plan, target: Target) -> Built:
+            built = super().build(view, plan, target)
+            return replace(built, before=built.before * 2)
+
+    staged = replace(plain(2), stagings=(Staging("A", -1, "DRAM"),))
+    made = schedule(program(("B", "neg", "i", "AB")), TARGET, passes=[Twice()], plans={"B": staged})
+    assert made.decisions["B"].made == ("B", "B_copy", "B_copy_1")
+    assert [k.name for k in kernels_of(made.program) if isinstance(k, Block)] == ["B_copy", "B_copy_1", "B"]
+
+
 def kernels_with_copies_of(source: str, *kernels: tuple[str, str, str, str]) -> list[str]:
     """Which kernels there are, if those that read the buffer copy it before."""
     staged = replace(plain(2), stagings=(Staging(source, -1, "DRAM"),))

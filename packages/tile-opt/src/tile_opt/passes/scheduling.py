@@ -293,7 +293,7 @@ class _Run:
         if decided is None:
             return None
         plan, built = decided
-        built = self._among_others(built)
+        built = self._told_apart(self._among_others(built))
         made = tuple(b.name for b in (built.kernel, *built.before, *built.after))
         self.decisions[name] = Decision(view, plan, self.scheduler, name in self.given, within, made)
         return built
@@ -324,3 +324,9 @@ class _Run:
 
         before = tuple(moved(k) for k in built.before if there.keys().isdisjoint(buffers_written(k)))
         return Built(moved(built.kernel), before, tuple(map(moved, built.after)))
+
+    def _told_apart(self, built: Built) -> Built:
+        """The kernels that a plan adds under the names that they will be met by: two copies of one kernel would be called the same."""
+        taken = set(self.names)
+        before, after = (tuple(replace(k, name=claim(k.name, taken)) for k in b) for b in (built.before, built.after))
+        return replace(built, before=before, after=after)
