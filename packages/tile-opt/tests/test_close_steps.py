@@ -18,6 +18,7 @@ from tile_ir.semtree.printer import print_function
 from tile_ir.stripe.nodes import Bind, Program
 from tile_ir.target import HardwareSettings, PassConfig, Target
 from tile_opt.pipeline import schedule
+from tile_opt.plan.plan import Edge
 from tile_opt.plan.text import parse_plans
 from tile_opt.translate import to_stripe
 
@@ -71,17 +72,18 @@ def test_runs_of_any_length_stay_the_same(shape: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize(
     ("across", "run", "lanes", "together"),
-    [(20, 4, 4, 5), (24, 8, 8, 8), (23, 4, 4, 1), (20, 6, 16, 1), (20, 16, 16, 1)],
+    [(20, 4, 4, 8), (24, 8, 8, 8), (23, 4, 4, 8), (20, 6, 8, 8), (20, 16, 16, 1)],
 )
 def test_runs_that_are_shorter_vectors_are_moved_without_masks(
     across: int, run: int, lanes: int, together: int
 ) -> None:
-    """As many at a time as all of a row's are a multiple of: no line is written by two loops."""
+    """As many at a time as make whole vectors, whether or not they divide a row's."""
     (decision,) = schedule(runs(6, across, 30, run), WIDE).decisions.values()
     levels = decision.plan.levels
     assert levels[-1].lanes == lanes
+    assert Edge.MASK not in dict(decision.plan.edges).values()
     steps = {cover.loop: cover.size for level in levels if level.bind is Bind.NONE for cover in level.covers}
-    assert (together in steps.values()) if together > 1 else all(n == 1 or n == lanes for n in steps.values())
+    assert steps["x"] == together
 
 
 @pytest.mark.parametrize(("lanes", "step", "loads"), [(4, 2, 2), (4, 3, 3), (16, 2, 2), (4, 5, 0), (2, 2, 0)])
