@@ -400,6 +400,32 @@ def test_what_is_stored_next_is_fetched_where_a_store_says_so() -> None:
     assert "call void @llvm.prefetch.p0" in asked and "prefetch" not in other and "!nontemporal" not in asked
 
 
+ROW = Load(pointer(1), number(0), Type(DType.FLOAT32, 3))
+
+
+@pytest.mark.parametrize(
+    ("access", "elements", "row", "ahead"),
+    [
+        (Access.READ, 3, ROW, True),
+        (Access.READ, 2, ROW, False),
+        (Access.READWRITE, 3, ROW, False),
+        (Access.READ, 30, Load(pointer(1), Var("i", I64), ROW.type), False),
+    ],
+    ids=["same", "too short", "written", "elsewhere"],
+)
+@pytest.mark.parametrize("inner", [False, True])
+def test_loops_load_once_what_stays(access: Access, elements: int, row: Load, ahead: bool, inner: bool) -> None:
+    """What is made of it goes ahead of them, too; loops around others leave the registers to those."""
+    body: list[Statement] = [put(Var("i", I64), Shuffle(row, row, (0, 1, 2, 0, 1, 2), Type(DType.FLOAT32, 6)))]
+    if inner:
+        body.append(For("j", number(0), number(9), 1, Block((put(Var("j", I64), Const(1.0, F32)),))))
+    loop = For("i", number(0), number(9), 1, Block(tuple(body)))
+    params = Param("p0", pointer(0).type, Access.WRITE, 1, 30), Param("p1", pointer(1).type, access, 1, elements)
+    text = emit_module([Kernel("f", None, Function("f", params, Block((loop,))), (1, 1, 1))], Machine()).text  # type: ignore[arg-type]
+    before = text[: text.index("\nloop")]
+    assert ("load <3 x float>" in before) == ("shufflevector" in before) == (ahead and not inner)
+
+
 def test_depth_meets_no_recursion_limit(launch: Any) -> None:
     value: Expr = Const(1.0, F32)
     for _ in range(5000):

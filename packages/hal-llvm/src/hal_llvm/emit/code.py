@@ -75,6 +75,8 @@ class Code:
     """Name of the basic block being filled."""
     streamed: set[str] = field(default_factory=set[str])
     """Pointers past whose buffers' caches it stores."""
+    unwritten: Mapping[str, int] = field(default_factory=dict[str, int])
+    """Elements of buffers that nothing writes meanwhile, by their pointers."""
     normal: set[str] = field(default_factory=set[str])
     """Values of which no lane is subnormal."""
     words: dict[str, str] = field(default_factory=dict[str, str])
@@ -109,6 +111,13 @@ class Code:
 
     def fill(self, place: int, line: str) -> None:
         self.lines[place] = "  " + line
+
+    def move(self, numbers: Sequence[int], place: int) -> None:
+        """Put lines into a place that was kept before them."""
+        moved = [self.lines[n] for n in numbers]
+        for n in numbers:
+            self.lines[n] = ""
+        self.lines[place] = "\n".join(moved)
 
     def jump(self, label: str) -> None:
         self.emit(f"br label %{label}")

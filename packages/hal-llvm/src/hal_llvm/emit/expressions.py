@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -72,6 +72,21 @@ class Scope:
                 self.values[name] = old
 
 
+MOST_AHEAD = 8
+"""Values computed ahead of a loop: most of them take a register all along it."""
+
+
+@dataclass(slots=True)
+class Ahead:
+    """What is computed before a loop begins, because each of its iterations would compute the same."""
+
+    values: set[str] = field(default_factory=set[str])
+    lines: list[int] = field(default_factory=list[int])
+    """Where the code has what computes them."""
+    innermost: bool = True
+    """No loop is in it, which needs the registers itself."""
+
+
 def displaced(index: Expr) -> tuple[Expr, int]:
     """A subscript as what varies of it and a constant number of elements."""
     if (
@@ -96,6 +111,8 @@ class Expressions:
     def __init__(self, code: Code, scope: Scope) -> None:
         self.code = code
         self.scope = scope
+        self._ahead: Ahead | None = None
+        """What stays the same in the loop that is emitted."""
 
     def value(self, root: Expr) -> str:
         """The operand that holds `root`; equal objects are computed once, literals and variables where they are used."""
@@ -118,8 +135,27 @@ class Expressions:
             if handler is None:
                 raise TileInternalError(f"the llvm device has no {type(expr).__name__} node")
             operands = [_LEAVES[type(p)](self, p) if type(p) in _LEAVES else done[id(p)] for p in parts]
-            done[id(expr)] = handler(self, expr, *operands)
+            done[id(expr)] = self._computed(handler, expr, operands)
         return done[id(root)]
+
+    def _computed(self, handler: Callable[..., str], expr: Expr, operands: Sequence[str]) -> str:
+        """A node's value, made ahead of the loop around it where it stays the same: LLVM leaves loads beside stores."""
+        ahead, first = self._ahead, len(self.code.lines)
+        value = handler(self, expr, *operands)
+        if ahead is not None and len(ahead.values) < MOST_AHEAD and self._stays(ahead, expr, operands):
+            ahead.values.add(value)
+            ahead.lines += range(first, len(self.code.lines))
+        return value
+
+    def _stays(self, ahead: Ahead, expr: Expr, operands: Sequence[str]) -> bool:
+        """The loop's iterations compute the same, which may be done whether or not they do."""
+        match expr:
+            case Load(_, Const(place), mask=None):
+                return 0 <= place <= self.code.unwritten.get(operands[0], 0) - expr.type.lanes
+            case Shuffle() | Splat():
+                return all(operand in ahead.values for operand in operands)
+            case _:
+                return False
 
     def const(self, node: Const) -> str:
         """A literal."""
@@ -154,6 +190,20 @@ class Expressions:
                 return memory.address(self.code, start, self.variable(place), of(index.type), dtype, inside=False)
             case _:
                 return ""
+
+    def ahead_of_loop(self) -> Callable[[], None]:
+        """Here, at the end of the only block that leads to a loop, goes what stays the same in it; gives what ends the loop."""
+        place, around = self.code.reserve(), self._ahead
+        self._ahead = ahead = Ahead()
+        if around is not None:
+            around.innermost = False
+
+        def leave() -> None:
+            self._ahead = around
+            if ahead.innermost:
+                self.code.move(ahead.lines, place)
+
+        return leave
 
     def _load(self, node: Load, pointer: str, index: str, mask: str | None = None) -> str:
         where = self.address(pointer, index, node.index, node.type.dtype)

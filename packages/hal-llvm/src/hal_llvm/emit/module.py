@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from tile_ir.diagnostics import TileDeviceError
 from tile_ir.frozen import frozen
 from tile_ir.kernels import STREAM_ALIGN, Kernel
-from tile_ir.semtree.nodes import Function, Param
+from tile_ir.semtree.nodes import Access, Function, Param
 
 from hal_llvm.emit import tiles
 from hal_llvm.emit.code import Code, Machine, Module
@@ -113,6 +113,13 @@ def _parameters(function: Function) -> list[str]:
     return [_parameter(p, aliased) for p in function.params]
 
 
+def _unwritten(function: Function) -> dict[str, int]:
+    """Elements of each buffer that the kernel reads only and that shares no memory with another, by its pointer."""
+    shared = {p.alias_of for p in function.params} | {p.name for p in function.params if p.alias_of is not None}
+    read = (p for p in function.params if p.type.ptr and p.access is Access.READ and p.name not in shared)
+    return {f"%p.{p.name}": p.elements for p in read}
+
+
 def _scope(function: Function) -> Scope:
     scope = Scope()
     for param in function.params:
@@ -129,7 +136,7 @@ def _body(
     polling: frozenset[int],
 ) -> tuple[str, set[str]]:
     """The kernel's text, and the parameters past whose buffers' caches it stores where they begin at lines."""
-    code, scope = Code(module), _scope(function)
+    code, scope = Code(module, unwritten=_unwritten(function)), _scope(function)
     loop, step, done = "group", "next", "done"
     has_tiles = tiles.uses_tiles(function)
     if has_tiles:

@@ -206,10 +206,12 @@ class Statements:
             return ()
         carried = self._carried(node.body)
         edges = [carried.edge()]
-        if trips:
-            code.jump(body)
-        else:
-            code.branch(code.let(f"icmp {'s' if signed else 'u'}lt {t} {start}, {stop}"), body, done)
+        if not trips:
+            enter = code.fresh("enter")
+            code.branch(code.let(f"icmp {'s' if signed else 'u'}lt {t} {start}, {stop}"), enter, done)
+            code.block(enter)
+        first, leave = carried.edge(), self.values.ahead_of_loop()
+        code.jump(body)
         code.block(body)
         var, following = code.fresh("%i"), code.fresh("%i")
         place, mark = code.reserve(), len(self.scope.log)
@@ -218,17 +220,18 @@ class Statements:
 
         def end() -> None:
             self.scope.restore(mark)
+            leave()
             # Bounds are extents of tensors, far from where a 32-bit counter would wrap.
             wrap = " nsw" if signed and node.start.type.dtype.bits >= 32 else ""
             code.emit(f"{following} = add{wrap} {t} {var}, {node.step}")
             if id(node) in self.polling:
                 self._poll()
             edges.append(carried.edge())
-            before, latch = (edge.label for edge in edges)
+            before, latch = first.label, edges[-1].label
             again = code.let(f"icmp {'s' if signed else 'u'}lt {t} {following}, {stop}")
             code.emit(f"br i1 {again}, label %{body}, label %{done}, !llvm.loop {code.module.loop_id()}")
             code.fill(place, f"{var} = phi {t} [ {start}, %{before} ], [ {following}, %{latch} ]")
-            carried.close(*edges)
+            carried.close(first, edges[-1])
             code.block(done)
             carried.join(*(edges[1:] if trips else edges))
 
