@@ -9,7 +9,9 @@ from explain_support import MULTIPROCESSOR
 from tile_ir.machine import Machine
 from tile_ir.stripe.parser import parse_block
 from tile_opt.model.arithmetic import Work, straight_line
-from tile_opt.model.multiprocessor import _asked, _sub_groups, on_multiprocessors
+from tile_opt.model.causes import Estimate
+from tile_opt.model.coalescing import sent
+from tile_opt.model.multiprocessor import _asked, _sent, _sub_groups, on_multiprocessors
 from tile_opt.model.occupancy import LONELY, hindrance, resident, rounds
 from tile_opt.model.scheduled import read
 
@@ -27,6 +29,22 @@ KERNEL = """0: #kernel #scheduled block [g:4 #grid] ( // kernel
   }}
 }}
 """
+
+
+STORED = """0: #kernel #scheduled block [g:4 #grid] ( // kernel
+    in<DRAM> A[0] float32(65536:1)
+    out<DRAM> B[0] float32(65536:1) {{align=128}}
+) {{
+  0: block [g = g, i:32 #group, u:8 #{bind}] ( // items
+      in<DRAM> A[i] float32(1:1)
+      out<DRAM> B[{at}] float32(1:1) {{align=4}}
+  ) {{
+    0: $a = load(A)
+    1: B = store($a)
+  }}
+}}
+"""
+"""Items that store eight elements each, a kilobyte in all."""
 
 
 TOGETHER = """0: #kernel #scheduled block [g:4 #grid] ( // kernel
@@ -130,6 +148,46 @@ def test_what_groups_ask_for_together_is_answered_together() -> None:
     assert asked("i", merging) == 1 - 0.5 * 3 / 4
     assert asked("256*g + i", merging) == pytest.approx(1)
     assert asked("i", replace(merging, caches=(near, last))) == 1
+
+
+@pytest.mark.parametrize(
+    ("at", "bind", "sectors"),
+    [
+        ("256*g + 32*u + i", "unroll", 8 * 4),
+        ("256*g + 8*i + u", "unroll", 8 * 32),
+        ("256*g + 8*i + u", "vector(lanes=4)", 2 * 32),
+        ("256*g + 8*i + u + 1", "vector(lanes=4)", 8 * 32),
+    ],
+)
+def test_each_store_sends_the_sectors_that_it_touches(at: str, bind: str, sectors: int) -> None:
+    """Neighbours side by side fill them; items that keep neighbours of their own send each in parts, vectors where they are aligned."""
+    tree = read(parse_block(STORED.format(at=at, bind=bind)))
+    (items,) = tree.inner
+    (stored,) = (a for a in items.accesses.values() if a.writes)
+    assert sent(stored, items, MULTIPROCESSOR) == sectors
+    assert _sent(tree, MULTIPROCESSOR) == 4 * sectors
+
+
+def test_sectors_that_are_stored_in_parts_take_their_time() -> None:
+    """Eight times as many on the way to the last cache; what is fetched is the same."""
+    ways = ("256*g + 32*u + i", "256*g + 8*i + u")
+    kernels = [read(parse_block(STORED.format(at=at, bind="unroll"))) for at in ways]
+    whole, parts = (on_multiprocessors(tree, MULTIPROCESSOR) for tree in kernels)
+    assert _moved(parts) > 4 * _moved(whole) and parts.traffic == whole.traffic
+
+
+def _moved(estimate: Estimate) -> float:
+    """Megabytes between near caches and the last."""
+    return next(float(c.note.split()[0]) for c in estimate.causes if c.name == "L2")
+
+
+def test_beside_products_of_rounded_factors_functions_are_the_processors_own() -> None:
+    """On fragments an exponential is two instructions; everywhere else it is as exact as in other kernels."""
+    own = replace(MULTIPROCESSOR, functions=replace(MULTIPROCESSOR.functions, approximate=2, others=0))
+    lanes = parse_block(KERNEL.format(op="exp", at="32*g + i").replace("i:256 #group", "i:32 #lane"))
+    found = {m: straight_line(read(lanes).inner[0], m) for m in (own, MULTIPROCESSOR)}
+    assert (found[own].shuffle, found[own].fma) == (2, 0)
+    assert found[MULTIPROCESSOR].fma == MULTIPROCESSOR.functions.exp == work("exp", machine=own).fma
 
 
 def test_nothing_hides_how_a_kernel_begins_and_ends() -> None:

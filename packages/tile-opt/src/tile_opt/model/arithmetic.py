@@ -122,6 +122,7 @@ class _Counter:
         self.vector = next((i for i in tree.static if i.bind is Bind.VECTOR and i.lanes > 1), None)
         self.joined, self.lanes = _joined(tree, self.vector, machine)
         self.masked = self.vector is not None and _constrained(tree, self.vector)
+        self.fragments = any(i.bind is Bind.LANE for i in tree.path)
         self.inner = next((i for i in reversed(tree.path) if i.bind is Bind.NONE and i.extent > 1), None)
         self.moves: dict[str, frozenset[str]] = {}
         self.ready: dict[str, float] = {}
@@ -340,7 +341,7 @@ class _Counter:
         dtype = op.dtype if width(op.dtype) >= width(operand) else operand
         times, bytes_ = self._instances(names), self._bytes(dtype, names)
         name = "mul" if op.name == "div" and op.args[1] in self.halving else op.name
-        port, cost = instructions(name, dtype, self.machine)
+        port, cost = instructions(name, dtype, self.machine, self.fragments)
         if name in ("max", "min") and not self.numbers.isdisjoint(op.args):
             cost = 1
         if name == "cast" and operand.is_float and op.dtype.is_integer:

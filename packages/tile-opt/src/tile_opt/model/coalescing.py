@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from math import prod
 
 from tile_ir.machine import Machine
 from tile_ir.stripe.nodes import Swizzle
@@ -15,18 +16,34 @@ PER_TURN = 128
 
 def turns(access: Access, lanes: int, tree: Tree, machine: Machine) -> float:
     """Cycles that one access by a whole sub-group, `lanes` elements by each item, occupies the path to memory."""
-    assert machine.occupancy is not None
     bytes_ = lanes * access.dtype.bytes
-    count = min(machine.occupancy.subgroup, max(1, tree.items))
-    loops = tuple(i for i in tree.path if i.bind in ITEMS)
-    places = _places(access.terms, loops, count)
+    places = _of_sub_group(access, tree, machine)
     if access.scattered:
-        return float(count)
+        return float(len(places))
     if access.buffer.unit == "LOCAL":
         local = machine.local
         banks, wide = (local.banks, local.bank_bytes) if local is not None else (32, 4)
         return _bank_turns(places, bytes_, banks, wide, access.buffer.swizzle, access.dtype.bytes)
     return float(len(sectors(places, bytes_, PER_TURN)))
+
+
+def sent(access: Access, tree: Tree, machine: Machine) -> float:
+    """Sectors that a sub-group's stores of one pass send to the last cache: each store its own, whatever others put beside it.
+
+    A vector that may begin at any of its elements goes element by element.
+    """
+    whole = next((i for i in (tree.vector,) if i is not None and _aligned(access, i)), None)
+    lanes = 1 if whole is None else whole.lanes
+    times = prod(-(-i.extent // (lanes if i is whole else 1)) for i in tree.static if access.moved_by(i.name))
+    places = _of_sub_group(access, tree, machine)
+    sector = machine.caches[0].sector or machine.caches[0].line
+    return times * float(len(places) if access.scattered else len(sectors(places, lanes * access.dtype.bytes, sector)))
+
+
+def _aligned(access: Access, vector: Loop) -> bool:
+    """Lanes are neighbours in memory, and begin at multiples of all of them."""
+    bytes_ = vector.lanes * access.dtype.bytes
+    return access.stride(vector.name) == access.dtype.bytes and access.alignment(vector, bytes_) == bytes_
 
 
 def sectors(places: tuple[int, ...], bytes_: int, sector: int) -> set[int]:
@@ -54,6 +71,13 @@ def _swizzled(offset: int, swizzle: Swizzle | None) -> int:
     if swizzle is None:
         return offset
     return offset ^ ((offset >> swizzle.shift & (1 << swizzle.bits) - 1) << swizzle.base)
+
+
+def _of_sub_group(access: Access, tree: Tree, machine: Machine) -> tuple[int, ...]:
+    """Byte offsets at which the items of a group's first sub-group are."""
+    assert machine.occupancy is not None
+    loops = tuple(i for i in tree.path if i.bind in ITEMS)
+    return _places(access.terms, loops, min(machine.occupancy.subgroup, max(1, tree.items)))
 
 
 @lru_cache(1 << 12)

@@ -13,6 +13,7 @@ from tile_ir.stripe.nodes import Bind, Block, Direction, Reduce, Scope, Sync, Tr
 from tile_opt.model.arithmetic import Work, straight_line
 from tile_opt.model.caches import Lines, traffic
 from tile_opt.model.causes import Cause, Estimate, overlapped
+from tile_opt.model.coalescing import sent
 from tile_opt.model.occupancy import ALONE, LOOP, hindrance, resident, rounds
 from tile_opt.model.scheduled import ITEMS, Buffer, Tree
 
@@ -162,16 +163,19 @@ def _memory(tree: Tree, lines: Mapping[int, Lines], machine: Machine, cores: int
     """Time of the traffic between the near caches and the last, and of that with memory."""
     sector = machine.caches[0].sector or machine.caches[0].line
     written = {a.buffer for t in tree.walk() for a in t.accesses.values() if a.writes}
-    near, reads, writes = 0.0, 0.0, 0.0
+    near, stored, reads, writes = 0.0, 0.0, 0.0, 0.0
     for found in lines.values():
         for buffer, counts in found.items():
             if buffer.unit != "DRAM":
                 continue
-            near += counts[0] * sector * _asked(buffer, tree, machine, resident)
+            asked = counts[0] * sector * _asked(buffer, tree, machine, resident)
             if buffer in written:
+                stored += asked
                 writes += counts[-1] * sector
             else:
+                near += asked
                 reads += counts[-1] * sector
+    near += max(stored, _sent(tree, machine) * sector)
     last = machine.caches[-1]
     alone, together = machine.memory.one_core, machine.memory.all_cores
     seconds = max(reads / together.read + writes / together.write, (reads / alone.read + writes / alone.write) / cores)
@@ -179,6 +183,17 @@ def _memory(tree: Tree, lines: Mapping[int, Lines], machine: Machine, cores: int
         Cause(f"L{last.level}", near / (last.bandwidth * cores) / (machine.clock_ghz * 1e9), f"{near / 1e6:.3g} MB"),
         Cause("memory", seconds * 1e-9, f"{(reads + writes) / 1e6:.3g} MB"),
     ]
+
+
+def _sent(tree: Tree, machine: Machine) -> float:
+    """Sectors that all stores send to the last cache: near caches do not put together what several of them bring."""
+    assert machine.occupancy is not None
+    return sum(
+        one.passes * _sub_groups(one, machine.occupancy) * sent(access, one, machine)
+        for one in tree.walk()
+        for access in one.accesses.values()
+        if access.writes and access.buffer.unit == "DRAM" and not _rate(one, machine)
+    )
 
 
 def _asked(buffer: Buffer, tree: Tree, machine: Machine, resident: int) -> float:

@@ -16,6 +16,8 @@ _FUNCTION: Mapping[str, str] = {
     "expm1": "exp", "log1p": "log", "erf": "erf", "erfc": "erfc", "fmod": "remainder",
 }  # fmt: skip
 DIVISIONS = frozenset({"div", "recip", "sqrt"})
+_APPROXIMATE = frozenset({"exp", "recip"})
+"""Functions of float32 that a graphics processor has instructions of its own for, off by more than a rounding."""
 _DOUBLE_DIVISION = 1.6
 """Times that a register of float64 takes as long as one of float32."""
 _INTEGER_DIVISION = 12
@@ -38,8 +40,10 @@ def width(dtype: DType) -> int:
     return 4 if dtype in NARROW or dtype.kind is Kind.BOOL else dtype.bytes
 
 
-def instructions(name: str, dtype: DType, machine: Machine) -> tuple[str, float]:
-    """(port, instructions of one vector)."""
+def instructions(name: str, dtype: DType, machine: Machine, fragments: bool = False) -> tuple[str, float]:
+    """(port, instructions of one vector); on `fragments` of products whose factors were rounded, functions need be no better."""
+    if fragments and name in _APPROXIMATE and dtype is DType.FLOAT32 and machine.functions.approximate:
+        return "shuffle", machine.functions.approximate
     if name in DOTS:
         return "fma", machine.slots(name)
     if name == "mul":
