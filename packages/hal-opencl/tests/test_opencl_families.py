@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from hal_opencl import binding
 from hal_opencl.driver import OpenCLDriver, flushes
-from hal_opencl.families import family_of, family_target, target_of, without_teams
+from hal_opencl.families import family_of, family_target, target_of, without_boxes, without_teams
 from tile_ir.dtype import DType
 from tile_ir.matrix import DPAS, WGMMA
 
@@ -81,8 +81,11 @@ def test_teams_of_sub_groups_multiply_where_the_device_may_have_them() -> None:
     target = target_of(device(**NVIDIA, capability=(9, 0)))
     names = {i.name for i in WGMMA}
     assert names <= set(target.matrix) and "TeamMma" in target.nodes
+    assert (
+        target.nodes - without_boxes(target).nodes == {"TensorCopy"} and without_boxes(target).matrix == target.matrix
+    )
     rest = without_teams(target)
-    assert names.isdisjoint(rest.matrix) and rest.matrix and "TeamMma" not in rest.nodes
+    assert names.isdisjoint(rest.matrix) and rest.matrix and {"TeamMma", "TensorCopy"}.isdisjoint(rest.nodes)
     assert names.isdisjoint(target_of(device(**NVIDIA, capability=(10, 0))).matrix)
     rates = {i.name: i.rate for i in target.machine.instructions}
     assert all(rates[i.name] == 8 / i.sides["n"] for i in WGMMA)

@@ -40,7 +40,7 @@ def with_local(target: Target, nbytes: int) -> Target:
 SINGLE = tuple(i.name for i in MMA)
 """Instructions of one sub-group."""
 TENSOR = replace(
-    GPU, name="tensor", nodes=OPTIONAL_NODES, matrix=SINGLE, options=Options(reduced_precision=True),
+    GPU, name="tensor", nodes=OPTIONAL_NODES - {"TensorCopy"}, matrix=SINGLE, options=Options(reduced_precision=True),
     settings=replace(GPU.settings, static_local_bytes=98304), machine=MULTIPROCESSOR,
     passes=(*FRONT, PassConfig("tensor_tile"), PassConfig("gpu_tile")),
 )  # fmt: skip

@@ -12,6 +12,7 @@ from tile_ir import forking
 from tile_ir.semtree.nodes import MOST_COUNTS
 
 from hal_opencl import binding
+from hal_opencl.emit import tensors
 from hal_opencl.endings import owner
 from hal_opencl.events import Guard, Lanes
 from hal_opencl.pool import Block, Pool
@@ -22,7 +23,8 @@ USABLE = 0.95
 """Part of the device's memory that allocations may count on."""
 
 
-COUNT_BYTES = 4 * MOST_COUNTS
+COUNT_BYTES = 4 * (MOST_COUNTS + tensors.PLACES * tensors.WORDS)
+"""Of counts of groups, and of the descriptors behind them."""
 
 
 @owner

@@ -59,14 +59,17 @@ class OpenCLDevice(Device):
 
     @cached_property
     def target(self) -> Target:  # pyright: ignore[reportIncompatibleVariableOverride] (asked for when it compiles)
-        from hal_opencl.families import target_of, without_teams
+        from hal_opencl.families import target_of, without_boxes, without_teams
 
         target = target_of(self.info)
         if not self.info.teams:
             return target
         from hal_opencl.teams import multiplies
+        from hal_opencl.tensors import copies_boxes
 
-        return target if multiplies(self._context) else without_teams(target)
+        if not multiplies(self._context):
+            return without_teams(target)
+        return target if copies_boxes(self._context) else without_boxes(target)
 
     @property
     def exporter(self) -> Exporter:

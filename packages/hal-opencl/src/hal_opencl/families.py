@@ -22,6 +22,10 @@ STATIC_LOCAL = 96 << 10
 """Bytes of local arrays that a kernel may declare on capability 9.0, where it was tried, though the driver reports half."""
 
 
+TEAM_NODES = frozenset({"TeamMma", "TensorCopy"})
+"""What a processor has whose sub-groups multiply in teams."""
+
+
 @cache
 def _table() -> tuple[Mapping[str, Any], ...]:
     return tuple(json.loads(files("hal_opencl").joinpath("targets", "devices.json").read_text(encoding="utf-8")))
@@ -103,7 +107,7 @@ def _with_matrices(target: Target, info: DeviceInfo) -> Target:
     matrix = tuple(name for name, i in MATRIX_INSTRUCTIONS.items() if name in MNEMONICS or _is_ours(i, info))
     local = STATIC_LOCAL if info.capability >= (9, 0) else 0
     settings = replace(target.settings, static_local_bytes=local, shuffles=LANES)
-    nodes = {"MatrixLoad", "Mma", "SubgroupOp", *(["TeamMma"] if info.teams else [])}
+    nodes = {"MatrixLoad", "Mma", "SubgroupOp", *(TEAM_NODES if info.teams else ())}
     return replace(target, settings=settings, matrix=matrix, nodes=target.nodes | nodes)
 
 
@@ -114,4 +118,9 @@ def _is_ours(instruction: MatrixInstruction, info: DeviceInfo) -> bool:
 def without_teams(target: Target) -> Target:
     """The target without instructions of teams of sub-groups."""
     matrix = tuple(name for name in target.matrix if MATRIX_INSTRUCTIONS[name].team == 1)
-    return replace(target, matrix=matrix, nodes=target.nodes - {"TeamMma"})
+    return replace(target, matrix=matrix, nodes=target.nodes - TEAM_NODES)
+
+
+def without_boxes(target: Target) -> Target:
+    """The target without copies of boxes of tensors."""
+    return replace(target, nodes=target.nodes - {"TensorCopy"})

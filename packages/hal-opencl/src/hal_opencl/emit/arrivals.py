@@ -6,7 +6,7 @@ The kernel has it as one more parameter, behind those of its function; who runs 
 from __future__ import annotations
 
 from tile_ir.emit.walker import walk_statements
-from tile_ir.semtree.nodes import Function, LastGroup
+from tile_ir.semtree.nodes import Function, LastGroup, TensorCopy
 
 FENCE = "mem_fence(CLK_GLOBAL_MEM_FENCE);"
 PTX_FENCE = 'asm volatile("fence.acq_rel.gpu;" ::: "memory");'
@@ -14,6 +14,11 @@ PTX_FENCE = 'asm volatile("fence.acq_rel.gpu;" ::: "memory");'
 
 
 def arrives(function: Function) -> bool:
+    """Whether the kernel asks which group is the last, or publishes descriptors behind the counts."""
+    return any(isinstance(s, (LastGroup, TensorCopy)) for s in walk_statements(function.body))
+
+
+def last_arrives(function: Function) -> bool:
     """Whether the kernel asks which group is the last."""
     return any(isinstance(s, LastGroup) for s in walk_statements(function.body))
 

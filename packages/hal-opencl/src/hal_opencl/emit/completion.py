@@ -24,6 +24,7 @@ from tile_ir.semtree.nodes import (
     Space,
     Statement,
     Store,
+    TensorCopy,
     Var,
     While,
 )
@@ -89,7 +90,8 @@ def _may_be(array: Expr, factors: set[str]) -> bool:
 def _begins(statement: Statement) -> bool:
     """A barrier of the group is there, or the item begins what a fence would wait for; a helper may do either."""
     return any(
-        isinstance(s, (AsyncCopy, CallFn)) or _meets(s) or _loads(s) for s in walk_statements(Block((statement,)))
+        isinstance(s, (AsyncCopy, CallFn, TensorCopy)) or _meets(s) or _loads(s)
+        for s in walk_statements(Block((statement,)))
     )
 
 

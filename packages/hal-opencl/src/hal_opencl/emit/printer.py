@@ -34,15 +34,17 @@ from tile_ir.semtree.nodes import (
     Statement,
     Store,
     TeamMma,
+    TensorCopy,
     Type,
     Var,
 )  # fmt: skip
 
 from hal_opencl.emit import arrivals, dpas, helpers, ptx, teams
-from hal_opencl.emit.arrivals import arrives
+from hal_opencl.emit.arrivals import arrives, last_arrives
+from hal_opencl.emit.boxes import BoxStatements
 from hal_opencl.emit.completion import COMPLETED, completed
 from hal_opencl.emit.copies import asynchronous_bytes, copy_groups, each_is_awaited, ending, sums_of_teams
-from hal_opencl.emit.matrix import CONTRACTED, MatrixExpressions, multiplies
+from hal_opencl.emit.matrix import CONTRACTED, multiplies
 from hal_opencl.emit.registers import STATED, groups_of_core
 from hal_opencl.emit.serpentine import LaneAssign
 from hal_opencl.emit.types import MEMORY, bits, comment_text, safe_hint, tag, unsigned
@@ -61,7 +63,7 @@ NOWHERE: tuple[tuple[int, ...], int] = (), 0
 """No lines."""
 
 
-class OpenCLPrinter(MatrixExpressions):
+class OpenCLPrinter(BoxStatements):
     """The text of one kernel after its helpers; the functions of `preamble` belong in front of it."""
 
     size_attribute = STATED
@@ -69,7 +71,6 @@ class OpenCLPrinter(MatrixExpressions):
     _copy_groups: frozenset[int]
     _constants: set[str]
     _rounded_from: dict[str, str]
-    _arrivals: str
     _last: str
     _product: tuple[tuple[int, ...], int] = NOWHERE
     """The lines of the latest product of a rounded factor and of copies that start behind it, and scopes around them; while only what
@@ -116,9 +117,11 @@ class OpenCLPrinter(MatrixExpressions):
                 # OpenCL C wants local arrays at the outermost scope of the kernel.
                 self._locals[id(node)] = text = self.names.fresh(safe_hint(node.name))
                 self.line(self._array(node, text))
-        if self._kernel and arrives(function):
+        if self._kernel and last_arrives(function):
             self._last = self.names.fresh("is_last")
             self.line(f"local uint {self._last};")
+        if self._kernel:
+            self.describe_tensors(function)
         groups = groups_of_core(function) if self._kernel else 0
         if groups > 1:
             self.line(teams.resident(groups))
@@ -126,6 +129,10 @@ class OpenCLPrinter(MatrixExpressions):
         self.body(function.body)
         self._scopes.pop()
         return "\n".join(self._lines) + "\n"
+
+    def write_tensorcopy(self, node: TensorCopy) -> None:
+        self._behind_product()
+        self.copy_box(node)
 
     def _array(self, node: Alloc, name: str) -> str:
         t = node.type
@@ -135,7 +142,7 @@ class OpenCLPrinter(MatrixExpressions):
         return f"{space}{element} {name}[{max(1, t.count)}] __attribute__((aligned({max(node.align, t.dtype.bytes)})));"
 
     def statement(self, statement: Statement) -> Sequence[Item]:
-        if not isinstance(statement, (TeamMma, Let, AsyncCopy, Block)):
+        if not isinstance(statement, (TeamMma, Let, AsyncCopy, TensorCopy, Block)):
             self._product = NOWHERE
         return super().statement(statement)
 
@@ -351,7 +358,7 @@ class OpenCLPrinter(MatrixExpressions):
             return
         kind = f"copy_async_{nbytes}" + ("_or_clear" if node.fill else "")
         name = self.helper(kind, ptx.copy_async, nbytes, node.fill)
-        places = self._place(node.dst, node.dst_index), self._place(node.src, node.src_index)
+        places = self.place(node.dst, node.dst_index), self.place(node.src, node.src_index)
         arguments = [*places, *([there] if node.fill else [])]
         self._behind_product()
         self.line(f"{guard}{name}({', '.join(arguments)});")
@@ -360,11 +367,6 @@ class OpenCLPrinter(MatrixExpressions):
         """The next line starts a copy, which may start behind what is read for the next product."""
         lines, depth = self._product
         self._product = ((*lines, len(self._lines)), depth) if lines and depth == len(self._scopes) else NOWHERE
-
-    def _place(self, ptr: Expr, index: Expr) -> str:
-        """The address of an element, with its constant behind what several of them have in common."""
-        rest, behind = ending(index)
-        return self.pieces(self._address(ptr, rest)) + (f" + {behind}" if behind else "")
 
     def _copy_at_once(self, node: AsyncCopy, guard: str, there: str) -> None:
         """A loop over the elements; what is not `there` becomes 0."""
@@ -386,6 +388,7 @@ class OpenCLPrinter(MatrixExpressions):
             self.line(ptx.COMMIT)
             # PTX has one sequence: which of several groups its latest batches belong to is not known.
             self.line(ptx.wait(node.pending if len(self._copy_groups) == 1 else 0))
+        self.wait_for_boxes(node)
 
     def write_teammma(self, node: TeamMma) -> None:
         if not self._dialect.teams or self._subgroup != LANES:

@@ -15,6 +15,7 @@ from tile_ir.semtree.nodes import Alloc, Barrier, For, Function, Space, Store, T
 
 from hal_opencl.emit.copies import each_is_awaited, sums_of_teams
 from hal_opencl.emit.dialect import Dialect
+from hal_opencl.emit.tensors import local_bytes
 
 OPERATIONS = 4
 """Operations for each byte that is moved, from which on a kernel is bound by arithmetic."""
@@ -49,7 +50,7 @@ def groups_of_core(function: Function) -> int:
         return 0
     sums = sum(v.type.lanes for v in sums_of_teams(function))
     arrays = (s.type for s in walk_statements(function.body) if isinstance(s, Alloc) and s.type.space is Space.LOCAL)
-    local = sum(t.count * t.lanes * t.dtype.bytes for t in arrays) + GROUP_BYTES
+    local = sum(t.count * t.lanes * t.dtype.bytes for t in arrays) + local_bytes(function) + GROUP_BYTES
     items = prod(function.group_size) * (sums + BESIDE_SUMS)
     return min(CORE_REGISTERS // items, CORE_BYTES // local)
 

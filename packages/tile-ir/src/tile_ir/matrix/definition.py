@@ -132,5 +132,7 @@ Lanes read eight neighbours of four rows at once, which are in different banks s
 """
 MANTISSA_BITS = 23
 """Explicit mantissa bits of float32."""
+TENSOR_COPY = "tensor_copy"
+"""Instruction of a transfer that brings a box of a tensor, which rounds it, and is given the tensor's sizes."""
 ROUND = "round"
 """Instruction of a load that rounds: to as many mantissa bits as its parameter says."""

@@ -20,6 +20,7 @@ from tile_ir.emit.walker import children, walk_expr
 from tile_ir.frozen import frozen
 from tile_ir.semtree import closures_matrix as matrix_closures
 from tile_ir.semtree import closures_memory as memory_closures
+from tile_ir.semtree import closures_tensors as tensor_closures
 from tile_ir.semtree import closures_tiles as tile_closures
 from tile_ir.semtree import scalars
 from tile_ir.semtree.closures_matrix import Collective
@@ -64,6 +65,7 @@ from tile_ir.semtree.nodes import (
     Statement,
     Store,
     TeamMma,
+    TensorCopy,
     TileStep,
     Unary,
     Var,
@@ -224,7 +226,7 @@ class _Compiler:
                 return Code(_set(self.lookup(name), args[0]))
             case Alloc():
                 return Code(memory_closures.alloc(item, self.declare(item.name), self.checked))
-            case Store() | Atomic() | AsyncCopy() | TileStep():
+            case Store() | Atomic() | AsyncCopy() | TensorCopy() | TileStep():
                 return Code(_MOVES[type(item)](item, args))
             case AsyncWait(group, pending):
                 return Code(memory_closures.async_wait(group, pending))
@@ -261,6 +263,7 @@ _MOVES: dict[type, Callable[[Any, list[Evaluate]], Run]] = {
     Store: memory_closures.store,
     Atomic: memory_closures.atomic,
     AsyncCopy: memory_closures.async_copy,
+    TensorCopy: tensor_closures.copy,
     TileStep: tile_closures.step,
 }
 """What moves values between memory and elsewhere."""

@@ -137,12 +137,12 @@ def async_copy(node: AsyncCopy, args: Sequence[Evaluate]) -> Run:
             values = source.data[read.start : read.stop].copy()
         if target.known is not None:
             target.known[filled.start : filled.stop] = bytes(len(filled))
-        thread.copies.setdefault(group, [[]])[-1].append(_completion(target, filled, values, thread))
+        thread.copies.setdefault(group, [[]])[-1].append(completion(target, filled, values, thread))
 
     return run
 
 
-def _completion(target: Memory, filled: range, values: Any, thread: Thread) -> Callable[[], None]:
+def completion(target: Memory, filled: range, values: Any, thread: Thread) -> Callable[[], None]:
     def complete() -> None:
         target.on_write(filled, thread)
         target.data[filled.start : filled.stop] = values

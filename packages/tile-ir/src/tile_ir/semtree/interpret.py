@@ -39,6 +39,7 @@ from tile_ir.semtree.nodes import (
     Param,
     Store,
     SubgroupOp,
+    TensorCopy,
     TileStep,
     Var,
 )  # fmt: skip
@@ -101,7 +102,7 @@ def _written(function: Function) -> set[str]:
     names: set[str] = set()
     for statement in walk_statements(function.body):
         match statement:
-            case Store(Var(name)) | Atomic(_, Var(name)) | AsyncCopy(Var(name)):
+            case Store(Var(name)) | Atomic(_, Var(name)) | AsyncCopy(Var(name)) | TensorCopy(Var(name)):
                 names.add(name)
             case TileStep("tile_store", ptr=Var(name)):
                 names.add(name)

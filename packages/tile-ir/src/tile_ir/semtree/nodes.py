@@ -50,7 +50,7 @@ __all__ = [
     "Call", "CallFn", "Cast", "Comment", "Compare", "Const", "Expr", "Extract", "Fma", "For", "Function",
     "IdKind", "If", "Insert", "Iota", "LastGroup", "Let", "Limit", "Load", "MOST_COUNTS", "MatrixLoad", "Mma",
     "PRODUCTS", "Param", "ReduceLanes", "Return", "Round", "Select", "Shuffle", "Space", "Splat", "Statement",
-    "Store", "SubgroupOp", "TeamMma", "TileStep", "Type", "Unary", "Unroll", "Var", "While", "WorkId",
+    "Store", "SubgroupOp", "TeamMma", "TensorCopy", "TileStep", "Type", "Unary", "Unroll", "Var", "While", "WorkId",
 ]  # fmt: skip
 """Statements and functions are defined here, expressions in `tile_ir.semtree.expressions`: every node is imported from here."""
 
@@ -200,6 +200,26 @@ class AsyncWait:
 
 
 @frozen
+class TensorCopy:
+    """The group starts copying a box of the float32 tensor at `src` to local memory, in the open batch of `group`.
+
+    Along each dimension, outermost first, it has `box` elements from `at` on, of which neighbours are `strides` elements
+    apart; what is not in [0, `sizes`) becomes 0. They are rounded to `TF32_BITS` mantissa bits, ties to even. Its last
+    dimension is `PANEL_BYTES` long and dense: rows that follow one another from `dst_index` on, where eight of them begin
+    anew, swizzled as `TeamMma` reads them. All items come by, and meet behind each wait for its group.
+    """
+
+    dst: Expr
+    dst_index: Expr
+    src: Expr
+    at: tuple[Expr, ...]
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...]
+    group: int = 0
+
+
+@frozen
 class TileStep:
     """An instruction on the tile registers of a work item (`tile_ir.matrix.x86`).
 
@@ -274,8 +294,8 @@ class Return:
 
 
 Statement = (
-    Let | Assign | Store | Alloc | For | If | While | Barrier | LastGroup | Atomic | AsyncCopy | AsyncWait | TileStep
-    | TeamMma | CallFn | Block | Comment | Return
+    Let | Assign | Store | Alloc | For | If | While | Barrier | LastGroup | Atomic | AsyncCopy | AsyncWait | TensorCopy
+    | TileStep | TeamMma | CallFn | Block | Comment | Return
 )  # fmt: skip
 
 

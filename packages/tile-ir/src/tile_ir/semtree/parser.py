@@ -60,6 +60,7 @@ from tile_ir.semtree.nodes import (
     Store,
     SubgroupOp,
     TeamMma,
+    TensorCopy,
     TileStep,
     Type,
     Unary,
@@ -403,6 +404,12 @@ def _async_copy(args: Sequence[Any]) -> AsyncCopy:
     return AsyncCopy(dst.ptr, dst.index, src.ptr, src.index, **named)
 
 
+def _tensor_copy(args: Sequence[Any]) -> TensorCopy:
+    dst, src, *dims, group = args
+    sizes, strides, box = (tuple(int(n) for n in dims[k::4]) for k in range(1, 4))
+    return TensorCopy(dst.ptr, dst.index, src, tuple(dims[::4]), sizes, strides, box, int(group))
+
+
 def _tile_step(args: Sequence[Any]) -> TileStep:
     name, *rest = args
     places = [a for a in rest if isinstance(a, _Element)]
@@ -422,19 +429,10 @@ def _team_mma(args: Sequence[Any]) -> TeamMma:
     return TeamMma(_text(name), tuple(c), a.ptr, a.index, b.ptr, b.index, *panels, bool(first.get("rounded")))
 
 
-def _param(args: Sequence[Any]) -> Param:
-    access, t, name, options = args
-    return Param(_text(name), t, Access(str(access)), **options)
-
-
 _ATTRIBUTES: dict[str, Callable[[Sequence[int]], Named]] = {
     "group": lambda sizes: {"group_size": tuple(sizes)},
     "subgroup": lambda sizes: {"subgroup": sizes[0]},
 }
-
-
-def _if(args: Sequence[Any]) -> If:
-    return If(args[0], args[1], args[2] if len(args) > 2 else None)
 
 
 Rule = Callable[[_Builder, list[Any]], Any]
@@ -446,19 +444,20 @@ def _pure(make: Make) -> Rule:
 
 _PURE_RULES: dict[str, Make] = {
     "start": lambda a: a[0],
-    "param": _param,
+    "param": lambda a: Param(_text(a[2]), a[1], Access(str(a[0])), **a[3]),
     "options": _options,
     "option": lambda a: (str(a[0]), a[1]),
     "attribute": lambda a: _ATTRIBUTES[str(a[0])]([int(n) for n in a[1:]]),
     "helpers": lambda a: tuple(a),
     "assign": lambda a: Assign(_text(a[0]), a[1]),
     "store": _store,
-    "if": _if,
+    "if": lambda a: If(*a),
     "while": lambda a: While(a[0], a[1]),
     "barrier": lambda a: Barrier(_text(a[0]), _text(a[1])),
     "last_group": lambda a: LastGroup(a[0], a[1], int(a[2])),
     "atomic": _atomic,
     "async_copy": _async_copy,
+    "tensor_copy": _tensor_copy,
     "async_wait": lambda a: AsyncWait(int(a[0]), int(a[1])),
     "tile_step": _tile_step,
     "team_mma": _team_mma,

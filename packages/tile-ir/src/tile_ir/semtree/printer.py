@@ -74,6 +74,7 @@ from tile_ir.semtree.nodes import (
     Store,
     SubgroupOp,
     TeamMma,
+    TensorCopy,
     TileStep,
     Type,
     Unary,
@@ -96,7 +97,7 @@ COMPARE_SYMBOLS: dict[str, tuple[str, int]] = {
 BINARY_FUNCTIONS = ("max", "min")
 UNARY_FUNCTIONS = ("abs", "neg", "bit_not")
 _KEYWORDS = (
-    "function helpers let var alloc for if else while barrier atomic async_copy async_wait tile_step call return unroll "
+    "function helpers let var alloc for if else while barrier atomic async_copy async_wait tensor_copy tile_step call return unroll "
     "true false private local global const read write readwrite"
 )
 KEYWORDS: frozenset[str] = frozenset(_KEYWORDS.split())
@@ -295,6 +296,8 @@ class _Printer:
                 found = _options(guard=guard, group=group, align=align, fill=int(fill))
                 options = self._pieces([f", count={count}", *found])
                 return f"async_copy {self._at(dst, to)} = {self._at(src, at)}{options};"
+            case TensorCopy():
+                return self._tensor_copy(item)
             case Barrier() | AsyncWait():
                 return _wait_text(item)
             case LastGroup(flag, which, count):
@@ -316,6 +319,11 @@ class _Printer:
                 return "return;"
             case _:
                 raise SemtreeError(f"semtree has no statement {type(item).__name__}")
+
+    def _tensor_copy(self, item: TensorCopy) -> str:
+        dims = zip(item.at, item.sizes, item.strides, item.box, strict=True)
+        texts = (f"({self.expr(at)}, {size}, {stride}, {count})" for at, size, stride, count in dims)
+        return f"tensor_copy {self._at(item.dst, item.dst_index)} = {self.expr(item.src)}, {', '.join(texts)}, {item.group};"
 
     def _tile_step(self, item: TileStep) -> str:
         place = ""

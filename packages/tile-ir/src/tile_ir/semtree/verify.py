@@ -58,6 +58,7 @@ from tile_ir.semtree.nodes import (
     Store,
     SubgroupOp,
     TeamMma,
+    TensorCopy,
     TileStep,
     Type,
     Unary,
@@ -68,7 +69,7 @@ from tile_ir.semtree.nodes import (
 from tile_ir.semtree.typing import INDEX_DTYPES, is_memory, natural_type
 from tile_ir.semtree.uniformity import divergent_barriers
 from tile_ir.semtree.verify_common import check_access, check_align, check_equal, check_index, fail
-from tile_ir.semtree.verify_matrix import matrix_load, mma, needs_lanes, round_bits, team_mma, tile_step
+from tile_ir.semtree.verify_matrix import matrix_load, mma, needs_lanes, round_bits, team_mma, tensor_copy, tile_step
 
 _CORE = "Const Var Load Store Unary Binary Compare Select Cast Call Limit WorkId Let Assign Alloc For If Block Comment"
 CALLED = (Signature.MATH, Signature.DOT)
@@ -264,6 +265,10 @@ class _Verifier:
             fail(err.MaskMismatch, "a copy that fills with zeros has a guard")
         self.written(node.dst)
 
+    def tensor_copy(self, node: TensorCopy) -> None:
+        tensor_copy(node)
+        self.written(node.dst)
+
     def tile_step(self, node: TileStep) -> None:
         tile_step(node)
         if node.ptr is not None and node.name == STORE_TILE:
@@ -326,7 +331,7 @@ def _nothing(_: _Verifier, node: Statement) -> None:
 
 
 _STATEMENT_RULES: dict[type, Callable[[_Verifier, Any], None]] = {
-    TeamMma: _Verifier.team_product,
+    TeamMma: _Verifier.team_product, TensorCopy: _Verifier.tensor_copy,
     Let: _Verifier.let, Assign: _Verifier.assign, Alloc: _Verifier.alloc, Store: _Verifier.store,
     Atomic: _Verifier.atomic, AsyncCopy: _Verifier.async_copy, AsyncWait: _wait, TileStep: _Verifier.tile_step, CallFn: _Verifier.call_helper,
     For: _for, If: _condition, While: _condition, Barrier: _barrier, LastGroup: _Verifier.last_group,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from tile_ir.dtype import DType
-from tile_ir.matrix import LANES, MANTISSA_BITS, MATRIX_INSTRUCTIONS, MatrixInstruction, instruction_of
+from tile_ir.matrix import LANES, MANTISSA_BITS, MATRIX_INSTRUCTIONS, PANEL_BYTES, MatrixInstruction, instruction_of
 from tile_ir.matrix.x86 import FETCH_LINE, LOAD_TILE, STORE_TILE, TILED_INSTRUCTIONS, TILES, WORDS_OF_ROW, ZERO_TILE
 from tile_ir.semtree import errors as err
-from tile_ir.semtree.nodes import Expr, MatrixLoad, Mma, Round, Space, TeamMma, TileStep, Type
+from tile_ir.semtree.nodes import Expr, MatrixLoad, Mma, Round, Space, TeamMma, TensorCopy, TileStep, Type
 from tile_ir.semtree.verify_common import check_access, check_equal, fail
 
 HALF_BYTES = 2
@@ -88,6 +88,33 @@ def team_mma(node: TeamMma, subgroup: int) -> None:
             f"{node.instruction} adds to {instruction.sides['n']} columns in pieces of {piece}",
             *node.c,
         )
+
+
+MOST_DIMENSIONS, MOST_ELEMENTS, STRIDE_BYTES = 5, 256, 16
+"""Of a tensor that is copied: dimensions, elements of a box along one, and what the distance of neighbours is a multiple of."""
+
+
+def tensor_copy(node: TensorCopy) -> None:
+    """A box of float32 from global to local memory, of dimensions that the copy can have."""
+    width, last = node.src.type.dtype.bytes, len(node.at) - 1
+    check_access(node.dst, node.dst_index, Type(DType.FLOAT32), None, 0, node)
+    if node.dst.type.space is not Space.LOCAL or node.src.type.space is not Space.GLOBAL:
+        fail(err.AllocationError, "a box of a tensor is copied from global to local memory", node.dst, node.src)
+    for at in node.at:
+        check_access(node.src, at, Type(DType.FLOAT32), None, 0, node)
+    lengths = {len(node.at), len(node.sizes), len(node.strides), len(node.box)}
+    if (
+        len(lengths) > 1
+        or not 1 <= len(node.at) <= MOST_DIMENSIONS
+        or not 1 <= min(node.box) <= max(node.box) <= MOST_ELEMENTS
+    ):
+        fail(err.AllocationError, f"a box of {node.box} elements of a tensor of {node.sizes}")
+    if (
+        node.box[last] * width != PANEL_BYTES
+        or node.strides[last] != 1
+        or any(s * width % STRIDE_BYTES for s in node.strides[:-1])
+    ):
+        fail(err.AlignmentValueError, f"rows of {node.box[last]} elements in strides of {node.strides}")
 
 
 def needs_lanes(e: Expr, subgroup: int) -> None:

@@ -104,6 +104,12 @@ class Stage:
             body=tuple(with_indexes(s, values) for s in self.body) if moved else self.body,
         )
 
+    def limited(self, where: tuple[Affine, ...]) -> Stage:
+        """The stage where forms of the loops around it are >= 0, too; an instruction does all of it or nothing."""
+        if self.instr is not None:
+            return replace(self, guard=(*self.guard, *where))
+        return replace(self, constraints=(*self.constraints, *where))
+
     def names(self) -> set[str]:
         """Every loop name that the stage's forms mention."""
         return (

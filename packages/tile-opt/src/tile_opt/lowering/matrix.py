@@ -89,7 +89,7 @@ def _multiply_together(
     step = {id(v): steps[side][r].offset - v.offset for side in (m, n) for r, v in first.items() if r in moved[side]}
     # The address is that of the team's first row.
     above = digit(LANES, instruction.team) * (-instruction.sides["m"] * step[id(a)].const)
-    places = [_panel(builder, block, replace(a, offset=a.offset + above)), _panel(builder, block, b)]
+    places = [panel(builder, block, replace(a, offset=a.offset + above)), panel(builder, block, b)]
     (left, left_at, left_panels), (right, right_at, right_panels) = places
     panels = [0 if step[id(v)].const > 1 else apart for v, apart in ((a, left_panels), (b, right_panels))]
     variable, element = _place(block, c)
@@ -105,7 +105,7 @@ def _multiply_together(
     builder.emit(product)
 
 
-def _panel(builder: Builder, block: stripe.Block, view: View) -> tuple[Var, Expr, int]:
+def panel(builder: Builder, block: stripe.Block, view: View) -> tuple[Var, Expr, int]:
     """The array of a factor, where its first element lies, and elements from panel to panel."""
     root = view.root
     if root.arrangement is None or root.ptr is None:

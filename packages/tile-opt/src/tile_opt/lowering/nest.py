@@ -35,6 +35,7 @@ from tile_opt.lowering.loops import LoopBounds, loop_bounds, probe
 from tile_opt.lowering.masks import every, is_maskable, masked
 from tile_opt.lowering.matrix import rounding
 from tile_opt.lowering.places import SCALAR, Home, Lanes
+from tile_opt.lowering.tensors import is_tensor_copy
 from tile_opt.lowering.tiles import emit_instruction, is_instruction
 from tile_opt.lowering.transfer import cleared, copied, copies_ahead, start_copy
 from tile_opt.lowering.work_items import THREADS, WorkItems, bound_to_items
@@ -96,6 +97,7 @@ class Nest:
             }
 
         emit_instruction(self.builder, block, views, self.items.lane_digit)
+        self.copies |= is_tensor_copy(block.instr)
 
     def _depends_on_lanes(self, block: stripe.Block, context: Context) -> bool:
         """True when lanes may disagree on whether, or how often, the block runs."""

@@ -11,17 +11,20 @@ from tile_opt.lowering.body import LoweringError, View
 from tile_opt.lowering.builder import Builder
 from tile_opt.lowering.matrix import Digit, Views, emit_collective, is_collective
 from tile_opt.lowering.places import Home
+from tile_opt.lowering.tensors import emit_tensor_copy, is_tensor_copy
 
 
 def is_instruction(instr: stripe.Instr | None) -> bool:
-    """Whether the whole block is one instruction: on tile registers, or of a sub-group."""
-    return is_collective(instr) or (instr is not None and is_tile_step(instr.name))
+    """Whether the whole block is one instruction: on tile registers, of a sub-group, or a copy of a tensor's box."""
+    return is_collective(instr) or is_tensor_copy(instr) or (instr is not None and is_tile_step(instr.name))
 
 
 def emit_instruction(builder: Builder, block: stripe.Block, views: Views, digit: Digit) -> None:
     """The instruction of `block`; `digit` makes digits of a lane's number."""
     if is_collective(block.instr):
         emit_collective(builder, block, views, digit)
+    elif is_tensor_copy(block.instr):
+        emit_tensor_copy(builder, block, views)
     else:
         _emit(builder, block, views)
 

@@ -26,7 +26,7 @@ from tile_opt.kernel.view import KernelView, Stage
 from tile_opt.kernel.work import MERGING
 from tile_opt.plan.builders.local import team_local_bytes
 from tile_opt.plan.names import operands
-from tile_opt.plan.plan import Across, Edge, Level, Plan
+from tile_opt.plan.plan import TF32, Across, Edge, Level, Plan
 from tile_opt.plan.steps.groups.last_group import waits_for_all
 
 MOST_UNROLLED = 4096
@@ -326,7 +326,7 @@ def conversions_are_exact(view: KernelView, plan: Plan, target: Target) -> Itera
     """A staged copy has a dtype that holds every value of its operand."""
     types = {r.into: r.type.dtype for r in (*view.refs, *view.allocs)}
     for n, staging in enumerate(plan.stagings):
-        if not staging.dtype:
+        if staging.dtype in ("", TF32):
             continue
         found = next((d for d in DType if d.value == staging.dtype), None)
         own = types.get(staging.operand)

@@ -146,7 +146,7 @@ def read_ahead(
     name = _copy_name(view, staging)
     cut = {n: tiles[n] for n in staging.order if n in tiles}
     source = view.type_of(staging.operand)
-    dtype = DType(staging.dtype) if staging.dtype else source.dtype
+    dtype = staging.kept_as(source.dtype)
     panels = Panels(found, name, staging.order, cut, source, view.ranges, dtype, staging.pad, outside=outside)
     whole = TensorType.row_major(dtype, tuple(view.ranges[n] for n in staging.order), align=64)
     ref = replace(panels.ref(), access=(Affine(),) * len(whole.sizes), type=whole)

@@ -9,8 +9,12 @@ from __future__ import annotations
 from enum import Enum
 from math import prod
 
+from tile_ir.dtype import DType
 from tile_ir.frozen import frozen
 from tile_ir.stripe.nodes import Bind, Scope, Swizzle
+
+TF32 = "tf32"
+"""The dtype of a staging that the device rounds: float32 in which fewer bits count."""
 
 
 @frozen
@@ -69,7 +73,11 @@ class Staging:
     versions: int = 1
     """Copies under way at once (software pipelining)."""
     dtype: str = ""
-    """Converted to this dtype on the way; "" keeps the operand's."""
+    """Converted to this dtype on the way; "" keeps the operand's. `TF32` rounds float32, by copies of a tensor's boxes."""
+
+    def kept_as(self, own: DType) -> DType:
+        """What elements of dtype `own` are in the copy."""
+        return own if self.dtype in ("", TF32) else DType(self.dtype)
 
 
 class Across(Enum):

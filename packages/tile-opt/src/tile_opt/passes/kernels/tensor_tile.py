@@ -13,6 +13,7 @@ from typing import ClassVar
 
 from tile_ir.frozen import replace
 from tile_ir.matrix import MATRIX_INSTRUCTIONS
+from tile_ir.semtree.nodes import TensorCopy
 from tile_ir.stripe.nodes import Bind, Block
 from tile_ir.target import Target
 
@@ -21,7 +22,7 @@ from tile_opt.kernel.view import KernelView
 from tile_opt.passes.kernels.merge import merged
 from tile_opt.passes.scheduling import Built, SchedulingPass, refused
 from tile_opt.plan.builders.tensor_checks import problems
-from tile_opt.plan.builders.tensor_plans import LEVELS, factors
+from tile_opt.plan.builders.tensor_plans import LEVELS, by_tensor_copies, factors
 from tile_opt.plan.builders.tensor_shares import build_joined, is_joined, results_of
 from tile_opt.plan.builders.tensor_tiles import build_tensor_tiles
 from tile_opt.plan.panels import copied_before
@@ -59,7 +60,9 @@ class TensorTile(SchedulingPass):
         match = instruction and match_of(view, instruction, dict(plan.instruction.loops))
         if not match:
             raise refused(f"{plan.instruction.name!r} does not compute what kernel {view.name!r} does with these loops")
-        rounded = {*copies, *(s.operand for s in plan.stagings if s.unit == "REG")}
+        rounded = {*copies, *by_tensor_copies(plan), *(s.operand for s in plan.stagings if s.unit == "REG")}
+        if by_tensor_copies(plan) and TensorCopy.__name__ not in target.nodes:
+            raise refused(f"{target.name!r} has no tensor copies: stage what they bring in DRAM above all levels")
         if takes_copies(match.instruction) and not factors(match) <= rounded:
             raise refused(
                 f"{plan.instruction.name!r} takes factors that were rounded before: stage both in REG under the serial level,"

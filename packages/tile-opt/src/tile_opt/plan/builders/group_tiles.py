@@ -24,7 +24,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
-from tile_ir.dtype import DType
 from tile_ir.frozen import frozen, replace
 from tile_ir.stripe.affine import Affine, intervals
 from tile_ir.stripe.nodes import Bind, Block, Direction, Index, Order, Refinement, Sync, TensorType
@@ -275,7 +274,7 @@ class GroupTile:
 
     def _window(self, use: Use, staging: Staging, inner: Mapping[str, Index]) -> Window:
         source = self.view.type_of(use.buffer)
-        dtype = DType(staging.dtype) if staging.dtype else source.dtype
+        dtype = staging.kept_as(source.dtype)
         forms = tuple(f.substitute(self.forms) for f in use.forms)
         return window(use, forms, source, inner, dtype, f"{use.name}_window")
 

@@ -6,15 +6,27 @@ from collections.abc import Iterator
 from math import prod
 
 from tile_ir.matrix import CHUNK_BYTES, PANEL_BYTES
+from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Bind
 
 from tile_opt.kernel.instructions import Match, is_box
 from tile_opt.kernel.view import KernelView
-from tile_opt.plan.builders.tensor_plans import LEVELS, beside_rows, factors, in_registers, swizzle_of
+from tile_opt.plan.builders.tensor_plans import (
+    LEVELS,
+    beside_rows,
+    by_tensor_copies,
+    factors,
+    in_registers,
+    swizzle_of,
+)
 from tile_opt.plan.builders.tensor_tiles import TensorTile, in_tile
-from tile_opt.plan.plan import Plan
+from tile_opt.plan.panels import is_alone
+from tile_opt.plan.plan import TF32, Plan
 from tile_opt.plan.steps.groups.banks import takes_copies
+from tile_opt.plan.steps.groups.copy import GroupCopy
 
+MOST_ELEMENTS = 256
+"""Of a box that a tensor copy brings, along one dimension."""
 COPIED_BYTES = 8
 """Of a piece of a factor of 16 bits that goes straight to a team's local memory, at least (an H200: by pieces of 4, of which there are as many again,
 1646x1130x1560 of float16 took 34 µs, 29 with rows that were padded before; by 8 1036x2044x1540 took 42, and 47)."""
@@ -26,7 +38,7 @@ def problems(view: KernelView, match: Match, plan: Plan) -> Iterator[str]:
         yield "a matrix instruction takes four levels: grid, subgroup, serial and unroll"
         return
     copies = [s for s in plan.stagings if s.unit == "LOCAL" and s.level == LEVELS.index(Bind.NONE)]
-    if {s.operand for s in copies} != factors(match) or any(s.dtype for s in copies):
+    if {s.operand for s in copies} != factors(match) or any(s.dtype not in ("", TF32) for s in copies):
         yield "both factors of a matrix instruction are staged in LOCAL under the serial level, as they are"
         return
     if any(s.versions < 2 for s in copies) and not TensorTile(view, match, plan).once:
@@ -80,8 +92,22 @@ def _team_problems(view: KernelView, match: Match, plan: Plan) -> Iterator[str]:
         c.runs_along(in_tile(loops["k"])) for c in boxes if c.use.buffer not in rounded
     ):
         yield f"{match.instruction.name}: rows of both factors run along {loops['k']!r}"
+    elif not by_tensor_copies(plan) <= {c.use.buffer for c in boxes if _is_of_tensor(view, match, c, deep)} - rounded:
+        yield f"{match.instruction.name}: tensor copies bring whole panels of a plain float32 parameter, along its rows"
     elif not all(c.panels(line) for c in boxes):
         yield f"{match.instruction.name}: rows of a factor in local memory are whole panels of {line} elements"
+
+
+def _is_of_tensor(view: KernelView, match: Match, copy: GroupCopy, deep: int) -> bool:
+    """Its boxes are whole panels of a matrix, outside of which there is all that the constraints, and the depth's end, leave out."""
+    use, sizes, depth = copy.use, copy.source.sizes, dict(match.loops)["k"]
+    ref = next(r for r in view.refs if r.into == use.buffer)
+    begins = all(f == Affine() for f in ref.access) and len(sizes) == 2 and copy.source.strides[1] == 1
+    forward = all(f.const >= 0 and all(c > 0 for _, c in f.terms) for f in use.forms) and set(copy.box.steps) == {1}
+    ends = all(b.sign < 0 and b.const == sizes[b.dim] - 1 for b in match.bounds if b.factor == use.name)
+    panels = copy.box.extents[-1] * copy.source.dtype.bytes == PANEL_BYTES and max(copy.box.extents) <= MOST_ELEMENTS
+    whole = view.ranges[depth] % deep == 0 or is_alone(view, use, depth)
+    return takes_copies(match.instruction) and begins and forward and ends and panels and whole
 
 
 def _may_round(match: Match, rounded: set[str]) -> bool:

@@ -6,7 +6,7 @@ from tile_ir.stripe.nodes import Bind, Swizzle
 
 from tile_opt.kernel.instructions import Match
 from tile_opt.kernel.view import KernelView
-from tile_opt.plan.plan import Plan, Staging
+from tile_opt.plan.plan import TF32, Plan, Staging
 from tile_opt.plan.steps.groups.banks import panel_swizzle
 
 LEVELS = (Bind.GRID, Bind.SUBGROUP, Bind.NONE, Bind.UNROLL)
@@ -16,6 +16,11 @@ LEVELS = (Bind.GRID, Bind.SUBGROUP, Bind.NONE, Bind.UNROLL)
 def in_registers(plan: Plan, bind: Bind) -> set[str]:
     """Operands that are in registers under a level: under the steps on their way into local memory, under the last one out of it."""
     return {s.operand for s in plan.stagings if s.unit == "REG" and s.level == LEVELS.index(bind)}
+
+
+def by_tensor_copies(plan: Plan) -> set[str]:
+    """Operands whose steps the device copies as boxes of a tensor, and rounds."""
+    return {s.operand for s in plan.stagings if s.unit == "LOCAL" and s.dtype == TF32}
 
 
 def swizzle_of(match: Match, plan: Plan, staging: Staging) -> Swizzle:

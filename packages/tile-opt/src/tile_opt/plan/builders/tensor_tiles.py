@@ -389,7 +389,7 @@ class TensorTile:
             around = {i.name: (0, i.range - 1) for i in self.outer}
             where = tuple(f for pair in limits for f in pair if f.bounds(around)[0] < 0)
             for stage in move(Moment(outer, Affine((), step)), spans):
-                yield replace(stage, constraints=(*stage.constraints, *where))
+                yield stage.limited(where)
 
     def _now(self, step: Affine) -> Moment:
         """A step of this round."""

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tile_ir.matrix import PANEL_BYTES
+from tile_ir.semtree.nodes import TensorCopy
 from tile_ir.stripe.affine import Affine
 from tile_ir.target import Target
 
@@ -21,7 +22,8 @@ from tile_opt.plan.panels import Panels, copied_before, is_alone
 from tile_opt.plan.plan import Instruction, Plan, Staging
 from tile_opt.plan.space.gpu.copied import copy_seconds, with_copies
 from tile_opt.plan.space.tensor.shares import Shared, shared
-from tile_opt.plan.space.tensor.tile import Tile, tiles_of
+from tile_opt.plan.space.tensor.tile import Tile
+from tile_opt.plan.space.tensor.tiles import tiles_of
 from tile_opt.plan.steps.groups.banks import COPY_BYTES, in_panels, takes_copies
 
 
@@ -43,14 +45,18 @@ class CopiedTile:
         return with_copies(self.tile.plan(), self.stagings, self.panels)
 
 
-def copied_tiles(view: KernelView, match: Match, target: Target) -> Iterator[CopiedTile]:
+def copied_tiles(view: KernelView, match: Match, target: Target) -> Iterator[CopiedTile | Tile | Shared]:
     """Every tile on copies of those factors that have to be copied; none where none has, or both are one buffer.
 
-    Where only rounding asks for it, the first one need not be copied: items round what they read.
+    Where only rounding asks for it, the first one need not be copied: items round what they read. Neither need be where tensor
+    copies round the second one.
     """
     left, right = (match.main.use(name) for name in (match.left, match.right))
     if len(factors(match)) < 2 or any(view.is_local(u.buffer) for u in (left, right)):
         return
+    if takes_copies(match.instruction) and TensorCopy.__name__ in target.nodes:
+        boxes = list(tiles_of(view, match, target, rounded=True, boxes=True))
+        yield from (*boxes, *(shared(view, boxes) if boxes else ()))
     yield from _on_copies(view, match, target, (left, right))
     if takes_copies(match.instruction):
         yield from _on_copies(view, match, target, (right,))

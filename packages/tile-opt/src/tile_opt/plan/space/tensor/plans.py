@@ -13,7 +13,8 @@ from tile_opt.plan.plan import Plan
 from tile_opt.plan.space.gpu.tiles import forecast
 from tile_opt.plan.space.tensor.copied import CopiedTile, copied_tiles
 from tile_opt.plan.space.tensor.shares import Shared, shared
-from tile_opt.plan.space.tensor.tile import Tile, tiles_of
+from tile_opt.plan.space.tensor.tile import Tile
+from tile_opt.plan.space.tensor.tiles import tiles_of
 from tile_opt.plan.steps.groups.banks import takes_copies
 
 LIKELY = 1.3
@@ -76,5 +77,5 @@ def _of_match(view: KernelView, match: Match, target: Target) -> Iterator[Tile]:
         yield from tiles_of(view, match, target, through=True)
 
 
-def _copied(view: KernelView, target: Target) -> Iterator[CopiedTile]:
+def _copied(view: KernelView, target: Target) -> Iterator[CopiedTile | Tile | Shared]:
     return (t for m in _matches(view, target, team=True) for t in copied_tiles(view, m, target))

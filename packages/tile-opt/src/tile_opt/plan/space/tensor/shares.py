@@ -15,7 +15,8 @@ from tile_opt.kernel.view import KernelView
 from tile_opt.plan.builders.tensor_shares import is_joined, joining_seconds, most_ways, results_of
 from tile_opt.plan.plan import Across, Plan, Reduction, Staging
 from tile_opt.plan.space.gpu.copied import BANDWIDTH
-from tile_opt.plan.space.tensor.tile import Tile, tiles_of
+from tile_opt.plan.space.tensor.tile import Tile
+from tile_opt.plan.space.tensor.tiles import tiles_of
 from tile_opt.plan.steps.groups.share_reduction import SharedReduction, even_share, share_reduction
 
 EACH = (1, 2)
@@ -151,7 +152,9 @@ def _tiles(view: KernelView, best: Tile, sizes: Mapping[str, int], ways: Mapping
     parts = share_reduction(view, best.match.main, sizes, results_of(best.match))
     for match in matches(parts.partial, best.instruction):
         if match.loops == best.match.loops:
-            for tile in tiles_of(parts.partial, match, best.target, through=best.through, rounded=best.rounded):
+            for tile in tiles_of(
+                parts.partial, match, best.target, through=best.through, rounded=best.rounded, boxes=best.boxes
+            ):
                 if prod(tile.group.values()) == prod(best.group.values()):
                     found = Shared(tile, ways, parts)
                     yield replace(found, tile=replace(tile, shared=True)) if found.joined else found

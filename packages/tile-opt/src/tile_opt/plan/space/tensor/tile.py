@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import product
 from math import prod
 
 from tile_ir.frozen import replace
@@ -22,18 +21,14 @@ from tile_opt.model.group_cost import GroupCost, beside
 from tile_opt.model.group_cost import Tile as Traffic
 from tile_opt.model.multiprocessor import OWN_REGISTERS
 from tile_opt.plan.builders.local import team_local_bytes
-from tile_opt.plan.builders.tensor_checks import problems
 from tile_opt.plan.builders.tensor_plans import LEVELS, swizzle_of
 from tile_opt.plan.builders.tensor_results import given, part_of, taken
 from tile_opt.plan.builders.tensor_tiles import TensorTile
-from tile_opt.plan.plan import Across, Cover, Edge, Instruction, Level, Plan, Reduction, Staging
+from tile_opt.plan.plan import TF32, Across, Cover, Edge, Instruction, Level, Plan, Reduction, Staging
 from tile_opt.plan.space.tensor import stores
-from tile_opt.plan.space.tensor.beside import loops_beside
 from tile_opt.plan.space.tensor.pitches import pitch, whole_piece
 from tile_opt.plan.steps.groups.banks import BANK_BYTES, COPY_BYTES, takes_copies
 
-TEAMS = (2, 1)
-"""Teams of sub-groups in a group."""
 TEAM_VERSIONS, THROUGH_VERSIONS = 4, 3
 """Steps of teams in local memory: of what is copied there, and of what is put there out of registers."""
 ROUNDED, APART = 1.3, 1.9
@@ -50,12 +45,8 @@ AHEAD = 0.5
 """Share of the time that loads take from the last cache which copies ahead take, 16 bytes at once and past the first one."""
 TEAM_WAITS = 150
 """Cycles of a step, about, in which a group alone on its core multiplies nothing: it waits, meets and starts anew."""
-STEP_DEPTH = 24
-"""The same in iterations of a sum, about, where a core has several groups."""
 WARPS = (2, 2)
 """Sub-groups along rows and columns of a group's tile."""
-TILES = ((4, 8), (4, 4), (2, 4), (1, 2))
-"""Instructions of a sub-group along rows and columns."""
 MANY = 8
 """Instructions along the reduction from which on it does not matter when the last step has half of its own."""
 MOST_VERSIONS = 3
@@ -67,46 +58,6 @@ NARROW, TEAM_NARROW, WAITED = 4, 7.75, 20
 and of elements so small that none runs ahead."""
 ALONE = 0.5
 """Share of its rate that a core keeps, about, with the fewest groups that hide nothing of each other's waits."""
-
-
-def tiles_of(
-    view: KernelView, match: Match, target: Target, *, through: bool = False, rounded: bool = False
-) -> Iterator[Tile]:
-    """Every tile that the target holds; factors of teams may go through registers, into local memory or the first out of it."""
-    if match.instruction.team > 1:
-        yield from _team_tiles(view, match, target, through, rounded)
-        return
-    depth = view.ranges[dict(match.loops)["k"]]
-    side = match.instruction.sides["k"]
-    # Two instructions deep where that wastes little.
-    deep = 2 * side if depth % (2 * side) == 0 or depth > MANY * side else side
-    for tall, wide in TILES:
-        for other in (None, *loops_beside(view, match)):
-            tile = Tile(view, match, target, tall, wide, deep, other)
-            if tile.fits and prod(WARPS) * LANES <= target.settings.threads:
-                yield tile
-
-
-def _team_tiles(view: KernelView, match: Match, target: Target, through: bool, rounded: bool) -> Iterator[Tile]:
-    """Every tile of teams of sub-groups, each of which has one instruction's rows of all columns."""
-    for deep, teams in product(_depths(view, match), TEAMS):
-        for other in (None, *loops_beside(view, match)):
-            warps = teams * match.instruction.team, 1
-            tile = Tile(view, match, target, 1, 1, deep, other, warps, through, rounded)
-            fits = tile.fits and prod(warps) * LANES <= target.settings.threads
-            if fits and not next(problems(view, match, tile.plan()), None):
-                yield tile
-                yield from tile.with_more_beside()
-
-
-def _depths(view: KernelView, match: Match) -> Iterator[int]:
-    """Iterations of a team's steps: of a whole panel, and those that take least with what every step waits."""
-    extent, line = view.ranges[dict(match.loops)["k"]], PANEL_BYTES // match.instruction.a.dtype.bytes
-    yield line
-    side = match.instruction.sides["k"]
-    fitting = min(range(side, line + 1, side), key=lambda n: (-(-extent // n) * (n + STEP_DEPTH), -n))
-    if fitting < line:
-        yield fitting
 
 
 @dataclass(frozen=True)
@@ -131,6 +82,8 @@ class Tile:
     """Items round what they read of the first factor."""
     most: int = TEAM_VERSIONS
     """Steps under way, at most: with fewer a core may have more groups."""
+    boxes: bool = False
+    """Tensor copies bring, and round, the second factor."""
     shared: bool = False
     """Groups have a share of the reduction, of few steps."""
 
@@ -447,8 +400,8 @@ class Tile:
         )
         used = [self.match.main.use(name) for name in (self.match.left, self.match.right)]
         stagings = tuple(
-            Staging(buffer, 2, "LOCAL", self._order(buffer, used), Scope.GROUP, versions=self.versions)
-            for buffer in dict.fromkeys(u.buffer for u in used)
+            Staging(buffer, 2, "LOCAL", self._order(buffer, used), Scope.GROUP, versions=self.versions, dtype=dtype)
+            for buffer, dtype in {used[0].buffer: "", used[1].buffer: TF32 if self.boxes else ""}.items()
         )
         stagings += tuple(Staging(s.operand, 2, "REG") for s in stagings if self.through) + self._given
         stagings += (Staging(used[0].buffer, 3, "REG"),) if self.rounded else ()

@@ -13,11 +13,13 @@ from math import prod
 
 from tile_ir.dtype import DType
 from tile_ir.frozen import frozen, replace
+from tile_ir.matrix import TENSOR_COPY
 from tile_ir.stripe.affine import Affine, Quasi
 from tile_ir.stripe.nodes import (
     Bind,
     Direction,
     Index,
+    Instr,
     Layout,
     Load,
     Op,
@@ -30,7 +32,7 @@ from tile_ir.stripe.nodes import (
 )
 
 from tile_opt.kernel.view import Stage, Use, as_forms
-from tile_opt.plan.plan import Staging
+from tile_opt.plan.plan import TF32, Staging
 from tile_opt.plan.steps.groups.banks import BANK_BYTES, bank_conflicts, in_panels
 from tile_opt.plan.steps.groups.staging import (
     TURNED,
@@ -105,6 +107,8 @@ class GroupCopy:
     """What keeps the copy inside the buffer, each >= 0."""
     points: int
     """Iterations of the loops inside."""
+    boxes: tuple[Index, ...] = ()
+    """The items, where the device copies a box of a tensor for them."""
 
     @property
     def bytes(self) -> int:
@@ -129,7 +133,18 @@ class GroupCopy:
         idle, outside = (tuple(f.substitute(first) for f in fs) for fs in (self.plan.constraints, self.limits))
         loops = (*items, *(i for i in self.plan.loops if i.name not in first))
         body = (Transfer("dst", "src", where=outside),)
-        return Stage(f"copy_{self.use.name}", loops, as_forms(idle), (source, target), body)
+        instr = self._box((source, target), loops) if self.boxes else None
+        return Stage(f"copy_{self.use.name}", loops, as_forms(idle), (source, target), body, instr=instr)
+
+    def _box(self, uses: tuple[Use, ...], loops: tuple[Index, ...]) -> Instr:
+        """All of the copy at once: what it runs over, the tensor's sizes and the box's."""
+        moving = {n for u in uses for f in u.forms for n in f.names}
+        sides = dict.fromkeys((*self.boxes, *loops))
+        return Instr(
+            TENSOR_COPY,
+            tuple((i.name, i.range) for i in sides if i.name in moving),
+            (*self.source.sizes, *self.box.extents),
+        )
 
     def put(self, step: Affine) -> Stage:
         """Registers into local memory, for `step`."""
@@ -209,13 +224,14 @@ def group_copy(
     contiguous, order = _closest(box, source), order_of(use, staging)
     row = order[-1] if turned and order[-1] != contiguous and box.extents[order[-1]] % TURNED == 0 else None
     plan, limits = _within(use, box, source, contiguous, around, items, wanted, row)
-    dtype = DType(staging.dtype) if staging.dtype else source.dtype
+    dtype = staging.kept_as(source.dtype)
     type = arranged(local_type(box.extents, order, dtype, staging.pad), staging.swizzle)
     local = replace(_alloc(names["local"], type), versions=staging.versions)
     sizes = tuple(i.range for i in plan.loops)
     held = TensorType.row_major(source.dtype, sizes, align=16)
     return GroupCopy(
-        use, source, box, plan, local, replace(_alloc(names["held"], held), loc=REGISTER), limits, prod(inner.values())
+        use, source, box, plan, local, replace(_alloc(names["held"], held), loc=REGISTER), limits, prod(inner.values()),
+        items.indexes if staging.dtype == TF32 else (),
     )  # fmt: skip
 
 

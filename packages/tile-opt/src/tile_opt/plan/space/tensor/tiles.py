@@ -1,0 +1,65 @@
+"""Which tiles of contractions on matrix instructions a target holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from math import prod
+
+from tile_ir.matrix import LANES, PANEL_BYTES
+from tile_ir.target import Target
+
+from tile_opt.kernel.instructions import Match
+from tile_opt.kernel.view import KernelView
+from tile_opt.plan.builders.tensor_checks import problems
+from tile_opt.plan.space.tensor.beside import loops_beside
+from tile_opt.plan.space.tensor.tile import MANY, WARPS, Tile
+
+TEAMS = (2, 1)
+"""Teams of sub-groups in a group."""
+STEP_DEPTH = 24
+"""What every step of a team waits, in iterations of a sum, about, where a core has several groups."""
+TILES = ((4, 8), (4, 4), (2, 4), (1, 2))
+"""Instructions of a sub-group along rows and columns."""
+
+
+def tiles_of(
+    view: KernelView, match: Match, target: Target, *, through: bool = False, rounded: bool = False, boxes: bool = False
+) -> Iterator[Tile]:
+    """Every tile that the target holds; factors of teams may go through registers, into local memory or the first out of it."""
+    if match.instruction.team > 1:
+        yield from _team_tiles(view, match, target, through, rounded, boxes)
+        return
+    depth = view.ranges[dict(match.loops)["k"]]
+    side = match.instruction.sides["k"]
+    # Two instructions deep where that wastes little.
+    deep = 2 * side if depth % (2 * side) == 0 or depth > MANY * side else side
+    for tall, wide in TILES:
+        for other in (None, *loops_beside(view, match)):
+            tile = Tile(view, match, target, tall, wide, deep, other)
+            if tile.fits and prod(WARPS) * LANES <= target.settings.threads:
+                yield tile
+
+
+def _team_tiles(
+    view: KernelView, match: Match, target: Target, through: bool, rounded: bool, boxes: bool
+) -> Iterator[Tile]:
+    """Every tile of teams of sub-groups, each of which has one instruction's rows of all columns."""
+    for deep, teams in product(_depths(view, match), TEAMS):
+        for other in (None, *loops_beside(view, match)):
+            warps = teams * match.instruction.team, 1
+            tile = Tile(view, match, target, 1, 1, deep, other, warps, through, rounded, boxes=boxes)
+            fits = tile.fits and prod(warps) * LANES <= target.settings.threads
+            if fits and not next(problems(view, match, tile.plan()), None):
+                yield tile
+                yield from tile.with_more_beside()
+
+
+def _depths(view: KernelView, match: Match) -> Iterator[int]:
+    """Iterations of a team's steps: of a whole panel, and those that take least with what every step waits."""
+    extent, line = view.ranges[dict(match.loops)["k"]], PANEL_BYTES // match.instruction.a.dtype.bytes
+    yield line
+    side = match.instruction.sides["k"]
+    fitting = min(range(side, line + 1, side), key=lambda n: (-(-extent // n) * (n + STEP_DEPTH), -n))
+    if fitting < line:
+        yield fitting
