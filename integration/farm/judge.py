@@ -180,7 +180,8 @@ class Trial:
             return way.plans
         random = Random(way.plans)
         scheduled = schedule(self._stripe(target), target)
-        free = {name: d for name, d in scheduled.decisions.items() if not d.parent and not d.within}
+        added = {made for name, d in scheduled.decisions.items() for made in d.made if made != name}
+        free = {name: d for name, d in scheduled.decisions.items() if name not in added and not d.within}
         some = random.sample(sorted(free), random.randrange(1, len(free) + 1)) if free else []
         return str(print_plans({name: drawn(free[name], target, random) for name in some}))
 

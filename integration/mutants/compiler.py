@@ -34,7 +34,7 @@ MUTANTS = (
     Mutant("cells without terms get what is added outside the sum", OPT + "program/dots/choose.py", "        if not _is_full(match):\n            return None\n", ""),
     Mutant("words go on behind the end of what is summed", OPT + "program/dots/choose.py", "ends = match.ranges[index] % dot.depth", "ends = 0"),
     Mutant("scales may be infinite", OPT + "program/dots/match.py", "bool(((size <= LARGEST_SCALE) & ((size >= 1 / LARGEST_SCALE) | (size == 0))).all())", "True"),
-    Mutant("signed factors are taken for unsigned", OPT + "semtree/dots.py", "    if dtype.is_signed:\n", "    if False:\n"),
+    Mutant("signed factors are taken for unsigned", OPT + "semtree/legalise.py", "    if dtype.is_signed:\n", "    if False:\n"),
     Mutant("the last words of many are never computed", LLVM + "dots.py", "pieces = range(0, lanes, form.lanes)", "pieces = range(0, 1, form.lanes)"),
     # translation and analysis
     Mutant("gather does not clamp", OPT + "translate/gather.py", "clamp=bool(where.at))", "clamp=False)"),

@@ -21,7 +21,7 @@ SUITE = "tile_hal.conformance --backend sample --examples 4"
 CONFORMANCE = (f"{SUITE} --level 3 -- -x -q", f"{SUITE} -- -x -q")
 DEFAULT: dict[str, tuple[str, ...]] = {
     "packages/tile-autodiff/": ("packages/tile-autodiff/tests",),
-    "packages/tile-opt/src/tile_opt/semtree/dots": ("packages/tile-opt/tests/test_dots.py",),
+    "packages/tile-opt/src/tile_opt/semtree/legalise": ("packages/tile-opt/tests/test_dots.py",),
     "packages/tile-opt/src/tile_opt/semtree/": ("packages/tile-opt/tests/test_semopt_simplify.py", *QUICK),
     "packages/tile-opt/src/tile_opt/translate/": (
         "packages/tile-opt/tests/test_to_stripe_language.py",

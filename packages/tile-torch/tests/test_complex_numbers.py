@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from tile_torch.explain import recorded
+from tile_torch.explaining import recorded
 from torch import Tensor, nn
 
 C = torch.complex64

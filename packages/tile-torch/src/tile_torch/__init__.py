@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tile_torch.autograd import torch_function
     from tile_torch.backend import tile
-    from tile_torch.explain import explain
+    from tile_torch.explaining import explain
 
 __version__ = "0.1.0"
 
-_HOME = {"explain": "explain", "tile": "backend", "torch_function": "autograd"}
+_HOME = {"explain": "explaining", "tile": "backend", "torch_function": "autograd"}
 
 __all__ = ["explain", "tile", "torch_function"]
 
