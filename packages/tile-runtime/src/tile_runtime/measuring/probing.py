@@ -46,7 +46,8 @@ def probes(machine: Machine) -> Iterator[Probe]:
     side = 1024 if machine.is_gpu else 192
     yield Probe("arithmetic", _PRODUCT, ((side, side), (side, side)), clock)
     if machine.cores > 1 and not machine.is_gpu:
-        yield Probe("hand-off", _PRODUCT, ((80, 80), (80, 80)), handoff)
+        short = round(5 * (machine.vector.bytes / 64) ** (1 / 3)) * 16  # as long, whatever the vectors' width
+        yield Probe("hand-off", _PRODUCT, ((short, short), (short, short)), handoff)
     for number, cache in enumerate(machine.caches[1:], 1):
         rows = max(16, min(_all_of(machine, cache) // 3, LARGEST) // 4096)
         yield Probe(f"L{cache.level}", _SUM, ((rows, 1024),), rate_of(number))
