@@ -15,6 +15,7 @@ from tile_ir.diagnostics import TilePlanError
 from tile_ir.dtype import DType
 from tile_ir.machine import Cache
 from tile_ir.program.nodes import TensorType
+from tile_ir.semtree import print_function
 from tile_ir.stripe import interpret
 from tile_ir.stripe.printer import print_program
 from tile_ir.target import Options, Target
@@ -116,6 +117,22 @@ def test_images_channel_by_channel_are_packed_along_their_channels(step: int) ->
     assert not copy.order
     got = execute(compiled.kernels, {"X": x, "F": f})["O"]
     assert_convolved(np.moveaxis(got, 1, -1), np.moveaxis(x, 1, -1), f.transpose(2, 3, 1, 0), step)
+
+
+@pytest.mark.parametrize(("w", "d"), [(21, 20), (33, 16)], ids=str)
+def test_results_channel_by_channel_are_stored_along_rows_of_tiles(w: int, d: int) -> None:
+    """Registers turn tiles of the sum, so that no result is stored by itself, whatever remains of rows and columns."""
+    x, f = drawn(bfloat16(), 1, 32, 1, w), drawn(bfloat16(), d, 32, 3, 3)
+    source = """function (X[N, C, H, W], F[D, C, I, J]) -> (O) {
+        P[n, d, y, x : N, D, H, W] = +(X[n, c, y + i - 1, x + j - 1] * F[d, c, i, j]);
+        O = P * 2.0; }"""
+    types = {"X": TensorType(DType.BFLOAT16, x.shape), "F": TensorType(DType.BFLOAT16, f.shape)}
+    program = DotProducts(target=AMX, gain=float("inf")).apply(tile_lang.bind(tile_lang.parse(source), types))
+    compiled = compile(program, AMX)
+    texts = (print_function(k.function) for k in compiled.kernels.kernels if k.function is not None)
+    assert ["extract(" in text for text in texts if "tdpbf16ps" in text] == [False]
+    got = execute(compiled.kernels, {"X": x, "F": f})["O"].astype(np.float32) / 2
+    assert_convolved(np.moveaxis(got, 1, -1), np.moveaxis(x, 1, -1), f.transpose(2, 3, 1, 0))
 
 
 @pytest.mark.parametrize(("w", "rows"), [(14, {"y": 4, "x": 16}), (28, {"y": 2, "x": 32}), (64, {"y": 1, "x": 64})])

@@ -30,7 +30,7 @@ from tile_opt.plan.steps.fetch_ahead import Ahead, copied_ahead
 from tile_opt.plan.steps.fold import Fold, check_padded, tiles_alone
 from tile_opt.plan.steps.near_panels import cut_copy, in_panels
 from tile_opt.plan.steps.reduce import Ways, keep_partials
-from tile_opt.plan.steps.register_transpose import transposed
+from tile_opt.plan.steps.register_transpose import transposed, turned
 from tile_opt.plan.steps.split import hoist, joined, split
 from tile_opt.plan.steps.stage import Copy, is_copy, stage_input, stage_output, stage_sums
 from tile_opt.plan.steps.tiles import on_tiles, zero_start
@@ -392,8 +392,17 @@ class _Build:
                 found[index.name] = Ways(loop.tiling.size, loop.binding.lanes if loop.binding else 1)
         return found
 
+    def _turned(self, stage: Stage, vector: str, around: Around) -> Node:
+        """Copies along another loop than their source, and results along another loop than the vectors of a tile, go through registers."""
+        if is_copy(stage):
+            return transposed(stage, vector, self.lanes, claim(f"{stage.name}_tile", self.taken), around, self.masked)
+        along = _along_memory(stage, around) if self.tiles is not None else None
+        if along is None:
+            return stage
+        return turned(stage, along, self.lanes, claim(f"{stage.name}_tile", self.taken), around, self.masked | {along})
+
     def _bound(self, stage: Stage, around: Around) -> Node:
-        """The stage in registers' loops; copies along another loop than their source go through registers."""
+        """The stage in registers' loops."""
         if stage.instr is not None:
             return stage
         if any(u.writes and u.buffer in self.boxes for u in stage.uses):
@@ -403,15 +412,21 @@ class _Build:
         if is_copy(stage) and not any(around.in_registers(u.buffer) for u in stage.uses):
             vector, bindings = _written_along(stage, vector, bindings, around)
         apart = vector is not None and scattered(stage, vector, around) and not interleaved(stage, bindings, around)
-        if vector is not None and self.lanes > 1 and is_copy(stage) and apart:
-            made = transposed(stage, vector, self.lanes, claim(f"{stage.name}_tile", self.taken), around, self.masked)
-            if made is not stage:
-                return each_stage(made, lines_filled, around) if isinstance(made, Nest) else made
+        made = self._turned(stage, vector, around) if vector is not None and self.lanes > 1 and apart else stage
+        if made is not stage:
+            return each_stage(made, lines_filled, around) if isinstance(made, Nest) else made
         mine = across(stage, bindings, around)
         order = [c.loop for level in self.plan.levels if level.bind in LANE_BINDS for c in level.covers]
         if mine is not bindings:
             order.sort(key=lambda n: mine[n].bind is Bind.VECTOR)
         return lines_filled(bind(stage, mine, order), around)
+
+
+def _along_memory(stage: Stage, around: Around) -> str | None:
+    """The loop along which what the stage writes lies side by side in memory."""
+    written = [u for u in stage.uses if u.writes and not around.in_registers(u.buffer)]
+    found = (i.name for i in stage.loops if written and all(around.stride(u, i.name) == 1 for u in written))
+    return next(found, None)
 
 
 def _written_along(

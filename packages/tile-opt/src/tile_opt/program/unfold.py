@@ -8,9 +8,11 @@ several times, with zeros up to powers of two:
     V[o, i, j, c : O, 7, 8, 4]         = =(W[o, c, i, j])
     Y[n, o, y, x]                      = +(U[n, 2*y + i - 3, x, j, c] * V[o, i, j, c])
 
-Where `j` and `c` follow each other in both tensors, they may be one index (`joined`), so that windows are copied as they lie:
+Where rows are to have one index (`joined`), tensors in which `j` and `c` do not follow each other are copied with these last, each
+element once, and windows are then copied as they lie:
 
-    U[n, h, x, q : N, H, 112, 32] = =(X3[n, h, 6*x + q - 9]), q < 21
+    T[n, h, w, c]                 = =(X[n, c, h, w])
+    U[n, h, x, q : N, H, 112, 32] = =(T3[n, h, 6*x + q - 9]), q < 21
 
 Small windows go into the rows whole, ``i`` too. Zeros that fill rows up meet zeros, so that sums have what they had. Where
 windows go beyond the ends of the data, zeros meet weights, as in all copies for matrix instructions whose rounding is allowed.
@@ -32,7 +34,17 @@ from tile_ir.names import claim
 from tile_ir.ops import Aggregation
 from tile_ir.powers import power_of_two
 from tile_ir.program.copies import copied
-from tile_ir.program.nodes import Constraint, Contraction, Op, Poly, Program, Reshape, TensorLoad, TensorType
+from tile_ir.program.nodes import (
+    Constraint,
+    Contraction,
+    Op,
+    Poly,
+    Program,
+    Reshape,
+    TensorLoad,
+    TensorType,
+    coordinates,
+)
 from tile_ir.stripe.affine import names_in
 
 from tile_opt.program.base import Rewrite, with_each
@@ -55,7 +67,7 @@ class Unfold(Rewrite):
     uses: int = 0
     """Products of each element of the data's rows, at least."""
     joined: bool = False
-    """Indexes that follow each other in both tensors become one."""
+    """Rows have one index: those inside them follow each other in both tensors, or in copies of these."""
 
     def apply(self, program: Program) -> Program:
         return with_each(program, partial(self._instead, program.types(), {*program.types()}))
@@ -64,15 +76,7 @@ class Unfold(Rewrite):
         windows = _windows(op, types)
         if windows is None or not self._pays(windows):
             return (op,)
-        return self._together(windows, types, taken) or windows.unfolded(taken)
-
-    def _together(self, windows: _Windows, types: Mapping[str, TensorType], taken: set[str]) -> tuple[Op, ...]:
-        """The same with the indexes of a row as one, if they follow each other in both tensors."""
-        if not self.joined or len(windows.near) != PAIR:
-            return ()
-        op, flat = joined(windows.op, (windows.near[0], windows.near[1]), types, taken)
-        one = _windows(op, {**types, **{r.name: r.type for r in flat}}) if flat else None
-        return (*flat, *one.unfolded(taken)) if one is not None else ()
+        return _together(windows, types, taken) if self.joined else windows.unfolded(taken)
 
     def _pays(self, windows: _Windows) -> bool:
         products = prod(windows.op.type.shape) * prod(windows.sizes.values())
@@ -139,18 +143,20 @@ class _Windows:
         sizes, _, _ = self._places(self.data)
         return prod(sizes.values()) * self._padded(self.rows)
 
-    def unfolded(self, taken: set[str]) -> Iterator[Op]:
-        """Copies of both factors, and the product of their rows."""
+    def unfolded(self, taken: set[str], whole: bool = False) -> Iterator[Op]:
+        """Copies of both factors, and the product of their rows, along which one index goes if they are `whole`."""
         names, loads = {*self.op.indexes}, dict[str, TensorLoad]()
         # By their names they stay in the order of a row, and become one loop.
-        row = tuple(claim(f"row{n}", names) for n in range(len(self.rows)))
+        row = tuple(claim(f"row{n}", names) for n in range(1 if whole else len(self.rows)))
         limits: list[Constraint] = []
         for factor in (self.data, self.weight):
             copy, forms = self._copy(claim(f"{factor.load.tensor}_rows", taken), factor)
+            seen = _flat_rows(copy, len(self.rows), taken) if len(row) < len(self.rows) else ()
             forms = (*forms, *(Poly.of({n: 1}) for n in row))
-            loads[factor.load.dst] = TensorLoad(factor.load.dst, copy.name, forms)
-            limits += bounds(zip(forms, copy.type.shape, strict=True), self.op)
-            yield copy
+            read = (copy, *seen)[-1]
+            loads[factor.load.dst] = TensorLoad(factor.load.dst, read.name, forms)
+            limits += bounds(zip(forms, read.type.shape, strict=True), self.op)
+            yield from (copy, *seen)
         kept = tuple(c for c in self.op.constraints if c.formula in self.op.output)
         indexes = (*(n for n in self.op.indexes if n not in self.rows), *row)
         moved = tuple(loads[load.dst] for load in self.op.loads)
@@ -197,6 +203,13 @@ class _Windows:
             text=f"{name}: rows of {factor.load.tensor}, with {', '.join(self.rows)} side by side",
             origin=self.op.origin,
         )
+
+
+def _flat_rows(copy: Contraction, dims: int, taken: set[str]) -> tuple[Reshape]:
+    """The copy with as many dimensions, which are the last, as one."""
+    shape = copy.type.shape
+    whole = (*shape[:-dims], prod(shape[-dims:]))
+    return (Reshape(claim(f"{copy.name}_flat", taken), replace(copy.type, shape=whole), copy.name),)
 
 
 def bounds(sizes: Iterable[tuple[Poly, int]], op: Contraction) -> tuple[Constraint, ...]:
@@ -252,6 +265,35 @@ def _convolution(op: Contraction, data: Factor, weight: Factor) -> _Windows | No
     return _Windows(op, data, weight, (inside[-1], *channels), tuple(inside[:-1]), {n: sizes[n] for n in summed})
 
 
+def _together(windows: _Windows, types: Mapping[str, TensorType], taken: set[str]) -> Iterator[Op]:
+    """Copies of both factors, and the product of their rows, each of which has one index."""
+    made: list[Op] = []
+    if len(windows.near) == PAIR:
+        pair = (windows.near[0], windows.near[1])
+        op, turned = _side_by_side(windows.op, pair, types, taken)
+        types = {**types, **{t.name: t.type for t in turned}}
+        op, flat = joined(op, pair, types, taken)
+        one = _windows(op, {**types, **{r.name: r.type for r in flat}}) if flat else None
+        if one is not None:
+            windows, made = one, [*turned, *flat]
+    yield from made
+    yield from windows.unfolded(taken, whole=True)
+
+
+def _side_by_side(
+    op: Contraction, pair: tuple[str, str], types: Mapping[str, TensorType], taken: set[str]
+) -> tuple[Contraction, tuple[Contraction, ...]]:
+    """The contraction, and copies in which the pair follow each other at the end, of its tensors where they do not."""
+    loads: list[TensorLoad] = []
+    made: list[Contraction] = []
+    for load in op.loads:
+        factor = _Joined(load, types[str(load.tensor)], pair)
+        copies = () if factor.at else (factor.turned(claim(f"{load.tensor}_turned", taken), op),)
+        loads += [factor.moved(copy.name) for copy in copies] or [load]
+        made += copies
+    return replace(op, loads=tuple(loads)), tuple(made)
+
+
 def joined(
     op: Contraction, pair: tuple[str, str], types: Mapping[str, TensorType], taken: set[str]
 ) -> tuple[Contraction, tuple[Reshape, ...]]:
@@ -290,6 +332,27 @@ class _Joined:
     def length(self) -> int:
         """Elements along the second index; 0 where the pair is apart."""
         return self.type.shape[self.at] if self.at else 0
+
+    @property
+    def _order(self) -> tuple[int, ...]:
+        """Its dimensions, those of the pair last."""
+        forms = self.load.formulas
+        return tuple(sorted(range(len(forms)), key=lambda d: [n in forms[d].names for n in self.pair[::-1]]))
+
+    def turned(self, name: str, op: Contraction) -> Contraction:
+        """The copy with the pair last."""
+        cells, shape = coordinates(len(self._order)), tuple(self.type.shape[d] for d in self._order)
+        reads = tuple(cells[self._order.index(d)] for d in range(len(cells)))
+        sizes, text = (
+            zip(cells, shape, strict=True),
+            f"{name}: {self.load.tensor}, {' and '.join(self.pair)} side by side",
+        )
+        type = replace(self.type, shape=shape)
+        return copied(name, type, cells, str(self.load.tensor), reads, sizes, text=text, origin=op.origin)
+
+    def moved(self, name: str) -> TensorLoad:
+        """What is read of that copy."""
+        return TensorLoad(self.load.dst, name, tuple(self.load.formulas[d] for d in self._order))
 
     def seen(self, name: str) -> Reshape:
         """The tensor with both dimensions as one."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Set
 
-from tile_ir.frozen import replace
+from tile_ir.frozen import frozen, replace
 from tile_ir.stripe.affine import names_in
 from tile_ir.stripe.nodes import Bind, Index
 
@@ -14,6 +14,7 @@ from tile_opt.kernel.view import Stage, Use
 from tile_opt.plan.steps.bind import Binding, bind
 from tile_opt.plan.steps.distribute import distribute, gathered
 from tile_opt.plan.steps.edges import Tiling, tile
+from tile_opt.plan.steps.split import hoist
 from tile_opt.plan.steps.stage import Copy, stage_input
 from tile_opt.plan.tree import REGISTER, Around, Nest, Node, innermost, map_stages, spans
 
@@ -27,24 +28,57 @@ def transposed(stage: Stage, along: str, lanes: int, name: str, around: Around, 
     Tiles at the ends of `masked` loops are whole but for lanes that take no part. The stage itself where no loop is
     contiguous in what it reads.
     """
-    source = next((u for u in stage.uses if u.reads and around.stride(u, along) not in (0, 1)), None)
-    other = None if source is None else _contiguous(stage, source, along, around)
-    if source is None or other is None:
+    found = _across(stage, along, around)
+    if found is None:
         return stage
-    lanes = min(lanes, SIDE)
+    source, other = found
     if _is_tile(stage, other, around):
-        row = Binding(Bind.VECTOR, max(lanes, other.range))
+        row = Binding(Bind.VECTOR, max(min(lanes, SIDE), other.range))
         return bind(stage, {along: Binding(Bind.UNROLL), other.name: row}, (along, other.name))
-    nest = gathered(stage)
-    for loop in (other, nest.loop(along)):
-        assert loop is not None
-        cover = cover_masked(0, loop.range, lanes, lanes) if loop.name in masked else ()
+    return _in_tiles(gathered(stage), source, (other, _loop(stage, along)), Tiles(lanes, name, masked), around)
+
+
+def turned(stage: Stage, along: str, lanes: int, name: str, around: Around, masked: Set[str]) -> Node:
+    """The same for a stage that computes what it writes, with its other loops around the tiles."""
+    found = _across(stage, along, around)
+    if found is None:
+        return stage
+    source, other = found
+    nest = hoist(gathered(stage), *(n for n in stage.loop_names if n not in (along, other.name)))
+    return _in_tiles(nest, source, (other, _loop(stage, along)), Tiles(lanes, name, masked), around)
+
+
+@frozen
+class Tiles:
+    """Vectors of so many lanes, in registers of that name; those at the ends of `masked` loops are whole."""
+
+    lanes: int
+    name: str
+    masked: Set[str]
+
+
+def _in_tiles(nest: Nest, source: Use, loops: tuple[Index, Index], tiles: Tiles, around: Around) -> Node:
+    """The stage of `nest` in tiles of both loops, read along the first one and written along the second."""
+    lanes, (other, along) = min(tiles.lanes, SIDE), (i.name for i in loops)
+    for loop in loops:
+        cover = cover_masked(0, loop.range, lanes, lanes) if loop.name in tiles.masked else ()
         segments = cover or cover_exactly(loop.range, lanes, lanes)
         tiling = Tiling(loop.name, segments, f"{loop.name}_v", size=min(lanes, loop.range))
         nest = innermost(nest, lambda n, a, t=tiling: tile(n, t, a.ranges), around)
-    nest = innermost(nest, lambda n, a: _through_registers(n, source.buffer, name, (along, other.name), a), around)
+    nest = innermost(nest, lambda n, a: _through_registers(n, source.buffer, tiles.name, (along, other), a), around)
     nest = innermost(nest, lambda n, _: distribute(n), around)
-    return map_stages(nest, lambda s: _bound(_settled(s), along, other.name, lanes, name))
+    return map_stages(nest, lambda s: _bound(_settled(s), along, other, lanes, tiles.name))
+
+
+def _loop(stage: Stage, name: str) -> Index:
+    return next(i for i in stage.loops if i.name == name)
+
+
+def _across(stage: Stage, along: str, around: Around) -> tuple[Use, Index] | None:
+    """What the stage reads apart along a loop, and the loop along which it lies side by side; None where none does."""
+    source = next((u for u in stage.uses if u.reads and around.stride(u, along) not in (0, 1)), None)
+    other = None if source is None else _contiguous(stage, source, along, around)
+    return None if source is None or other is None else (source, other)
 
 
 def _is_tile(stage: Stage, other: Index, around: Around) -> bool:

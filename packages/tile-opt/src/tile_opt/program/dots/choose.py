@@ -218,6 +218,8 @@ def _stored(factor: Factor, dtype: DType) -> Stored | None:
 
 APART = 2
 """Cycles of a result that is stored by itself."""
+TURNED = 0.5
+"""Cycles of a result that a tile of registers turns, so that it is stored along the rows of the sum."""
 BUSY = 0.5
 """Share of the time in which the instruction runs, loads beside it."""
 
@@ -229,8 +231,8 @@ class Tiling:
     instruction: MatrixInstruction
     rows: str
     columns: str
-    apart: int = 0
-    """Results whose columns do not lie side by side."""
+    storing: float = 0
+    """Cycles of storing results whose columns do not lie side by side."""
 
     def side(self, index: str) -> int:
         """Iterations of an index in a tile; 1 for those beside the tiles."""
@@ -243,7 +245,7 @@ class Tiling:
         depth = up(words, self.instruction.shape[2])
         points = prod(up(n, self.side(name)) for name, n in ranges.items() if name != index) * depth
         times = points / prod(self.instruction.shape)
-        return times * machine.slots(self.instruction.name) / machine.ports.fma / BUSY + self.apart * APART
+        return times * machine.slots(self.instruction.name) / machine.ports.fma / BUSY + self.storing
 
 
 def up(count: int, unit: int) -> int:
@@ -270,8 +272,9 @@ def tilings(target: Target, match: Match, dot: DotProduct, index: str, pair: tup
         if instruction is None or instruction.product != dot.name or not rows or not columns:
             continue
         if index in left.names:
-            apart = 0 if columns[0] in last else prod(match.ranges[n] for n in kept)
-            yield Tiling(instruction, max(rows, key=lambda n: (match.ranges[n], n)), columns[0], apart)
+            row = max(rows, key=lambda n: (match.ranges[n], n))
+            each = 0 if columns[0] in last else TURNED if row in last else APART
+            yield Tiling(instruction, row, columns[0], each * prod(match.ranges[n] for n in kept))
 
 
 def slides(form: Affine, match: Match) -> bool:
