@@ -99,6 +99,19 @@ def test_products_of_float16_count_subnormal_factors() -> None:
         assert got[m, n] == exact(1.0, x[m].astype(np.float32), y[:, n].astype(np.float32))
 
 
+def test_products_that_float32_does_not_hold_are_added_unrounded() -> None:
+    def words_of(first: float, second: float) -> Any:
+        return np.array([np.float32(v).view(np.uint32) >> 16 for v in (first, second)], np.uint32).view(np.int32)
+
+    def product(rows: Any, columns: Any) -> Any:
+        with np.errstate(all="ignore"):
+            return tile_product("tdpbf16ps", np.zeros((1, 1), np.float32), rows[None, :], columns[:, None])
+
+    assert product(words_of(-(2.0**127), 2.0**127), words_of(1.0, 2.0)) == 2.0**127
+    assert product(words_of(2.0**-126, -(2.0**-70)), words_of(1.5, 2.0**-80)) == np.float32(1.5 * 2.0**-126)
+    assert np.isnan(product(words_of(np.inf, -np.inf), words_of(1.0, 1.0)))
+
+
 @pytest.mark.parametrize(
     ("a", "b", "c"), [(2.0**-130, 1.0, 0.0), (1.0, 2.0**-130, 0.0), (2.0**-70, 2.0**-60, 0.0), (0.0, 0.0, 2.0**-130)]
 )

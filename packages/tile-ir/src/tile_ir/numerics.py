@@ -210,16 +210,18 @@ def _shift(name: str, args: list[Array], dtype: DType) -> Array:
     if dtype is DType.BOOL:
         value = value.view(np.uint8)
     width = value.dtype.itemsize * 8
-    valid = np.greater_equal(count, 0) & np.less(count, width)
     # Bits are moved as unsigned, where a left shift into the sign is defined.
     unsigned = np.dtype(f"u{value.dtype.itemsize}")
-    safe = np.where(valid, count, 0)
+    valid = np.greater_equal(count, 0) & np.less(count, width)
+    within = bool(valid.all())
+    safe = count if within else np.where(valid, count, 0)
+    zero = value.dtype.type(0)
     if name == "bit_left":
-        moved = np.left_shift(value.view(unsigned), safe.astype(unsigned)).view(value.dtype)
-        return _cast(np.where(valid, moved, value.dtype.type(0)), dtype)
-    moved = np.right_shift(value, safe.astype(value.dtype))
-    sign = np.where(value < 0, value.dtype.type(-1), value.dtype.type(0)) if dtype.is_signed else value.dtype.type(0)
-    return _cast(np.where(valid, moved, sign), dtype)
+        moved, beyond = np.left_shift(value.view(unsigned), safe.astype(unsigned)).view(value.dtype), zero
+    else:
+        moved = np.right_shift(value, safe.astype(value.dtype))
+        beyond = np.where(value < 0, value.dtype.type(-1), zero) if dtype.is_signed and not within else zero
+    return _cast(moved if within else np.where(valid, moved, beyond), dtype)
 
 
 def _dot(name: str, args: list[Array], dtype: DType) -> Array:

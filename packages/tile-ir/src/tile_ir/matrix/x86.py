@@ -73,8 +73,15 @@ def tile_product(name: str, c: Array, a: Array, b: Array) -> Array:
 def _float_product(c: Array, a: Array, b: Array) -> Array:
     """Of the factors a (rows, words, 2) and b (words, columns, 2)."""
     sums = np.zeros((2, *c.shape), np.float32)
-    for k in range(a.shape[1]):
-        for q in range(2):
-            rows, columns = np.broadcast_arrays(a[:, k, None, q], b[None, k, :, q])
-            sums[q] = flushed(fma32(rows, columns, sums[q]))
+    rows, columns = a.transpose(1, 2, 0)[..., None], b.transpose(0, 2, 1)[:, :, None]
+    products, exact = _products(rows, columns)
+    for k in range(len(rows)):
+        total = sums + products[k] if exact else fma32(*np.broadcast_arrays(rows[k], columns[k]), sums)
+        sums = flushed(total)
     return flushed(flushed(c.astype(np.float32)) + flushed(sums[0] + sums[1]))
+
+
+def _products(a: Array, b: Array) -> tuple[Array, bool]:
+    """The products of 16-bit floats in float32, and whether none was rounded, so that adding them is a fused addition."""
+    products = a * b
+    return products, bool((products == a.astype(np.float64) * b).all())
