@@ -44,6 +44,7 @@ def boxes(scheduled: Program) -> list[Block]:
 
 
 @pytest.mark.usefixtures("small_groups")
+@pytest.mark.diagonal(2)
 @pytest.mark.parametrize(("source", "dtype"), [*SAMPLES, (POINTWISE, DType.FLOAT32)])
 @pytest.mark.parametrize(("height", "width", "taps"), [(9, 40, 3), (5, 33, 5)])
 def test_groups_hand_on_what_they_keep(source: str, dtype: DType, height: int, width: int, taps: int) -> None:

@@ -125,11 +125,16 @@ def _cast(x: Array, dtype: DType) -> Array:
 
 
 def _is_float(x: Array) -> bool:
-    return x.dtype.kind == "f" or x.dtype.name == "bfloat16"
+    return x.dtype.kind == "f" or _is_bfloat16(x)
+
+
+def _is_bfloat16(x: Array) -> bool:
+    """The name of a dtype is put together each time: only those of two bytes are asked for it."""
+    return x.dtype.itemsize == 2 and x.dtype.name == "bfloat16"
 
 
 def _through_float32(x: Array, dtype: DType) -> Array:
-    if dtype in (DType.FLOAT16, DType.BFLOAT16) or x.dtype.name == "bfloat16":
+    if dtype in (DType.FLOAT16, DType.BFLOAT16) or _is_bfloat16(x):
         x = x.astype(np.float32)
     return x.astype(dtype.numpy)
 
@@ -181,7 +186,7 @@ _COMPUTE = {DType.FLOAT16: DType.FLOAT32, DType.BFLOAT16: DType.FLOAT32, DType.B
 
 
 def _compare(name: str, args: list[Array], dtype: DType) -> Array:
-    left, right = (arg.astype(np.float32) if arg.dtype.name == "bfloat16" else arg for arg in args)
+    left, right = (arg.astype(np.float32) if _is_bfloat16(arg) else arg for arg in args)
     return _cast(np.asarray(_COMPARE[name](left, right)), dtype)
 
 
@@ -272,7 +277,7 @@ def fma32(a: Array, b: Array, c: Array, dtype: np.dtype[Any] | type = np.float32
     product = a.astype(np.float64) * b.astype(np.float64)
     addend = c.astype(np.float64)
     total = np.asarray(product + addend)
-    if dtype == np.float32 and not _doubtful(total.view(np.int64)).any():
+    if dtype == np.float32 and not np.count_nonzero(_doubtful(total.view(np.int64))):
         return total.astype(np.float32)
     back = total - product
     error = (product - (total - back)) + (addend - back)

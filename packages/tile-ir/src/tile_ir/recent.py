@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from contextlib import suppress
 from typing import Generic, TypeVar
 
 from tile_ir import forking
@@ -29,9 +28,12 @@ class Recent(Generic[K, V]):
 
     def get(self, key: K, make: Callable[[], V]) -> V:
         """The value of this key, made now where it is not kept; errors of `make` leave no trace."""
-        with self._lock, suppress(KeyError):  # also where a signal's handler drops it right now
-            self._values.move_to_end(key)
-            return self._values[key]
+        with self._lock:
+            try:
+                self._values.move_to_end(key)
+                return self._values[key]
+            except KeyError:  # also where a signal's handler drops it right now
+                pass
         made = make()
         with self._lock:
             found = self._values.setdefault(key, made)
