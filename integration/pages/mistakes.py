@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "errors.md"
 BLOCK = re.compile(r"```(python|text)\n(.*?)```\n", re.DOTALL)
 SECTION = re.compile(r"^### (TILE-[EW]\d{3})\n(.*?)(?=^##|\Z)", re.MULTILINE | re.DOTALL)
-FRAMEWORK = re.compile(r"^import (torch|jax|dask)\b", re.MULTILINE)
+FRAMEWORK = re.compile(r"^import (?:tile_)?(torch|jax|dask)\b", re.MULTILINE)
 """What the tests of those packages run, where the framework is installed."""
 
 

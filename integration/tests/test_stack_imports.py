@@ -23,7 +23,7 @@ NEEDS: dict[str, set[str]] = {
     "hal_llvm": {"tile_hal", "tile_ir", "llvmlite", "numpy"},
     "hal_opencl": {"tile_hal", "tile_ir", "pyopencl", "numpy"},
     "tile_runtime": {"tile_ir", "tile_lang", "tile_autodiff", "tile_opt", "tile_hal", "typer", "rich", "platformdirs", "numpy"},
-    "tile_onnx": {"tile_runtime", "tile_opt", "tile_hal", "tile_ir", "onnx", "numpy", "typer"},
+    "tile_onnx": {"tile_runtime", "tile_lang", "tile_opt", "tile_hal", "tile_ir", "onnx", "numpy", "typer"},
     "tile_torch": {"tile_runtime", "tile_hal", "tile_ir", "torch", "numpy"},
     "tile_jax": {"tile_runtime", "tile_lang", "tile_hal", "tile_ir", "llvmlite", "jax", "jaxlib", "numpy", "scipy"},
     "tile_nn": {"tile_runtime", "tile_ir", "safetensors", "rich", "numpy"},

@@ -1,4 +1,4 @@
-"""A kernel cache of its own for each session; dask's plain scheduler unless a test asks for another."""
+"""A kernel cache of its own for each session; dask's plain scheduler unless a test asks for another; the compiler's random programs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from tempfile import mkdtemp
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tile-opt" / "tests"))
 sys.path.insert(0, str(Path(__file__).parent))
 os.environ["TILE_CACHE_DIR"] = mkdtemp(prefix="kernels")
 

@@ -13,8 +13,6 @@ from dask.highlevelgraph import HighLevelGraph
 from tile_ir.diagnostics import Diagnostic, TileTypeError
 from tile_ir.program.nodes import Loop, Program, TensorType
 from tile_ir.recent import Recent
-from tile_opt.partition import PROCESSOR, Grid, Partition
-from tile_opt.partition import partition as cut
 from tile_runtime.arguments import collect, input_type
 from tile_runtime.checks import check_function
 from tile_runtime.function import BaseFunction
@@ -22,6 +20,8 @@ from tile_runtime.typed import program_digest
 
 from tile_dask.graph import Graph
 from tile_dask.kernels import Device, speed_of
+from tile_dask.partitions import PROCESSOR, Grid, Partition
+from tile_dask.partitions import partition as cut
 from tile_dask.persisting import results
 
 da = cast("Any", dask.array)

@@ -9,15 +9,15 @@ from dask._task_spec import DataNode, Task, TaskRef
 from dask.highlevelgraph import MaterializedLayer
 from tile_ir.dtype import DType
 from tile_ir.program.nodes import Program
-from tile_opt.partition import Box, Grid, Partition
-from tile_opt.partition.merges import FAN
-from tile_opt.partition.partition import combining
-from tile_opt.partition.stages import Stage
-from tile_opt.partition.tasks import Task as Work
 from tile_opt.regions.boxes import Place
 
 from tile_dask.boxes import Piece, Read, Slices
 from tile_dask.kernels import Code, Device, Kernel
+from tile_dask.partitions import Box, Grid, Partition
+from tile_dask.partitions.merges import FAN
+from tile_dask.partitions.partition import combining
+from tile_dask.partitions.stages import Stage
+from tile_dask.partitions.tasks import Task as Work
 from tile_dask.work import compute, edge, result
 
 Key = Any

@@ -11,10 +11,11 @@ from tile_hal.interfaces import Device as RuntimeDevice
 from tile_ir.diagnostics import TileDeviceError
 from tile_ir.program.nodes import Program, TensorType
 from tile_ir.recent import Recent
-from tile_opt.partition import GRAPHICS, PROCESSOR, Speed
 from tile_runtime.devices import device as find_device
 from tile_runtime.function import BaseFunction
 from tile_runtime.typed import program_digest
+
+from tile_dask.partitions import GRAPHICS, PROCESSOR, Speed
 
 Device = str | Callable[[], str] | None
 """A device's name; or what gives one where it is called, on the worker; None: the worker's default device."""

@@ -1,6 +1,6 @@
 """Buckets: inputs of any size run in programs of few sizes, padded where that is exact.
 
-For each size that calls bring, the model is walked for that size and for its bucket, and `tile_opt.padding` lays the two
+For each size that calls bring, the model is walked for that size and for its bucket, and `tile_onnx.padding` lays the two
 programs side by side: it shows that what lies within the size does not depend on the padding, or names the node for which
 it is not known. Nothing is compiled for the size itself.
 """
@@ -27,7 +27,8 @@ from tile_onnx.values import Array
 
 if TYPE_CHECKING:
     from tile_ir.program.nodes import Program, TensorType
-    from tile_opt.padding import General, Needs
+
+    from tile_onnx.padding import General, Needs
 
 PROGRAMS = 64
 """Padded programs that a model keeps; the least recently used goes first."""
@@ -93,7 +94,7 @@ class _Program:
     """A program for the sizes of buckets, with what all sizes seen so far need."""
 
     def __init__(self, piece: Piece, padded: Sizes) -> None:
-        from tile_opt.padding import Needs, values
+        from tile_onnx.padding import Needs, values
 
         self.segment = _only(piece)
         self._padded = padded
@@ -108,7 +109,7 @@ class _Program:
 
     def admit(self, key: Any, piece: Piece, sizes: Sizes) -> None:
         """Remembers a size; TileTypeError where padding it is not known to be exact."""
-        from tile_opt.padding import OtherForm, Refused, numbers
+        from tile_onnx.padding import OtherForm, Refused, numbers
 
         small = _only(piece).program.program
         try:
@@ -127,7 +128,7 @@ class _Program:
 
     def _extended(self, small: Program) -> General:
         """The general program, made anew where a size needs more than those before it."""
-        from tile_opt.padding import compared, generalised, values
+        from tile_onnx.padding import compared, generalised, values
 
         needs = self._needs | compared(small, self._program)
         types = small.types()

@@ -20,8 +20,8 @@ from tile_runtime.requirements import check_memory
 
 if TYPE_CHECKING:
     from tile_lang.ast import Function as Syntax
-    from tile_opt.rows import Run
 
+    from tile_runtime.rows import Run
     from tile_runtime.signature import Signature
 
 Types = Mapping[str, TensorType]
@@ -48,7 +48,7 @@ def by_rows(function: Signature, types: Types, whole: Lowered, lower: Callable[[
 
     TileTypeError (TILE-E547) where the function does not compute each row from that row of its inputs alone.
     """
-    from tile_opt.rows import least_rows, row_values, runs
+    from tile_runtime.rows import least_rows, row_values, runs
 
     rows = _rows(function, types)
     program = function.bind(types)
@@ -124,7 +124,7 @@ class RowsLowered(LoweredInParts):
         )
 
     def _joined(self, kernels: Mapping[int, KernelList]) -> KernelList:
-        from tile_opt.rows import Piece, joined
+        from tile_runtime.rows import Piece, joined
 
         pieces = {rows: Piece(self.pieces[rows].program, found) for rows, found in kernels.items()}
         return joined(self.program, self._values, self.runs, pieces, self.target)

@@ -1,8 +1,8 @@
 """What computing a box of a result takes: the exact boxes that it reads, through all operations, and its program.
 
 A rule for each kind of operation says which cells a box of its result needs, and writes the operation for that box alone;
-a `Walker` follows them from a result back to the arrays. `tile_opt.partition` cuts programs into tasks so, and rewrites
-cut stencils into interiors and borders.
+a `Walker` follows them from a result back to the arrays. Partitions cut programs into tasks over chunks of arrays so, and
+rewrites cut stencils into interiors and borders.
 """
 
 from __future__ import annotations

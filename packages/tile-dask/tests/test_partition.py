@@ -12,11 +12,11 @@ import tile_lang
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from program_samples import programs, random_inputs
+from tile_dask.partitions import Box, Grid, Partition, partition, traffic
+from tile_dask.partitions.partition import combining
 from tile_ir.diagnostics import TileTypeError
 from tile_ir.dtype import DType
 from tile_ir.program.nodes import Elementwise, Literal, Loop, Param, Program, TensorType
-from tile_opt.partition import Box, Grid, Partition, partition, traffic
-from tile_opt.partition.partition import combining
 
 Array = npt.NDArray[Any]
 Arrays = Mapping[str, Array]

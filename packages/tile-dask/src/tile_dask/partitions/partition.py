@@ -9,19 +9,19 @@ from tile_ir.diagnostics import Diagnostic, TileTypeError
 from tile_ir.names import claim
 from tile_ir.program.nodes import Elementwise, Param, Program, TensorType
 from tile_ir.target import Target
-
 from tile_opt.explain.data import ErrorReport
-from tile_opt.partition.bounds import partition_bounds
-from tile_opt.partition.cascades import with_cascades
-from tile_opt.partition.costs import kept
-from tile_opt.partition.explain import explained, told
-from tile_opt.partition.merges import merged
-from tile_opt.partition.speeds import PROCESSOR, Speed
-from tile_opt.partition.stages import Stage, Stages
-from tile_opt.partition.tasks import Tasks
-from tile_opt.partition.unroll import Unrolled, repeated, unrolled
 from tile_opt.program.share import ShareCommon
 from tile_opt.regions.boxes import Grid
+
+from tile_dask.partitions.bounds import partition_bounds
+from tile_dask.partitions.cascades import with_cascades
+from tile_dask.partitions.costs import kept
+from tile_dask.partitions.explain import explained, told
+from tile_dask.partitions.merges import merged
+from tile_dask.partitions.speeds import PROCESSOR, Speed
+from tile_dask.partitions.stages import Stage, Stages
+from tile_dask.partitions.tasks import Tasks
+from tile_dask.partitions.unroll import Unrolled, repeated, unrolled
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ import numpy as np
 from tile_ir.ops import Aggregation
 from tile_ir.program.nodes import Constraint, Contraction, Literal, ScalarStatement
 
-from tile_opt.padding.bounds import inside, span
-from tile_opt.padding.needs import Mask, Needs, Refused
-from tile_opt.padding.pair import Pair
-from tile_opt.padding.rules import demand, same
+from tile_onnx.padding.bounds import inside, span
+from tile_onnx.padding.needs import Mask, Needs, Refused
+from tile_onnx.padding.pair import Pair
+from tile_onnx.padding.rules import demand, same
 
 ENUMERATED = 10**6
 """Index tuples that are tried one by one to see whether every cell has a contribution."""

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 
 from tile_opt.explain.data import ErrorReport
 from tile_opt.explain.text import size
-from tile_opt.partition.costs import beyond
-from tile_opt.partition.merges import Below
-from tile_opt.partition.stages import Stage
-from tile_opt.partition.tasks import Tasks
-from tile_opt.partition.traffic import traffic
 from tile_opt.regions.region import Region
+
+from tile_dask.partitions.costs import beyond
+from tile_dask.partitions.merges import Below
+from tile_dask.partitions.stages import Stage
+from tile_dask.partitions.tasks import Tasks
+from tile_dask.partitions.traffic import traffic
 
 HEADER = ("array", "type", "chunks", "splits", "tasks", "reads of a task", "moved", "again", "memory")
 MEANING = """\

@@ -21,9 +21,9 @@ from tile_ir.program.nodes import (
     Subscript,
 )
 
-from tile_opt.padding.bounds import Interval, cells, span
-from tile_opt.padding.needs import Needs, OtherForm, Refused
-from tile_opt.padding.pair import Pair
+from tile_onnx.padding.bounds import Interval, cells, span
+from tile_onnx.padding.needs import Needs, OtherForm, Refused
+from tile_onnx.padding.pair import Pair
 
 _OTHER = "it has another form for the two sizes"
 

@@ -8,7 +8,6 @@ from math import ceil, prod
 from tile_ir.ops import Aggregation
 from tile_ir.program.nodes import Argsort, Contraction, Elementwise, Gather, IndexOf, Lookup, Poly, Reshape, TensorType
 from tile_ir.stripe.affine import Affine, intervals, names_in
-
 from tile_opt.analysis import FlatDomain
 from tile_opt.regions.boxes import Grid
 from tile_opt.regions.reshape import groups

@@ -8,9 +8,10 @@ from functools import cache
 from itertools import pairwise
 from math import prod
 
-from tile_opt.partition.stages import Stage
-from tile_opt.partition.tasks import Task, Tasks
 from tile_opt.regions.boxes import Box, Grid, Place
+
+from tile_dask.partitions.stages import Stage
+from tile_dask.partitions.tasks import Task, Tasks
 
 Worker = int
 Placing = Callable[[Grid, Place], Worker]

@@ -11,10 +11,10 @@ from attention_samples import BODIES, SCORES, SOFTMAX, VALUES, source
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_partition import Array, bound, grids, run
+from tile_dask.partitions import Grid, Partition, partition
+from tile_dask.partitions.merges import Below
 from tile_ir.program.nodes import Program
 from tile_ir.target import Target
-from tile_opt.partition import Grid, Partition, partition
-from tile_opt.partition.merges import Below
 
 SHAPES = {"Q": (2, 6, 3), "K": (2, 16, 3), "V": (2, 16, 3), "B": (6, 16)}
 PLAIN = Target("plain")

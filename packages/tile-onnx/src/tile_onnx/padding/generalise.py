@@ -27,8 +27,8 @@ from tile_ir.program.nodes import (
 )
 from tile_ir.program.rename import renamed
 
-from tile_opt.padding.literals import literals, substituted
-from tile_opt.padding.needs import Needs
+from tile_onnx.padding.literals import literals, substituted
+from tile_onnx.padding.needs import Needs
 
 Array = np.ndarray[Any, Any]
 Source = tuple[str, int, int]

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from math import prod
 
 from tile_ir.program.nodes import Contraction, Gather
-
-from tile_opt.partition.speeds import CHOICES, PROCESSOR
-from tile_opt.partition.stages import Stage, Stages
 from tile_opt.regions.boxes import Box, Place
+
+from tile_dask.partitions.speeds import CHOICES, PROCESSOR
+from tile_dask.partitions.stages import Stage, Stages
 
 HANDED_ON = 0.5e9
 """Bytes a second from one task to another, on another machine at worst."""

@@ -9,11 +9,11 @@ from tile_ir.frozen import frozen
 from tile_ir.kernels import KernelList, Loop, Step, StepKind, Window
 from tile_ir.program.nodes import ConstantTensor, Program, TensorType
 from tile_ir.target import Target
-
 from tile_opt.loops.link import Linker, ports
 from tile_opt.loops.repeated import inside
 from tile_opt.loops.rows import row_bytes
-from tile_opt.rows.runs import Run
+
+from tile_runtime.rows.runs import Run
 
 
 @frozen

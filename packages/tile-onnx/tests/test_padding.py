@@ -18,7 +18,7 @@ from tile_ir.contents import Contents
 from tile_ir.dtype import DType, from_numpy
 from tile_ir.program.nodes import ConstantTensor, Elementwise, Loop, Param, Program, TensorType
 from tile_lang.evaluate import evaluate
-from tile_opt.padding import Needs, OtherForm, Refused, compared, generalised, numbers, values
+from tile_onnx.padding import Needs, OtherForm, Refused, compared, generalised, numbers, values
 
 Arrays = Mapping[str, np.ndarray[Any, Any]]
 Text = Callable[[int], str]

@@ -11,7 +11,6 @@ from tile_ir.names import claim
 from tile_ir.program.liveness import used_by
 from tile_ir.program.nodes import Elementwise, Gather, Literal, Loop, Op, Param, Poly, Program, Reshape, TensorType
 from tile_ir.program.rename import renamed, spliced
-
 from tile_opt.regions.rules import refused
 
 ROUNDS = 4096

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tile_ir.diagnostics import TileTypeError
 from tile_ir.dtype import DType
 from tile_ir.program.nodes import Program, TensorType
-from tile_opt.rows import least_rows, row_values, runs
+from tile_runtime.rows import least_rows, row_values, runs
 
 
 @given(st.integers(1, 5000), st.sampled_from((1, 2, 8, 64)), st.sampled_from((0, 10**4, 10**9)))

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from program_samples import random_inputs
 from test_partition import STENCIL, bound, grids, run, same
+from tile_dask.partitions import GRAPHICS, PROCESSOR, Grid, Partition, Speed, partition
 from tile_ir.dtype import DType
 from tile_ir.program.nodes import Loop, Program, TensorType
-from tile_opt.partition import GRAPHICS, PROCESSOR, Grid, Partition, Speed, partition
 
 SHAPE = (7, 9)
 STEPS = {

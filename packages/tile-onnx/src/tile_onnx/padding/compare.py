@@ -26,11 +26,11 @@ from tile_ir.program.nodes import (
 )
 from tile_ir.program.rename import renamed
 
-from tile_opt.padding.literals import literals, without_literals
-from tile_opt.padding.masks import contraction
-from tile_opt.padding.needs import Needs, OtherForm, Refused
-from tile_opt.padding.pair import Pair
-from tile_opt.padding.rules import argsort, constant, elementwise, gather, index_of, reshape, scatter
+from tile_onnx.padding.literals import literals, without_literals
+from tile_onnx.padding.masks import contraction
+from tile_onnx.padding.needs import Needs, OtherForm, Refused
+from tile_onnx.padding.pair import Pair
+from tile_onnx.padding.rules import argsort, constant, elementwise, gather, index_of, reshape, scatter
 
 
 def compared(small: Program, large: Program) -> Needs:

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from tile_ir.program.liveness import live_ops
 from tile_ir.program.nodes import Op, Program
-
-from tile_opt.padding.needs import Needs, OtherForm, Refused
 from tile_opt.program.base import fixed_values
+
+from tile_onnx.padding.needs import Needs, OtherForm, Refused
 
 LARGEST = 2**26
 """Elements up to which values behind a constant are computed."""

@@ -18,14 +18,14 @@ from tile_ir.ops import Aggregation
 from tile_ir.program.liveness import defined_by, used_by
 from tile_ir.program.nodes import Contraction, Elementwise, Gather, Literal, Op, Operand, Poly, Program, TensorType
 from tile_ir.stripe.affine import Affine, names_in
-
 from tile_opt.analysis import FlatDomain, poly
-from tile_opt.partition.merges import Below, Cascade
-from tile_opt.partition.stages import Stages
 from tile_opt.program.cascade import Groups, Weighted, product_of, quotient, rows_of, with_replaced
 from tile_opt.program.chunks import LOWEST, reduced
 from tile_opt.program.trees import Call, Leaf, Tree, as_dtype, call, computed, leaves
 from tile_opt.regions import Grid
+
+from tile_dask.partitions.merges import Below, Cascade
+from tile_dask.partitions.stages import Stages
 
 
 def with_cascades(stages: Stages, program: Program) -> Stages:

@@ -16,13 +16,13 @@ from tile_ir.ops import Aggregation
 from tile_ir.program.liveness import live_ops
 from tile_ir.program.nodes import Contraction, Gather, Literal, Op, Param, Poly, Program
 from tile_ir.target import Target
-
 from tile_opt.compiler import compile as compiled
-from tile_opt.partition.merges import FAN, Below, Merge
-from tile_opt.partition.stages import Stage
-from tile_opt.partition.tasks import Task, Tasks
 from tile_opt.rounding import Bound, error_bounds
 from tile_opt.rounding.bound import added, applied, converted, multiplied, repeated, rounded, unit, worst
+
+from tile_dask.partitions.merges import FAN, Below, Merge
+from tile_dask.partitions.stages import Stage
+from tile_dask.partitions.tasks import Task, Tasks
 
 
 @frozen

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from tile_ir.program.liveness import defined_by
 from tile_ir.program.nodes import Op, Param, Program, TensorType
 from tile_ir.program.rename import renamed
-
 from tile_opt.regions.operations import rule_of
 from tile_opt.regions.region import Walker
 from tile_opt.regions.rounds import Rounds
 
 if TYPE_CHECKING:
     from tile_opt.analysis import Sets
-    from tile_opt.partition.speeds import Speed
-    from tile_opt.partition.unroll import Carried
+
+    from tile_dask.partitions.speeds import Speed
+    from tile_dask.partitions.unroll import Carried
 
 
 class Values(Protocol):

@@ -6,12 +6,12 @@ in the inputs. Where that needs help it says which: cells outside that have to b
 them, numbers and constants that depend on the size and have to be inputs. `generalised` makes the program that has it.
 """
 
-from tile_opt.padding.compare import compared as compared
-from tile_opt.padding.generalise import General as General
-from tile_opt.padding.generalise import generalised as generalised
-from tile_opt.padding.generalise import numbers as numbers
-from tile_opt.padding.generalise import values as values
-from tile_opt.padding.needs import Mask as Mask
-from tile_opt.padding.needs import Needs as Needs
-from tile_opt.padding.needs import OtherForm as OtherForm
-from tile_opt.padding.needs import Refused as Refused
+from tile_onnx.padding.compare import compared as compared
+from tile_onnx.padding.generalise import General as General
+from tile_onnx.padding.generalise import generalised as generalised
+from tile_onnx.padding.generalise import numbers as numbers
+from tile_onnx.padding.generalise import values as values
+from tile_onnx.padding.needs import Mask as Mask
+from tile_onnx.padding.needs import Needs as Needs
+from tile_onnx.padding.needs import OtherForm as OtherForm
+from tile_onnx.padding.needs import Refused as Refused

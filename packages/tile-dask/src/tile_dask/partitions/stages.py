@@ -34,13 +34,7 @@ from tile_ir.program.nodes import (
     results_of,
 )
 from tile_ir.program.rename import renamed
-
 from tile_opt.analysis import FlatDomain, Sets, analyze, uncovered
-from tile_opt.partition import grids as follow
-from tile_opt.partition.merges import Cascade, Merge
-from tile_opt.partition.rounds import looped
-from tile_opt.partition.speeds import PROCESSOR, Speed
-from tile_opt.partition.unroll import Carried
 from tile_opt.regions.boxes import Box, Grid, stacked
 from tile_opt.regions.contraction import ContractionRule
 from tile_opt.regions.operations import rule_of
@@ -48,6 +42,12 @@ from tile_opt.regions.region import Walker, Walks
 from tile_opt.regions.rounds import Rounds
 from tile_opt.regions.rules import refused
 from tile_opt.regions.scatter import scatter_cuts, scatter_grid
+
+from tile_dask.partitions import grids as follow
+from tile_dask.partitions.merges import Cascade, Merge
+from tile_dask.partitions.rounds import looped
+from tile_dask.partitions.speeds import PROCESSOR, Speed
+from tile_dask.partitions.unroll import Carried
 
 Cuts = dict[str, tuple[int, ...]]
 """Sizes of the chunks of each reduced index."""
