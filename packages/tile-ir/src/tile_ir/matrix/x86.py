@@ -72,12 +72,11 @@ def tile_product(name: str, c: Array, a: Array, b: Array) -> Array:
 
 def _float_product(c: Array, a: Array, b: Array) -> Array:
     """Of the factors a (rows, words, 2) and b (words, columns, 2)."""
-    sums = np.zeros((2, *c.shape), np.float32)
+    sums: Array = np.zeros((2, *c.shape), np.float32)
     rows, columns = a.transpose(1, 2, 0)[..., None], b.transpose(0, 2, 1)[:, :, None]
     products, exact = _products(rows, columns)
     for k in range(len(rows)):
-        total = sums + products[k] if exact else fma32(*np.broadcast_arrays(rows[k], columns[k]), sums)
-        sums = flushed(total)
+        sums = flushed(sums + products[k] if exact else fma32(rows[k], columns[k], sums))
     return flushed(flushed(c.astype(np.float32)) + flushed(sums[0] + sums[1]))
 
 
