@@ -78,6 +78,16 @@ def test_copies_in_another_order_move_into_products_that_take_tiles_of_them(text
     assert len(kernels_of(program)) == kernels
 
 
+def test_parts_of_a_product_are_read_where_it_ends() -> None:
+    """The bias is added once, beside the product; heads that a front end cuts out of the result are no copies."""
+    cut = (f"{n}[h, s, d : 2, S, 16] = =(R[s, {k}, h, d]);" for k, n in enumerate("QK"))
+    text = f"""function (X[S, I], W[I, J], B[J]) -> (Z) {{ P[s, j : S, J] = +(X[s, i] * W[i, j]); Y = P + B;
+        R = reshape(Y, 20, 2, 2, 16); {" ".join(cut)} Z[h, s, t : 2, S, S] = +(Q[h, s, d] * K[h, t, d]); }}"""
+    program = translated(text, X=(20, 33), W=(33, 64), B=(64,))
+    passes = (PassConfig("inline"), PassConfig("fuse"), PassConfig("merge"))
+    assert len(kernels_of(optimize(program, CPU, passes=passes, verify=True))) == 2
+
+
 STEPPED = """function (X[N, C, H, W], K[O, C]) -> (Y) { T[n, c, h, w : N, C, H / 2, W / 2] = =(X[n, c, 2*h, 2*w]);
     Y[n, o, h, w : N, O, H / 2, W / 2] = +(T[n, c, h, w] * K[o, c]); }"""
 

@@ -162,6 +162,19 @@ def test_products_of_short_floats_are_matrix_instructions_whose_weights_never_le
             np.testing.assert_allclose(got[n].astype(float), want[n].astype(float), 2 * step, 2 * step)
 
 
+def test_factors_may_lie_in_one_buffer() -> None:
+    body = f"""P[h, s, t : H, S, S] = +(A[s, 0, h, d] * A[t, 1, h, d]); {SOFTMAX.format(x="P")} Y = E / Z;
+        O[s, h, d : S, H, D] = +(Y[h, s, t] * A[t, 2, h, d]);"""
+    function, dtype = parse(f"function (A[S, U, H, D]) -> (O) {{ {body} }}"), DType.FLOAT16
+    inputs = {"A": np.random.default_rng(0).normal(0, 0.5, (17, 3, 2, 16)).astype(dtype.numpy)}
+    given, wide = (bind(function, {"A": TensorType(d, inputs["A"].shape)}) for d in (dtype, DType.FLOAT32))
+    made = scheduled(given, MATRIX).program
+    assert kernels(made) == 1 and {name[:3] for name in instructions(made)} == {"mma", "mat"}
+    want = evaluate(wide, {"A": inputs["A"].astype(np.float32)})
+    for got in (run(made, dict(inputs)), execute(lower_kernels(made, MATRIX), inputs)):
+        np.testing.assert_allclose(got["O"].astype(float), want["O"].astype(float), 2e-3, 2e-3)
+
+
 TEAMS = replace(
     MATRIX,
     matrix=("wgmma_m64n64k16_f16",),

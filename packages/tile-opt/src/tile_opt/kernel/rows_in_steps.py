@@ -17,9 +17,10 @@ from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 from math import inf, isfinite
 
+from tile_ir.names import claim
 from tile_ir.ops import Aggregation
 from tile_ir.stripe.affine import Affine, names_in
-from tile_ir.stripe.nodes import Const, Load, LoadIndex, Op, Store
+from tile_ir.stripe.nodes import Const, Direction, Load, LoadIndex, Op, Store
 from tile_ir.stripe.walk import scalars_behind
 
 from tile_opt.kernel.unify import is_indirect
@@ -88,10 +89,27 @@ def rows_in_steps(view: KernelView) -> RowsInSteps | None:
     """What the stages are for; None for other kernels, and where rows are needed whole."""
     if sum(is_heavy(view, s) for s in view.stages) < LEAST or view.constraints or not _plain(view):
         return None
+    view = _named_apart(view)
     ordered = replace(view, stages=tuple(_in_order(view)))
     kinds = [_kind(ordered, s) for s in ordered.stages]
     firsts, lasts = (tuple(k for k, kind in enumerate(kinds) if kind == wanted) for wanted in (GIVES, WEIGHS))
     return _Finder(ordered, firsts, lasts).found() if firsts and lasts else None
+
+
+def _named_apart(view: KernelView) -> KernelView:
+    """Factors of products that lie in one buffer, such as keys beside values, under names of their own: each is copied by itself."""
+    refs, known, taken = {r.into: r for r in view.refs}, set[str](), view.buffers
+    names: dict[Use, str] = {}
+    products = (s for s in view.stages if is_heavy(view, s))
+    for use in (u for s in products for u in s.uses if u.dir is Direction.IN and u.buffer in refs):
+        if use.buffer in known:
+            names[use] = claim(use.buffer, taken)
+            refs[names[use]] = replace(refs[use.buffer], into=names[use])
+        known.add(use.buffer)
+    if not names:
+        return view
+    apart = view.map_uses(lambda use: replace(use, buffer=names.get(use, use.buffer)))
+    return replace(apart, refs=tuple(refs.values()))
 
 
 GIVES, BETWEEN, WEIGHS, ENDS = range(4)

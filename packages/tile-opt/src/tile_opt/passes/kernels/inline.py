@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -58,9 +58,17 @@ class Inline(ChoosingPass):
     """Copies that turn rows move into products whose tiles have these rows as a side: groups copy tiles either way around."""
 
     def choose(self, program: Program, target: Target) -> Choices:
-        work = _Work.of(program)
-        temps, fixed = temporaries(program), fixed_kernels(program)
-        choices: list[Choice] = []
+        work, temps, fixed = _Work.of(program), temporaries(program), fixed_kernels(program)
+        choices = [c for views in (True, False) for c in self._swept(work, temps, fixed, target, views=views)]
+        return Choices(drop_unused_temporaries(with_kernels(program, work.result())), tuple(choices))
+
+    def _swept(
+        self, work: _Work, temps: Set[str], fixed: frozenset[int], target: Target, *, views: bool
+    ) -> Iterator[Choice]:
+        """What becomes of each producer, in order; with `views` of those that only show what kernels make in another order.
+
+        These move first: what they show then stays whole, with the product that it ends, and is not made part by part.
+        """
         for k, view in enumerate(work.views):
             check(self.name, view.name if view else "a kernel")
             view = self.opened(view) if view else None
@@ -68,7 +76,7 @@ class Inline(ChoosingPass):
             if view is None or producer is None or self._is_long(view.stages[0]):
                 continue
             readers = work.readers(producer.buffer, view.type_of(producer.buffer).sizes, k)
-            if readers is None:
+            if readers is None or (views and not (work.shows(view) and _is_view(view, producer))):
                 continue
             early = k in fixed and not fixed.issuperset(readers) and not _is_view(view, producer)
             if early:
@@ -77,10 +85,10 @@ class Inline(ChoosingPass):
                 choice = _kept(view, readers, "the kernel that makes its operand does it on the way")
             else:
                 choice = self.judged(view, producer, readers, target)
-            choices.append(choice)
             if choice.chosen is Chosen.INLINED:
                 work.move(k, view, producer, readers)
-        return Choices(drop_unused_temporaries(with_kernels(program, work.result())), tuple(choices))
+            if choice.chosen is Chosen.INLINED or not views:
+                yield choice
 
     def opened(self, view: KernelView) -> KernelView:
         """The view as a producer: with no loops around its stage."""
@@ -236,6 +244,10 @@ class _Work:
                 return None
             found[k] = view
         return found
+
+    def shows(self, view: KernelView) -> bool:
+        """It reads what kernels make."""
+        return any(self.writing.get(u.buffer) for u in view.stages[0].uses if u.reads)
 
     def ends_a_product(self, view: KernelView, producer: Use, readers: dict[int, KernelView]) -> bool:
         """It is the last step of a product that nothing else reads, and its readers wait for a later product.
