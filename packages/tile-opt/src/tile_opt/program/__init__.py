@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from tile_ir.deadline import check
 from tile_ir.dots import DOTS
+from tile_ir.dtype import DType
 from tile_ir.matrix import MATRIX_INSTRUCTIONS
 from tile_ir.matrix.x86 import PRODUCTS
 from tile_ir.program.nodes import Program
@@ -14,6 +15,7 @@ from tile_opt.program.along_largest import AlongLargest as AlongLargest
 from tile_opt.program.base import Rewrite as Rewrite
 from tile_opt.program.border_pieces import BorderPieces as BorderPieces
 from tile_opt.program.cascade import Cascade as Cascade
+from tile_opt.program.channels_last import ChannelsLast as ChannelsLast
 from tile_opt.program.convert_once import ConvertOnce as ConvertOnce
 from tile_opt.program.dead import DropDead as DropDead
 from tile_opt.program.dots import DotProducts as DotProducts
@@ -116,6 +118,7 @@ def rewrites_for(target: Target) -> tuple[Rewrite, ...]:
     rows = (SingleTerms(), *weighted, ShareCommon(), DropDead(), Online(units=units), split)
     return (
         *fold,
+        *_channels_last(target),
         *CLEAN,
         BorderPieces(least=FRAMED, step=NEVER, zeros=False),
         Factorise(),
@@ -127,10 +130,21 @@ def rewrites_for(target: Target) -> tuple[Rewrite, ...]:
     )
 
 
-def _unfolded(target: Target) -> tuple[Rewrite, ...]:
-    """Rows and columns of windows for matrix instructions that teams of sub-groups share, where their rounding is allowed."""
+def _team_factors(target: Target) -> frozenset[DType]:
+    """Of matrix instructions that teams of sub-groups share, where their rounding is allowed."""
     found = (MATRIX_INSTRUCTIONS[name] for name in target.matrix)
-    dtypes = frozenset(i.a.dtype for i in found if i.team > 1 and target.options.rounds(i.a.dtype))
+    return frozenset(i.a.dtype for i in found if i.team > 1 and target.options.rounds(i.a.dtype))
+
+
+def _channels_last(target: Target) -> tuple[Rewrite, ...]:
+    """Images as matrix instructions take them."""
+    dtypes = _team_factors(target)
+    return (ChannelsLast(dtypes=dtypes),) if dtypes else ()
+
+
+def _unfolded(target: Target) -> tuple[Rewrite, ...]:
+    """Rows and columns of windows for the same instructions."""
+    dtypes = _team_factors(target)
     return (Unfold(dtypes=dtypes), UnfoldGradients(dtypes=dtypes), TurnResults(dtypes=dtypes)) if dtypes else ()
 
 

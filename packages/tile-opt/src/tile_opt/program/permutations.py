@@ -15,6 +15,7 @@ from tile_ir.program.copies import copied
 from tile_ir.program.nodes import (
     Argsort,
     Contraction,
+    Elementwise,
     Gather,
     Op,
     Poly,
@@ -87,7 +88,7 @@ def reading(load: TensorLoad, origin: str, order: Order) -> TensorLoad:
 
 
 def permuted(
-    name: str, source: str, type: TensorType, order: Order, reader: Contraction | Argsort | Gather
+    name: str, source: str, type: TensorType, order: Order, reader: Contraction | Elementwise | Argsort | Gather
 ) -> Contraction:
     """``name[…] = =(source[…])`` with the dimensions of `source` in another order."""
     forms = coordinates(len(type.shape))
