@@ -10,8 +10,12 @@ import pytest
 import tile_torch
 import torch
 from tile_ir.diagnostics import TileFallbackWarning
+from tile_ir.program.nodes import Reshape
+from tile_opt.program.permutations import order_of
 from tile_torch.backend import Options
+from tile_torch.executable import Executable
 from torch import Tensor, nn
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch_networks import ResNet, mlp
 
 
@@ -310,3 +314,14 @@ def test_float32_is_rounded_where_the_option_or_pytorch_says_so(
         torch.set_float32_matmul_precision(before)
     assert options.reduced_precision is reduced
     assert options.short_products
+
+
+@pytest.mark.parametrize(("size", "stride"), [((6, 20), (20, 1)), ((4, 30), (1, 4)), ((2, 5, 12), (60, 1, 5))])
+def test_strides_without_gaps_are_a_shape_of_the_same_elements(size: tuple[int, ...], stride: tuple[int, ...]) -> None:
+    x = torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last)
+    strided = lambda x: torch.ops.aten.as_strided(x, size, stride)  # noqa: E731
+    graph = make_fx(strided, tracing_mode="fake")(x)
+    composition = Executable(graph, Options(device="llvm").evaluator()).composition()
+    assert composition is not None
+    assert all(isinstance(op, Reshape) or order_of(op, composition.program.types()) for op in composition.program.ops)
+    assert agree(compiled(strided)(x), strided(x))

@@ -107,9 +107,11 @@ def as_strided(
 ) -> Value:
     """Cells of the memory that the input fills, `stride` apart."""
     start = _start(call, input, size, stride, storage_offset)
-    place = _place(size, stride, start)
-    text = contraction("Y", call.shape, names(len(call.shape)), "=", f"M[{place}]")
-    return apply(function("M", "Y", text), _row(input, _order(call, input)))
+    own, order = _order(call, input), dense_order(size, stride)
+    if order is not None and prod(size) == prod(input.shape):
+        return _lying(permuted(input, own), size, order)
+    text = contraction("Y", call.shape, names(len(call.shape)), "=", f"M[{_place(size, stride, start)}]")
+    return apply(function("M", "Y", text), _row(input, own))
 
 
 @operator(aten.as_strided_scatter.default)
@@ -129,8 +131,7 @@ def as_strided_scatter(
     else:
         text = contraction("Y", row.shape, (at("I", index),), "=", at("U", index), "default X")
         row = apply(function("XUI", "Y", text), row, src, _places(size, stride, start))
-    lying = reshaped(row, [call.shape[k] for k in order])
-    return permuted(lying, [order.index(k) for k in range(len(order))])
+    return _lying(row, call.shape, order)
 
 
 def _start(call: Call, value: Value, size: Sequence[int], stride: Sequence[int], offset: int | None) -> int:
@@ -168,6 +169,12 @@ def _differ(size: Sequence[int], stride: Sequence[int]) -> bool:
 def _row(value: Value, order: Shape) -> Value:
     """The elements as they lie in memory."""
     return reshaped(permuted(value, order), (prod(value.shape),))
+
+
+def _lying(elements: Value, shape: Sequence[int], order: Sequence[int]) -> Value:
+    """A tensor of `shape` whose axes, in `order`, go along these elements as they lie in memory."""
+    lying = reshaped(elements, [shape[k] for k in order])
+    return permuted(lying, [order.index(k) for k in range(len(order))])
 
 
 def _order(call: Call, value: Value) -> Shape:
