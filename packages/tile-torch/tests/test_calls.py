@@ -319,7 +319,10 @@ def test_float32_is_rounded_where_the_option_or_pytorch_says_so(
 @pytest.mark.parametrize(("size", "stride"), [((6, 20), (20, 1)), ((4, 30), (1, 4)), ((2, 5, 12), (60, 1, 5))])
 def test_strides_without_gaps_are_a_shape_of_the_same_elements(size: tuple[int, ...], stride: tuple[int, ...]) -> None:
     x = torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last)
-    strided = lambda x: torch.ops.aten.as_strided(x, size, stride)  # noqa: E731
+
+    def strided(x: Tensor) -> Tensor:
+        return x.as_strided(size, stride)
+
     graph = make_fx(strided, tracing_mode="fake")(x)
     composition = Executable(graph, Options(device="llvm").evaluator()).composition()
     assert composition is not None
