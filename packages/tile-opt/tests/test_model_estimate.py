@@ -120,6 +120,23 @@ def test_no_estimate_beats_the_machine(name: str) -> None:
     assert seconds > moved / (max(best.read, best.non_temporal) * 1e9)
 
 
+def test_polynomials_fetch_their_constants_where_registers_are_few() -> None:
+    target = processor("zen4")
+    (exponentials,) = kernels("function (A) -> (C) { C = exp(A); }", target, A=(4096,))
+    many = slower(target.machine, issue=2)
+    few = replace(many, vector=replace(many.vector, registers=16))
+    times = [estimate(exponentials, replace(target, machine=m)).seconds for m in (few, many)]
+    assert times[0] > 1.1 * times[1]
+
+
+def test_short_rows_are_whole_vectors_also_where_groups_are_not_even() -> None:
+    """Conditions on the loop over groups leave the rows of each iteration side by side."""
+    target, rows = processor("zen4", cores=2), 274_828
+    source = "function (A[N, C], H[C]) -> (E) { E = exp(A - H); }"
+    short = total(source, target, A=(rows, 2), H=(2,))
+    assert short < 1.5 * total(source, target, A=(rows // 32, 64), H=(64,))
+
+
 def slower(machine: Machine, **ports: float) -> Machine:
     return replace(machine, ports=replace(machine.ports, **ports))
 

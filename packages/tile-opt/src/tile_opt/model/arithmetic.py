@@ -16,8 +16,9 @@ from tile_ir.stripe.affine import Quasi
 from tile_ir.stripe.nodes import Bind, Const, Load, LoadIndex, Op, Reduce, Store, Transfer
 
 from tile_opt.lowering.memory import widest_spread
+from tile_opt.model import operations
 from tile_opt.model.coalescing import PER_TURN, turns
-from tile_opt.model.operations import DIVISIONS, NARROW, NARROW_ALONE, beside, instructions, latency, rounding, width
+from tile_opt.model.operations import DIVISIONS, NARROW, NARROW_ALONE, instructions, latency, rounding, width
 from tile_opt.model.scheduled import Access, Loop, Term, Tree
 
 FREE = frozenset({"ident"})
@@ -350,7 +351,10 @@ class _Counter:
         self._define(op.dst, names, op.dtype, ready + latency(port, cost, self.machine, share))
         times *= share or 1
         self._compute(port, times * cost, bytes_)
-        self._compute("add", times * beside(name, dtype, cost, self.machine), bytes_)
+        self._compute("add", times * operations.beside(name, dtype, cost, self.machine), bytes_)
+        fetched = times * operations.constants(name, dtype, cost, self.machine)
+        self._spend("load", fetched)
+        self.work.issue += fetched if bytes_ > width(dtype) else 0  # one value's are part of other instructions
         if op.dtype in NARROW and name not in _EXACT:
             self._compute("add", times * rounding(op.dtype, self.machine), bytes_)
 
@@ -454,8 +458,8 @@ def _joined(tree: Tree, vector: Loop | None, machine: Machine) -> tuple[Loop | N
     """
     lanes = vector.lanes if vector else 1
     unrolled, accesses = [i for i in tree.static if i.bind is Bind.UNROLL], list(tree.accesses.values())
-    plain = not any(a.agg is not None or a.buffer.in_registers for a in accesses) and not tree.block.constraints
-    if vector is None or machine.is_gpu or len(unrolled) != 1 or not plain:
+    plain = not any(a.agg is not None or a.buffer.in_registers for a in accesses)
+    if vector is None or machine.is_gpu or len(unrolled) != 1 or not plain or _constrained(tree, *tree.static):
         return None, lanes
     whole = machine.vector.bytes // max(a.dtype.bytes for a in accesses)
     (rows,) = unrolled
@@ -464,11 +468,11 @@ def _joined(tree: Tree, vector: Loop | None, machine: Machine) -> tuple[Loop | N
     return (rows, whole) if follow and vector.extent < whole <= rows.extent * vector.extent else (None, lanes)
 
 
-def _constrained(tree: Tree, loop: Loop) -> bool:
-    """Conditions that differ between the iterations of `loop`, one of the tree's own."""
+def _constrained(tree: Tree, *loops: Loop) -> bool:
+    """Conditions that differ between the iterations of one of `loops`, the tree's own."""
     own = (i.name for i in tree.block.indexes if i.value is None)
-    name = next(n for n, found in zip(own, tree.loops, strict=True) if found is loop)
-    return any(name in form.names for form in tree.block.constraints)
+    names = {name for name, loop in zip(own, tree.loops, strict=True) if loop in loops}
+    return any(not names.isdisjoint(form.names) for form in tree.block.constraints)
 
 
 def _read_by(statement: object) -> Sequence[str]:

@@ -31,6 +31,8 @@ _HALF_ROUNDING = 2
 """Instructions that round a result to float16."""
 _DIVIDED = 12
 """Cycles until a quotient or a root is there, beyond those in which the next one cannot start."""
+_KEEPS_CONSTANTS = 32
+"""Vector registers from which on the constants of a polynomial stay in them."""
 _IN_A_ROW = 0.7
 """Share of a function's instructions that wait for the one before."""
 
@@ -72,10 +74,19 @@ def rounding(dtype: DType, machine: Machine) -> float:
     return machine.functions.bfloat if dtype is DType.BFLOAT16 else _HALF_ROUNDING
 
 
+def _polynomial(name: str, dtype: DType) -> bool:
+    return name in _FUNCTION and name not in DIVISIONS and dtype.is_float and dtype is not DType.FLOAT64
+
+
 def beside(name: str, dtype: DType, cost: float, machine: Machine) -> float:
     """A function's comparisons and conversions, beside its `cost` of multiplications."""
-    polynomial = name in _FUNCTION and name not in DIVISIONS and dtype.is_float and dtype is not DType.FLOAT64
-    return cost * machine.functions.others if polynomial else 0.0
+    return cost * machine.functions.others if _polynomial(name, dtype) else 0.0
+
+
+def constants(name: str, dtype: DType, cost: float, machine: Machine) -> float:
+    """Loads of constants: where registers are few, each step of a polynomial fetches its own again."""
+    few = not machine.is_gpu and machine.vector.registers < _KEEPS_CONSTANTS
+    return cost if few and _polynomial(name, dtype) else 0.0
 
 
 def latency(port: str, cost: float, machine: Machine, divided: float = 0) -> float:
