@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 import tile_runtime as tile
+from hal_llvm import binding
+from hal_llvm.cpu import host_target
 from tile_hal.interfaces import Device
 from tile_ir.diagnostics import TileDeviceError, TileMachineWarning
 from tile_ir.machine import Machine
@@ -24,11 +26,13 @@ from typer.testing import CliRunner
 
 @pytest.fixture
 def device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Device]:
-    """The CPU, with a folder of its own and its target put back."""
+    """The CPU as its document describes it, with a folder of its own and its target put back."""
     monkeypatch.setenv("TILE_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(machines, "_probed", {})
-    found = tile.device("llvm")
+    found, processor = tile.device("llvm"), binding.host()
     target = found.target
+    described = host_target(processor.triple, processor.features, target.machine.cores).machine
+    found.target = replace(target, machine=described)
     yield found
     found.target = target
 

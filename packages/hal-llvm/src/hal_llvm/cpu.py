@@ -91,13 +91,22 @@ def _rules() -> tuple[Mapping[str, Any], ...]:
     return tuple(json.loads(files("hal_llvm").joinpath("targets", "machines.json").read_text(encoding="utf-8")))
 
 
-def known_machine(machine: Machine, features: str) -> Machine:
-    """`machine` with the numbers of the first rule of `machines.json` whose features fit; names of processors may lie."""
+def _rule(features: str) -> Mapping[str, Any] | None:
+    """The first rule of `machines.json` whose features fit; names of processors may lie."""
     found = present(features)
-    for rule in _rules():
-        if found.issuperset(rule["features"]) and found.isdisjoint(rule.get("without", ())):
-            return from_document(machine, rule["machine"], "machine")
-    return machine
+    fitting = (r for r in _rules() if found.issuperset(r["features"]) and found.isdisjoint(r.get("without", ())))
+    return next(fitting, None)
+
+
+def described(features: str) -> bool:
+    """Whether somebody wrote down the numbers of processors with these features."""
+    return _rule(features) is not None
+
+
+def known_machine(machine: Machine, features: str) -> Machine:
+    """`machine` with the numbers of the rule that fits, if any does."""
+    rule = _rule(features)
+    return machine if rule is None else from_document(machine, rule["machine"], "machine")
 
 
 def host_target(

@@ -14,8 +14,9 @@ from tile_ir.settings import Settings
 from tile_ir.target import Capabilities, Target
 
 from hal_llvm import amx
-from hal_llvm.cpu import host_target, present, processor_name, thread_count
+from hal_llvm.cpu import described, host_target, present, processor_name, thread_count
 from hal_llvm.dots import forms
+from hal_llvm.probe.kept import probed
 
 if TYPE_CHECKING:
     from tile_hal.ahead import Exporter
@@ -30,10 +31,13 @@ class LlvmDevice(Device):
         from hal_llvm.executor import LlvmExecutor
 
         processor = binding.host()
-        threads = Settings.from_environment().num_threads or thread_count()
+        settings = Settings.from_environment()
+        threads = settings.num_threads or thread_count()
         self.id = "llvm:0"
         self.name = processor_name()
         self.target: Target = host_target(processor.triple, processor.features, threads)
+        if not described(processor.features):
+            self.target = probed(self.target, processor, self.name, settings)
         features = present(processor.features)
         if amx.instructions(features) and amx.permitted():
             self.target = amx.with_tiles(self.target, features)

@@ -1,0 +1,113 @@
+"""What rates say of a machine: its ports, latencies, functions, caches and memory, as the cost model counts them.
+
+Whoever shares the machine only takes time, so rates of instructions are rounded up to whole ones, and no number is believed that is far
+from the document's. What the model lets overlap, a loop's own loads and the nearer caches, is taken off its time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import ceil, log
+
+from tile_ir.frozen import replace
+from tile_ir.machine import Bandwidths, Cache, Machine, Memory, Ports
+
+from hal_llvm.probe.loops import WAITING
+from hal_llvm.probe.timing import Rates
+
+REACHED = 0.97
+"""Share of a port's rate that loops reach, at most."""
+BELIEVED = 4.0
+"""Times that a number may differ from the document's."""
+DUPLEX = (1.0, 2**0.5, 2.0)
+"""How long a line that comes and one that goes may take together, in times of one."""
+LEAST = 0.75
+"""Share of the time of a walk that what it tells of took at least: the rest may have been slower in other loops."""
+MOVED = {"read": (1, 0), "write": (0, 1), "copy": (1, 1)}
+"""Loads and stores of each byte of a walk."""
+PORTS = ("fma", "add", "vector", "load", "store", "shuffle", "issue")
+LATENCIES = ("fma_latency", "add_latency", "minmax_latency")
+
+
+def measured(machine: Machine, rates: Rates) -> Machine:
+    """`machine`, which a document describes, as the rates say that it is."""
+    ports = _ports(machine.ports, rates)
+    functions = replace(machine.functions, div=rates["div"] * ports.fma, sqrt=rates["sqrt"] * ports.fma)
+    found = replace(machine, clock_ghz=_believed(rates["clock"], machine.clock_ghz), ports=ports, functions=functions)
+    for number in range(1, len(machine.caches)):
+        caches = (*found.caches[:number], _cache(found, number, rates), *found.caches[number + 1 :])
+        found = replace(found, caches=caches)
+    return replace(found, memory=_memory(found, rates))
+
+
+def _ports(known: Ports, rates: Rates) -> Ports:
+    found = {name: _believed(ceil(REACHED / rates[name]), getattr(known, name)) for name in PORTS}
+    latencies = {name: round(rates[name]) for name in LATENCIES}
+    window = WAITING * latencies["fma_latency"] / rates["window"]
+    split = rates["split"] / rates["load"] - 1
+    return replace(
+        known, **found, **latencies, split=_believed(split, known.split), window=round(_believed(window, known.window))
+    )
+
+
+def _believed(found: float, known: float) -> float:
+    return min(known * BELIEVED, max(known / BELIEVED, found))
+
+
+def _cache(machine: Machine, number: int, rates: Rates) -> Cache:
+    """The level of that number: what it gives and takes by itself, and how much both at once hinder each other."""
+    cache, near = machine.caches[number], replace(machine, caches=machine.caches[:number])
+    read, write, copy = (
+        _without(rates[f"L{cache.level} {kind}"], _moves(near, *moved), 1 + machine.ports.exposed)
+        for kind, moved in MOVED.items()
+    )
+    tried = [replace(cache, bandwidth=1 / read, write=1 / _without(write, [read], d), duplex=d) for d in DUPLEX]
+    fitted = min(tried, key=lambda c: abs(log(_together([2 * read, 1 / c.write], c.duplex) / copy)))
+    return replace(
+        fitted,
+        bandwidth=_believed(fitted.bandwidth, cache.bandwidth),
+        write=_believed(fitted.write, cache.write or cache.bandwidth),
+    )
+
+
+def _memory(machine: Machine, rates: Rates) -> Memory:
+    """What a core gets from memory, and what all of them get, in the document's proportion."""
+    beside = {
+        "read": _moves(machine, *MOVED["read"]),
+        "write": _moves(machine, *MOVED["write"]),
+        "past": _moves(machine, *MOVED["write"])[:1],
+    }
+    cycles = {kind: machine.cycles(rates[f"memory {kind}"] * 1e-9) for kind in beside}
+    found = [machine.clock_ghz / _without(cycles[kind], beside[kind], 1 + machine.ports.exposed) for kind in beside]
+    known = machine.memory
+    one = [_believed(f, k) for f, k in zip(found, _each(known.one_core), strict=True)]
+    shared = [f * a / k for f, a, k in zip(one, _each(known.all_cores), _each(known.one_core), strict=True)]
+    return replace(known, one_core=Bandwidths(*one), all_cores=Bandwidths(*shared))
+
+
+def _each(bandwidths: Bandwidths) -> tuple[float, float, float]:
+    return bandwidths.read, bandwidths.write, bandwidths.non_temporal
+
+
+def _moves(machine: Machine, loads: int, stores: int) -> list[float]:
+    """Cycles of a byte that is loaded, stored or both, in the core and from each further level: what is stored comes first."""
+    ports, lines = machine.ports, loads + stores
+    core = max(loads / ports.load, stores / ports.store) / machine.vector.bytes
+    levels = ([lines / c.bandwidth, stores / (c.write or c.bandwidth)] for c in machine.caches[1:])
+    return [core, *(_together(moved, c.duplex) for moved, c in zip(levels, machine.caches[1:], strict=True))]
+
+
+def _together(times: Sequence[float], equal: float) -> float:
+    """The time of what is done at once, `equal` times as long as one of two that take the same."""
+    if equal <= 1:
+        return max(times)
+    power = log(2) / log(equal)
+    return sum(t**power for t in times) ** (1 / power)
+
+
+def _without(whole: float, others: Sequence[float], equal: float) -> float:
+    """What took part in `whole` beside `others`; not less than a share of it, for they may have been slower in other loops."""
+    if equal <= 1:
+        return whole
+    power = log(2) / log(equal)
+    return max(whole**power - sum(t**power for t in others), (LEAST * whole) ** power) ** (1 / power)
