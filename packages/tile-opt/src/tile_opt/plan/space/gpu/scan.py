@@ -17,7 +17,9 @@ from tile_opt.plan.plan import Across, Cover, Level, Plan, Reduction, Staging
 from tile_opt.plan.steps.groups.scan import moving_uses, shareable
 
 LEAST = 64
-"""Cells of a row from which items share it."""
+"""Cells of a row from which items share it where rows are the neighbours in memory."""
+LEAST_ALONG = 8
+"""Cells of neighbours from which a row goes through local memory: items that each walk one read all of a line again for every cell."""
 RUN = 32
 """Cells of a run that goes through local memory, and items that copy it side by side."""
 STRAIGHT_RUN = 16
@@ -39,12 +41,12 @@ BUSY = 1024
 def plans(view: KernelView, target: Target) -> Iterator[Plan]:
     """Legal plans, best first."""
     scan = shareable(view)
-    if scan is None or scan.loops[0].range < LEAST:
+    if scan is None:
         return
-    moving = moving_uses(view, scan)
-    if all(flat_stride(view, u, scan.loops[0].name) == 1 for u in moving):
-        yield from _Along(view, scan, target).plans(moving)
-    else:
+    moving, loop = moving_uses(view, scan), scan.loops[0]
+    if all(flat_stride(view, u, loop.name) == 1 for u in moving):
+        yield from _Along(view, scan, target).plans(moving) if loop.range >= LEAST_ALONG else ()
+    elif loop.range >= LEAST:
         yield from _across(view, scan, target, moving)
 
 
@@ -61,29 +63,35 @@ class _Along:
         width = sum(self.view.type_of(u.buffer).dtype.bytes for u in moving)
         items = min(GROUP, self.target.settings.threads)
         while items >= RUN:
-            if items * (RUN + 4) * width + 8 * items <= self.target.settings.max_mem:
+            if items * (self._run + 4) * width + 8 * items <= self.target.settings.max_mem:
                 yield self._plan(moving, items)
             items //= 2
 
     def _plan(self, moving: tuple[Use, ...], items: int) -> Plan:
         loop = self.scan.loops[0]
-        runs = self._runs(items) if self.view.loops else max(RUN, self._runs(items))
+        run = self._run
+        runs = self._runs(items) if self.view.loops else max(run, self._runs(items))
         rows = items // runs if self.view.loops else 1
         row = max(self.view.loops, key=lambda i: i.range).name if self.view.loops else ""
         stagings = tuple(
             Staging(u.buffer, 1, "LOCAL", scope=Scope.GROUP, pad=max(1, 4 // self.view.type_of(u.buffer).dtype.bytes))
             for u in moving
         )
-        reason = f"{runs} items share a row, {runs * RUN} cells at a time through local memory"
-        return _made(self.view, loop.name, row, (rows, runs, RUN), stagings, reason)
+        reason = f"{runs} items share a row, {runs * run} cells at a time through local memory"
+        return _made(self.view, loop.name, row, (rows, runs, run), stagings, reason)
+
+    @property
+    def _run(self) -> int:
+        """Cells of a run: a short row is one."""
+        return min(RUN, power_of_two(self.scan.loops[0].range))
 
     def _runs(self, items: int) -> int:
         """Runs of a row: all of it where there are items enough, else as many as leave little of the last tile over."""
-        extent = self.scan.loops[0].range
-        found = [n for n in (items >> k for k in range(items.bit_length())) if n * RUN < 2 * extent]
-        if found[0] * RUN >= extent:
+        extent, run = self.scan.loops[0].range, self._run
+        found = [n for n in (items >> k for k in range(items.bit_length())) if n * run < 2 * extent]
+        if found[0] * run >= extent:
             return found[0]
-        return max(found, key=lambda n: min(FULL, extent / (-(-extent // (n * RUN)) * n * RUN)))
+        return max(found, key=lambda n: min(FULL, extent / (-(-extent // (n * run)) * n * run)))
 
 
 def _across(view: KernelView, scan: Stage, target: Target, moving: tuple[Use, ...]) -> Iterator[Plan]:
