@@ -93,6 +93,16 @@ def test_chunks_hold_no_more_than_a_group_keeps(length: int) -> None:
     assert part.type.shape[0] <= 2 * -(-length // 32)
 
 
+def test_chunks_of_several_indexes_are_about_as_many_as_wanted() -> None:
+    """A third index is not cut for a few more."""
+    text = """function (X[A, B, C, N]) -> (Y) {
+        T[p, q, r, n : 1, 1, 1, N] = +(X[a, b, c, n]), p < 1, q < 1, r < 1; D = X - T / 215822.0; E = D * D;
+        S[p, q, r, n : 1, 1, 1, N] = +(E[a, b, c, n]), p < 1, q < 1, r < 1; Y = D / sqrt(S + 0.5); }"""
+    program = Online(units=132).apply(bound(text, 62, 59, 59, 256))
+    (part,) = (op for op in program.ops if isinstance(op, Contraction) and op.name == "T_partial")
+    assert part.type.shape[:2] == (62, 12) and part.type.size == 62 * 12 * 256
+
+
 def test_rows_that_groups_keep_are_left_alone() -> None:
     for lines, shape in ((ROWS, (64, 56 << 10)), (COLUMNS, (5000, 64)), (COLUMNS, (2500, 65))):
         program = bound(source("softmax", lines), *shape)

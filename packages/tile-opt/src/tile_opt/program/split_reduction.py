@@ -209,7 +209,7 @@ def rows_around(op: Contraction, domain: FlatDomain, types: Mapping[str, TensorT
 def chunk_sizes(domain: FlatDomain, order: list[str], wanted: int, more: bool = False) -> dict[str, int]:
     """Iterations per chunk of reduction indexes: the first of them, and others where it is too short.
 
-    There are at most `wanted` chunks of all indexes together, or with `more` at least so many.
+    There are at most `wanted` chunks of all indexes together, or with `more` about so many or more.
     """
     sizes: dict[str, int] = {}
     ranges = domain.extents
@@ -218,7 +218,7 @@ def chunk_sizes(domain: FlatDomain, order: list[str], wanted: int, more: bool = 
             break
         sizes[index] = chunk_size(ranges[index], min(wanted, ranges[index]), more)
         count = -(-ranges[index] // sizes[index])
-        wanted = -(-wanted // count) if more else wanted // count
+        wanted = round(wanted / count) if more else wanted // count
     return sizes
 
 

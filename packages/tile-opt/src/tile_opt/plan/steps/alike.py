@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from tile_ir.frozen import replace
 from tile_ir.names import claim
 from tile_ir.stripe.affine import Affine
@@ -18,8 +20,10 @@ Dimension = tuple[str, int]
 def alike(view: KernelView) -> KernelView:
     """`view` with stages' own loops renamed: equal extents, along the same dimensions of buffers where there is a choice.
 
-    The name is the one where the loop is reduced, if it is.
+    The name is the one where the loop is reduced, if it is. A loop over all iterations of several loops of another stage
+    becomes as many.
     """
+    view = replace(view, stages=tuple(_apart(s, view.stages) for s in view.stages))
     classes = _classes(view)
     names = _names(view, classes)
     stages = (
@@ -27,6 +31,22 @@ def alike(view: KernelView) -> KernelView:
         for s, numbers in zip(view.stages, classes, strict=True)
     )
     return replace(view, stages=tuple(stages))
+
+
+def _apart(stage: Stage, stages: tuple[Stage, ...]) -> Stage:
+    """The stage with its one loop as those of another stage, where none has a loop as long."""
+    if len(stage.loops) != 1:
+        return stage
+    (loop,) = stage.loops
+    ranges = [tuple(i.range for i in s.loops) for s in stages if s is not stage]
+    several = next((r for r in ranges if len(r) > 1 and prod(r) == loop.range), None)
+    if several is None or any(loop.range in r for r in ranges):
+        return stage
+    taken = {loop.name}
+    parts = tuple(replace(loop, name=claim(loop.name, taken), range=r) for r in several)
+    steps = (prod(several[k + 1 :]) for k in range(len(several)))
+    whole = Affine.of({i.name: step for i, step in zip(parts, steps, strict=True)})
+    return replace(stage.substitute({loop.name: whole}), loops=parts)
 
 
 def _classes(view: KernelView) -> list[list[int]]:
