@@ -11,7 +11,7 @@ from tile_ir.stripe.affine import names_in
 from tile_ir.stripe.nodes import Bind, Scope
 from tile_ir.target import Target
 
-from tile_opt.kernel.view import Stage, Use
+from tile_opt.kernel.view import Use
 from tile_opt.model.contraction import SECTOR
 from tile_opt.plan.plan import Cover, Level, Plan, Staging
 from tile_opt.plan.space.facts import Facts
@@ -184,13 +184,12 @@ class RowShares:
     @cached_property
     def _largest(self) -> Use | None:
         """The access to most of the memory; of equal ones the first that reads. None where nothing in memory is met."""
-        facts = self.facts
+        return max((u for _, u in self.facts.accesses), key=lambda u: (self._met(u), u.reads), default=None)
 
-        def size(pair: tuple[Stage, Use]) -> tuple[int, bool]:
-            moved = names_in(pair[1].forms) & facts.loops.keys()
-            return prod(map(facts.extent, moved)) * facts.bytes(pair[1]), pair[1].reads
-
-        return max(facts.accesses, key=size)[1] if facts.accesses else None
+    def _met(self, use: Use) -> int:
+        """Bytes of the elements that an access meets."""
+        moved = names_in(use.forms) & self.facts.loops.keys()
+        return prod(map(self.facts.extent, moved)) * self.facts.bytes(use)
 
     def _inner(self, own: list[Share], shared: list[Share], static: bool) -> list[Level]:
         """What an item does one after the other: straight-line code where it is little, or must stay in registers."""

@@ -38,6 +38,10 @@ STRETCH = 256
 """Bytes of neighbours that a group takes together."""
 NARROW = 64
 """The same of columns so long that another group has room beside one that keeps so few of them."""
+WORDS = 64
+"""The same of columns whose elements are parts of words."""
+RUN = 10
+"""Iterations of an item of these, at least."""
 FULL_HALF, FEW_ROUNDS = 1.75, 6
 """Part of half a unit's registers, and rounds of groups: of longer columns in fewer rounds narrow groups are worth it."""
 SMALL_GROUP = 64
@@ -178,16 +182,23 @@ class _Chooser(RowShares):
         threads = self.settings.threads
         length = prod(map(self.facts.extent, own))
         rows = bool(self.facts.rows(frozenset(own)) or self._kept(frozenset(own)))
+        if rows and 1 < WORD // self._narrowest() <= self.wide:
+            return self._word_columns(own, along)
         room = KEPT * threads // (SUB_GROUP // 4)
         long = rows and self.wide * self._narrowest() > 8 and room < length * self.wide <= 2 * room
         narrow = long and self._are_few(length * self.wide / room)
         if long and not narrow:
             self.wide //= 2
+        # Accesses so wide would be fewer than the items at work.
+        little = not rows and self.facts.iterations() * length < self.wide * self.busy
+        if little:
+            self.wide = min(self.wide, max(1, WORD // self._widest()))
         columns = self.facts.iterations() // self.wide
         piece = self.wide * self._widest()
         beside = power_of_two(-(-self.facts.extent(along) // self.wide))
         across = max(1, min(threads // 2, (NARROW if narrow else STRETCH) // piece, beside))
-        piled = STRETCH // (4 if self.wide > 1 else 2)
+        usual = STRETCH // 4 if self.wide > 1 else SUB_GROUP * self._widest()
+        piled = self._least_row(along) if little else usual
         while across > 1 and across * piece > piled and columns < self.settings.cores * across:
             across //= 2
         most = threads * min(self._narrow, max(1, self.most_items // threads))
@@ -208,6 +219,10 @@ class _Chooser(RowShares):
         plan = self._assembled(shares, columns, f"{used} items share a column")
         return plan if plan.stagings or not rows else self._kept_columns(own, along) or plan
 
+    def _least_row(self, along: str) -> int:
+        """Bytes of neighbours that a group takes at least: rows that begin anywhere have their sectors torn apart."""
+        return SECTOR if self.facts.extent(along) * self._narrowest() % SECTOR == 0 else 2 * SECTOR
+
     def _are_few(self, filled: float) -> bool:
         """A unit has room for one group of columns so long, and has few: narrower ones, two at a time, end more evenly.
 
@@ -215,6 +230,26 @@ class _Chooser(RowShares):
         """
         groups = self.facts.iterations() * self._widest() // (STRETCH // 2)
         return filled > FULL_HALF and groups < FEW_ROUNDS * self.settings.cores
+
+    def _word_columns(self, own: tuple[str, ...], along: str) -> Plan:
+        """An item has a word of each iteration: what items find of more columns takes longer to combine than to load."""
+        self.wide = WORD // self._narrowest()
+        length, columns = prod(map(self.facts.extent, own)), self.facts.iterations() // self.wide
+        few = 4 * columns < self.settings.cores * (WORDS // WORD)
+        across = (SECTOR if few else WORDS) // WORD
+        most = min(self.most_items, self.settings.threads * (4 if few else 2)) // across
+        ways = min(most, power_of_two(length // RUN + 1) // 2)
+        shares = self._dealt(own, max(2, ways))
+        across = max(across, LEAST_GROUP // prod(s.items for s in shares))
+        shared = [Share(along, across, self.wide), *(Share(n) for n in reversed(self.facts.shared) if n != along)]
+        plan = self._assembled(shares, shared, f"{prod(s.items for s in shares)} items share a column of words")
+        again = not plan.stagings and not self._is_cached()
+        return (self._kept_columns(own, along) if again else None) or plan
+
+    def _is_cached(self) -> bool:
+        """The last cache has what is read again."""
+        room = max((c.bytes for c in self.machine.caches), default=0)
+        return self._largest is None or self._met(self._largest) <= room
 
     def _kept_columns(self, own: tuple[str, ...], along: str) -> Plan | None:
         """As many items as a group may have, for as few columns as memory hands out: they keep what is read several times."""
