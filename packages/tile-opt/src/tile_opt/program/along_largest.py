@@ -14,6 +14,7 @@ from itertools import takewhile
 from math import prod
 from typing import ClassVar
 
+from tile_ir.frozen import frozen
 from tile_ir.names import claim
 from tile_ir.ops import Aggregation
 from tile_ir.program.nodes import Contraction, Op, Poly, Program, TensorLoad, TensorType
@@ -23,7 +24,7 @@ from tile_opt.program.factorise import index_sizes
 from tile_opt.program.permutations import Order, PermutedCopies, permuted
 
 
-@dataclass(frozen=True)
+@frozen
 class AlongLargest(Rewrite):
     """Copies of operands, and results that are turned, where the largest operand has `least` elements and each is used `uses` times at most.
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from operator import is_
 from typing import ClassVar
 
+from tile_ir.frozen import frozen
 from tile_ir.program.liveness import used_by
 from tile_ir.program.nodes import ConstantTensor, Op, Prng, Program, TensorType, results_of
 
 
-@dataclass(frozen=True)
+@frozen
 class Rewrite(ABC):
     """A rewrite of bound programs that keeps their results; every field is an option with a default."""
 

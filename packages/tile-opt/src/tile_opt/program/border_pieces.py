@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from tile_ir.frozen import frozen
 from tile_ir.names import claim
 from tile_ir.ops import Aggregation
 from tile_ir.program.copies import copied
@@ -37,7 +38,7 @@ Pointwise = Contraction | Elementwise
 """What has an interior."""
 
 
-@dataclass(frozen=True)
+@frozen
 class BorderPieces(Rewrite):
     """Compute interiors and the strips around them apart.
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 from math import inf, isfinite, prod
 from typing import ClassVar
@@ -44,7 +44,7 @@ Made = Mapping[str, tuple[Op, ...]]
 """By the name of an operation, what takes its place."""
 
 
-@dataclass(frozen=True)
+@frozen
 class OverRows(Rewrite):
     """A rewrite of sums over rows of more than `kept` elements, weighted below the largest of them; 0 leaves all as it is."""
 
@@ -61,7 +61,7 @@ class OverRows(Rewrite):
     def made(self, groups: Groups) -> Made: ...
 
 
-@dataclass(frozen=True)
+@frozen
 class Cascade(OverRows):
     """Cut rows of more than `kept` elements that a product computes and an exponential weighs; 0 cuts none."""
 

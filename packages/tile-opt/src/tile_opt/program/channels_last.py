@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from typing import ClassVar
 
 from tile_ir.dtype import DType
+from tile_ir.frozen import frozen
 from tile_ir.names import claim
 from tile_ir.program.liveness import defined_by, used_by
 from tile_ir.program.nodes import Contraction, Elementwise, Op, Operand, Poly, Program, Reshape, TensorLoad, TensorType
@@ -30,7 +31,7 @@ CHUNK = 16
 """Bytes that are copied at once: rows of channels, and of images, begin at multiples of it or are copied before."""
 
 
-@dataclass(frozen=True)
+@frozen
 class ChannelsLast(Rewrite):
     """Turn values, of which products of at least `least` terms for matrix instructions would have copies."""
 

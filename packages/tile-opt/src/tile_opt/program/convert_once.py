@@ -14,6 +14,7 @@ from math import prod
 from typing import ClassVar
 
 from tile_ir.dtype import DType
+from tile_ir.frozen import frozen
 from tile_ir.names import claim
 from tile_ir.ops import Aggregation
 from tile_ir.program.nodes import Contraction, Elementwise, Op, Program, ScalarStatement, TensorLoad, TensorType
@@ -23,7 +24,7 @@ from tile_opt.program.dead import DropDead
 from tile_opt.program.factorise import index_sizes
 
 
-@dataclass(frozen=True)
+@frozen
 class ConvertOnce(Rewrite):
     """Give contractions converted copies of the narrow operands whose elements they convert `uses` times and more.
 

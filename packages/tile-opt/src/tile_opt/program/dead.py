@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
+from tile_ir.frozen import frozen
 from tile_ir.program.liveness import live_ops
 from tile_ir.program.nodes import Program
 
 from tile_opt.program.base import Rewrite
 
 
-@dataclass(frozen=True)
+@frozen
 class DropDead(Rewrite):
     """Liveness from the outputs backwards; inputs stay, they are the program's signature."""
 

@@ -8,7 +8,6 @@ what attention gives, walking rows piece by piece (`kernel.rows_in_steps`).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar
 
 from tile_ir.frozen import frozen
@@ -23,7 +22,7 @@ from tile_opt.program.chunks import reduced
 from tile_opt.program.trees import Call, Leaf, Tree, as_dtype, computed, leaves, substituted, unwidened
 
 
-@dataclass(frozen=True)
+@frozen
 class ExchangeSums(OverRows):
     """Sum products of rows of more than `kept` elements, weighted by exponentials, over the row first; 0 leaves all as it is."""
 

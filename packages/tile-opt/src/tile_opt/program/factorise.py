@@ -39,7 +39,7 @@ RUNS, LARGE = 64, 1 << 17
 Names = frozenset[str]
 
 
-@dataclass(frozen=True)
+@frozen
 class Factorise(Rewrite):
     """Contract pairs of factors first where that visits a `gain`-th of the points or less, of `worth` points or more.
 

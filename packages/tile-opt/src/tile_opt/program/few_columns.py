@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
 
+from tile_ir.frozen import frozen
 from tile_ir.names import claim
 from tile_ir.ops import Aggregation
 from tile_ir.program.nodes import Contraction, Elementwise, Op, Program, TensorType
@@ -33,7 +34,7 @@ class Rows:
     cuts: Mapping[str, Cut]
 
 
-@dataclass(frozen=True)
+@frozen
 class FewColumns(Rewrite):
     """Partial results side by side for contractions whose cells are runs of memory of at most half of `run` elements.
 

@@ -33,7 +33,7 @@ from tile_ir.program.nodes import (
 from tile_opt.program.base import Rewrite, fixed_values, with_each
 
 
-@dataclass(frozen=True)
+@frozen
 class FoldScales(Rewrite):
     """Sums of products with a constant or bound factor take up what multiplies, divides and shifts them by such values."""
 

@@ -6,9 +6,9 @@ piece, as any head's does (`kernel.rows_in_steps`); nobody keeps w.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from tile_ir.frozen import frozen
 from tile_ir.names import claim
 from tile_ir.ops import Aggregation
 from tile_ir.program.nodes import Contraction, Op
@@ -19,7 +19,7 @@ from tile_opt.program.split_reduction import partial
 from tile_opt.program.trees import leaves
 
 
-@dataclass(frozen=True)
+@frozen
 class HeadsApart(OverRows):
     """Where rows of more than `kept` elements are weighted below their largest one; 0 leaves all as it is."""
 

@@ -10,10 +10,11 @@ A device whose integers in memory can be changed by many items at once then need
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from tile_ir.dtype import DType
+from tile_ir.frozen import frozen
 from tile_ir.ops import Aggregation
 from tile_ir.program.macros import literal
 from tile_ir.program.nodes import Gather, Op, Program, Scatter, TensorType
@@ -32,7 +33,7 @@ SPARE = 1 << 28
 EXTREMES = (Aggregation.MAX, Aggregation.MIN)
 
 
-@dataclass(frozen=True)
+@frozen
 class IntegerScatters(Rewrite):
     """Scatters as scatters of 32 and 64 bit integers; products of floats, and what is boolean, stay as they are."""
 

@@ -7,9 +7,10 @@ beside the product nothing stands between that and its elementwise tail, so that
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
+from tile_ir.frozen import frozen
 from tile_ir.names import claim
 from tile_ir.program.liveness import reads
 from tile_ir.program.nodes import Contraction, Elementwise, Op, Operand, Program, Reshape, TensorType
@@ -19,7 +20,7 @@ from tile_opt.program.base import Rewrite, with_each
 Shape = tuple[int, ...]
 
 
-@dataclass(frozen=True)
+@frozen
 class LiftReshapes(Rewrite):
     """Give elementwise operations, the only readers of one another and of a product, the shape that a reshape behind them makes."""
 

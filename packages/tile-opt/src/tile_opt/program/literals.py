@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
 from tile_ir.dtype import DType
+from tile_ir.frozen import frozen
 from tile_ir.program.nodes import ConstantTensor, Contraction, Elementwise, Literal, Op, Program
 
 from tile_opt.program.base import Rewrite
 
 
-@dataclass(frozen=True)
+@frozen
 class Literals(Rewrite):
     """Write constants without dimensions where elementwise operations and contractions read them."""
 

@@ -13,6 +13,7 @@ from math import isqrt
 from typing import ClassVar
 
 from tile_ir.dtype import DType
+from tile_ir.frozen import frozen
 from tile_ir.ops import Aggregation
 from tile_ir.program.nodes import (
     Constraint,
@@ -40,7 +41,7 @@ Hit = tuple[str, Contraction, bool]
 """What is compared, the extreme that it is compared with, and whether NaN counts as equal."""
 
 
-@dataclass(frozen=True)
+@frozen
 class LongPlaces(Rewrite):
     """Search rows of at least `least` elements, along the last dimension, in blocks."""
 

@@ -8,9 +8,10 @@ weights, in the same order, and a kernel may carry them from one piece of the ro
 from __future__ import annotations
 
 from collections.abc import Set
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
+from tile_ir.frozen import frozen
 from tile_ir.names import claim
 from tile_ir.program.nodes import Contraction, Op, TensorType
 from tile_ir.stripe.affine import Affine
@@ -21,7 +22,7 @@ from tile_opt.program.pairs import Pairs
 from tile_opt.program.trees import Leaf, as_dtype, computed, leaves
 
 
-@dataclass(frozen=True)
+@frozen
 class NormaliseLast(OverRows):
     """Divide after the sum, where rows have more than `kept` elements, which a product computes; 0 leaves all as it is."""
 

@@ -12,10 +12,11 @@ that no group can keep is read once for each of the two.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from typing import ClassVar
 
+from tile_ir.frozen import frozen
 from tile_ir.ops import Aggregation
 from tile_ir.program.nodes import Contraction, Literal, Op, Program
 
@@ -34,7 +35,7 @@ LEAST = 4
 """Part of a chunk that is worth a group of its own, where groups are few."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Online(Rewrite):
     """Take such pairs of statistics chunk by chunk, of rows with more elements (of four bytes) than `kept`.
 

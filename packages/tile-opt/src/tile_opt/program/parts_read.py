@@ -7,11 +7,12 @@ back to what is read as a whole: each operation on the way computes the smallest
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import ceil, floor, prod
 from typing import ClassVar
 
 from tile_ir.dtype import DType
+from tile_ir.frozen import frozen
 from tile_ir.names import claim
 from tile_ir.program.liveness import defined_by, live_ops, used_by
 from tile_ir.program.nodes import (
@@ -41,7 +42,7 @@ Reads = Iterator[tuple[str, Box | None]]
 """Operands, and the box of each that is read: None for all of it."""
 
 
-@dataclass(frozen=True)
+@frozen
 class PartsRead(Rewrite):
     """Compute values of which at most `share` is read for that part alone, where aggregations of `least` points go."""
 

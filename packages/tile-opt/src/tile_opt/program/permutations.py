@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
+from tile_ir.frozen import frozen
 from tile_ir.names import claim
 from tile_ir.ops import Aggregation
 from tile_ir.program.copies import copied
@@ -31,7 +32,7 @@ from tile_opt.program.base import Rewrite
 Order = tuple[int, ...]
 
 
-@dataclass(frozen=True)
+@frozen
 class ComposePermutations(Rewrite):
     """A copy with its dimensions in another order reads what the copies before it read, and is not made where that is itself."""
 

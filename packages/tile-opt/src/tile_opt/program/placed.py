@@ -7,10 +7,11 @@ in rows, though, parts are faster as a sum: one walk over all rows, which constr
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations
 from typing import ClassVar
 
+from tile_ir.frozen import frozen
 from tile_ir.names import claim
 from tile_ir.ops import Aggregation
 from tile_ir.program.liveness import reads
@@ -27,7 +28,7 @@ Box = tuple[tuple[int, int], ...]
 """The first and the last cell of each dimension."""
 
 
-@dataclass(frozen=True)
+@frozen
 class PlacedParts(Rewrite):
     """Sums of assignments to boxes that are apart before the last dimension become assignments that keep what is there already."""
 

@@ -12,6 +12,7 @@ from math import inf
 from typing import ClassVar
 
 from tile_ir.dtype import DType
+from tile_ir.frozen import frozen
 from tile_ir.names import claim
 from tile_ir.program.nodes import Elementwise, Literal, Op, Operand, Program, TensorType
 
@@ -21,7 +22,7 @@ EXACT = (2.0, -1.0)
 """Exponents for which one operation is all: floats of any width lose nothing between two."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Powers(Rewrite):
     """Write powers by multiples of a half, up to `largest`, as products and roots."""
 

@@ -7,9 +7,10 @@ of a constant or bound W a copy ``[k, o]`` is made, which is done once (`lowerin
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
+from tile_ir.frozen import frozen
 from tile_ir.ops import Aggregation
 from tile_ir.program.nodes import Contraction, Op, Poly, Program, TensorLoad, TensorType
 from tile_ir.stripe.affine import names_in
@@ -18,7 +19,7 @@ from tile_opt.program.base import Rewrite, fixed_values, with_each
 from tile_opt.program.permutations import Order, PermutedCopies
 
 
-@dataclass(frozen=True)
+@frozen
 class Prepack(Rewrite):
     """Give reductions of several operands the constants and bound inputs of `least` bytes and more with the result's last index last."""
 

@@ -8,7 +8,7 @@ hold 0, as those cells of O do. Integers wrap, so that any order gives the same;
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from typing import ClassVar
 
@@ -23,7 +23,7 @@ from tile_opt.program.factorise import index_sizes
 MERGING = (Aggregation.SUM, Aggregation.PROD, Aggregation.MAX, Aggregation.MIN)
 
 
-@dataclass(frozen=True)
+@frozen
 class SeparateWindows(Rewrite):
     """Take a dimension of a window by itself where that meets a `gain`-th of the elements or less, of `worth` or more."""
 

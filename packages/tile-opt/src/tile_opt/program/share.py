@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
+from tile_ir.frozen import frozen
 from tile_ir.program.liveness import defined_by
 from tile_ir.program.nodes import Contraction, Elementwise, Loop, Op, Operand, Poly, Prng, Program, TensorType
 from tile_ir.program.rename import renamed
@@ -15,7 +16,7 @@ from tile_opt.program.base import Rewrite
 _COPIES = frozenset(("ident", "stop_gradient", "reverse_grad"))
 
 
-@dataclass(frozen=True)
+@frozen
 class ShareCommon(Rewrite):
     """Value numbering in one pass: an operation equal to an earlier one, names and spans aside, is replaced by it.
 

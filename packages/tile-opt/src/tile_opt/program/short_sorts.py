@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import ClassVar
 
+from tile_ir.frozen import frozen
 from tile_ir.names import claim
 from tile_ir.program.nodes import Argsort, Gather, Lookup, Op, Program, TensorType, coordinates
 
@@ -18,7 +19,7 @@ from tile_opt.program.base import Rewrite
 from tile_opt.program.permutations import permuted
 
 
-@dataclass(frozen=True)
+@frozen
 class ShortSorts(Rewrite):
     """Sort rows of fewer than `bytes` bytes, of which there are at least `rows`, along the first dimension of a copy."""
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
+from tile_ir.frozen import frozen
 from tile_ir.ops import Aggregation
 from tile_ir.program.nodes import Contraction, Op, Program
 
@@ -13,7 +14,7 @@ from tile_opt.program.base import Rewrite, with_each
 from tile_opt.program.factorise import index_sizes
 
 
-@dataclass(frozen=True)
+@frozen
 class SingleTerms(Rewrite):
     """Contractions that aggregate nothing assign."""
 

@@ -9,7 +9,7 @@ others look for in a row: products, softmax, products.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from tile_ir.frozen import frozen
@@ -23,7 +23,7 @@ from tile_opt.program.base import Rewrite, with_each
 Shape = tuple[int, ...]
 
 
-@dataclass(frozen=True)
+@frozen
 class SplitBatches(Rewrite):
     """Give products an index for each dimension into which a reshape, the only reader of their result, splits batch or rows."""
 

@@ -13,6 +13,7 @@ from math import prod
 from typing import ClassVar
 
 from tile_ir.diagnostics import TileTypeError
+from tile_ir.frozen import frozen
 from tile_ir.names import claim, fresh
 from tile_ir.ops import Aggregation
 from tile_ir.program.nodes import Constraint, Contraction, Op, Poly, Program, TensorLoad, TensorType
@@ -66,7 +67,7 @@ def in_parts(program: Program, split: Split) -> Program:
     return with_each(program, parts)
 
 
-@dataclass(frozen=True)
+@frozen
 class SplitReduction(Rewrite):
     """Split contractions with at most `max_outputs` cells, each of which some tuple writes.
 

@@ -8,10 +8,11 @@ V in ``Y[i] = +(A[i, j] * V[3*j])``, whose sums then go along rows of both.
 from __future__ import annotations
 
 from collections.abc import Set
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from typing import ClassVar
 
+from tile_ir.frozen import frozen
 from tile_ir.names import claim
 from tile_ir.ops import Aggregation
 from tile_ir.program.copies import copied
@@ -25,7 +26,7 @@ Steps = tuple[tuple[int, int, int], ...]
 """For each dimension the first element, the step, and how many: ``(first, step, count)``."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Subsample(Rewrite):
     """Give sums of products that use elements `uses` times and more, and read them with a step, copies of these.
 

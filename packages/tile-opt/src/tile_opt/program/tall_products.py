@@ -7,10 +7,11 @@ the result has, where along the copy's rows they would add up.
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from typing import ClassVar
 
+from tile_ir.frozen import frozen
 from tile_ir.ops import Aggregation
 from tile_ir.program.nodes import Contraction, Op, Program, TensorLoad, TensorType
 from tile_ir.stripe.affine import names_in
@@ -23,7 +24,7 @@ Copies = Mapping[str, tuple[str, Order]]
 """What each copy is made of, and which dimension of that each of its own is."""
 
 
-@dataclass(frozen=True)
+@frozen
 class TallProducts(Rewrite):
     """Read through permuted copies where each element is used `uses` times at most, for results that add up more steps than they have cells."""
 

@@ -11,12 +11,13 @@ lie together when they are last; a copy turns them:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from math import prod
 from typing import ClassVar
 
 from tile_ir.dtype import DType
+from tile_ir.frozen import frozen
 from tile_ir.names import claim
 from tile_ir.program.copies import copied
 from tile_ir.program.nodes import Contraction, Op, Poly, Program, TensorType, coordinates
@@ -27,7 +28,7 @@ from tile_opt.program.factorise import index_sizes
 from tile_opt.program.unfold import is_product
 
 
-@dataclass(frozen=True)
+@frozen
 class TurnResults(Rewrite):
     """Products for matrix instructions with at least `columns` channels, of at least `least` terms, are made channels last."""
 

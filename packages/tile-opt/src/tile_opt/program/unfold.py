@@ -21,7 +21,6 @@ windows go beyond the ends of the data, zeros meet weights, as in all copies for
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from itertools import permutations
 from math import prod
@@ -54,7 +53,7 @@ PAIR = 2
 PRODUCT = frozenset({"cast", "ident", "mul"})
 
 
-@dataclass(frozen=True)
+@frozen
 class Unfold(Rewrite):
     """Copy the windows of convolutions of fewer than `depth` channels, with `columns` results a pixel and `least` products."""
 
@@ -86,7 +85,7 @@ class Unfold(Rewrite):
         return dtypes <= self.dtypes and len(dtypes) == 1 and short and large and windows.row <= windows.line
 
 
-@dataclass(frozen=True)
+@frozen
 class Factor:
     """What a convolution reads of one of its tensors."""
 
@@ -99,7 +98,7 @@ class Factor:
         return zip(self.load.formulas, self.type.shape, strict=True)
 
 
-@dataclass(frozen=True)
+@frozen
 class _Windows:
     """A convolution: what its subscripts are."""
 

@@ -18,13 +18,14 @@ copies for matrix instructions, zeros meet gradients where windows go beyond the
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import permutations
 from math import prod
 from typing import ClassVar
 
 from tile_ir.dtype import DType
+from tile_ir.frozen import frozen
 from tile_ir.names import claim
 from tile_ir.program.copies import copied
 from tile_ir.program.nodes import Contraction, Op, Poly, Program, TensorLoad, TensorType
@@ -38,7 +39,7 @@ PART = "$windows"
 """An element of the tensor over windows, where it is read."""
 
 
-@dataclass(frozen=True)
+@frozen
 class UnfoldGradients(Rewrite):
     """Tensors over windows for gradients of fewer than `channels` channels.
 
@@ -70,7 +71,7 @@ class UnfoldGradients(Rewrite):
         return dtypes <= self.dtypes and len(dtypes) == 1 and few and large
 
 
-@dataclass(frozen=True)
+@frozen
 class _Windows:
     """A gradient of a convolution: what its subscripts are."""
 

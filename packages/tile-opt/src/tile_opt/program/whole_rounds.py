@@ -7,9 +7,10 @@ they do not divide the rows, lanes of the last round are left out: without masks
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import ClassVar
 
+from tile_ir.frozen import frozen
 from tile_ir.names import claim, fresh
 from tile_ir.program.nodes import Contraction, Elementwise, Op, Program, TensorType
 from tile_ir.stripe.affine import Affine
@@ -20,7 +21,7 @@ from tile_opt.program.few_columns import FewColumns, beside_smaller
 from tile_opt.program.split_reduction import in_parts, partial_results
 
 
-@dataclass(frozen=True)
+@frozen
 class WholeRounds(Rewrite):
     """Rounds as an index of their own beside the rows of each; what is left is a contraction by itself."""
 

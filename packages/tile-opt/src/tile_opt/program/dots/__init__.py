@@ -6,10 +6,11 @@ become sums of dot products of words; so do sums of products of bfloat16, where 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
 from tile_ir.dots import DOTS
+from tile_ir.frozen import frozen
 from tile_ir.program.nodes import ConstantTensor, Contraction, Loop, Op, Program
 from tile_ir.target import Target
 
@@ -22,7 +23,7 @@ from tile_opt.program.dots.words import Packing
 from tile_opt.program.trees import Trees
 
 
-@dataclass(frozen=True)
+@frozen
 class DotProducts(Rewrite):
     """Sums of products of short factors by the dot products that `target` lists, where that leaves `gain` of the time or less.
 
