@@ -22,9 +22,9 @@ from tile_ir.stripe import nodes as stripe
 COPIES = """function copies(readwrite global float32* out, read global float32* a) group(64, 1, 1) {
     alloc local float32[4096] box [align=1024];
     let item = local_id(0);
-    tensor_copy box[0] = a, (16, 70, 100, 64), (0, 100, 1, 32), 0;
+    tensor_copy box[0] = a, (16, 70, 100, 64, 1), (0, 100, 1, 32, 1), 0;
     async_wait(0, 1);
-    tensor_copy box[2048] = a, (16, 70, 100, 64), (32, 100, 1, 32), 0;
+    tensor_copy box[2048] = a, (16, 70, 100, 64, 1), (32, 100, 1, 32, 1), 0;
     async_wait(0, 1);
     barrier("group", "local");
     out[item] = box[item];
@@ -44,17 +44,18 @@ def test_the_text_of_copies() -> None:
     head, body = text().split("kernel __attribute__")
     calls = re.findall(r"tile_(\w+)\((.*)\);", body)
     assert [name for name, _ in calls] == [
-        "describe_70x100x100x1x64x32", "ready_barriers_4", "copy_box_64x32", "close_boxes", "wait_boxes_4_1",
+        "describe_70x100x100x1x64x32x1x1", "ready_barriers_4", "known_tensor",
+        "copy_box_64x32", "close_boxes", "wait_boxes_4_1",
         "copy_box_64x32", "close_boxes", "wait_boxes_4_1", "close_boxes", "wait_boxes_4_1_0",
     ]  # fmt: skip
-    assert calls[2][1] == "box, map, barriers + closed % 4, 16, 0" and calls[5][1].startswith("box + 2048, map,")
+    assert calls[3][1] == "box, map, barriers + closed % 4, 16, 0" and calls[6][1].startswith("box + 2048, map,")
     assert body.count("closed += 1;") == 3 and "volatile global uint* arrivals" in body
     assert "mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], 8192;" in head
     assert head.count(f"{HIDDEN}tensormap.replace") == 13
 
 
 def test_dimensions_are_told_innermost_first() -> None:
-    made = tensors.describe("describe", tensors.Tensor("a", (5, 70, 100), (7000, 100, 1), (1, 64, 32)))
+    made = tensors.describe("describe", tensors.Tensor("a", (5, 70, 100), (7000, 100, 1), (1, 64, 32), (1, 2, 1)))
     assert re.findall(r'global_dim\.\S+ \[%0\], (\d), %1;" :: "r"\(words\), "r"\((\d+)u\)', made) == [
         ("0", "100"),
         ("1", "70"),
@@ -64,6 +65,9 @@ def test_dimensions_are_told_innermost_first() -> None:
         ("0", "400"),
         ("1", "28000"),
     ]
+    boxes = re.findall(r'(box_dim|element_stride)\.\S+ \[%0\], (\d), %1;" :: "r"\(words\), "r"\((\d+)u\)', made)
+    assert [n for what, _, n in boxes if what == "box_dim"] == ["32", "128", "1"]
+    assert [n for what, _, n in boxes if what == "element_stride"] == ["1", "2", "1"]
     start = tensors.start("start", (1, 64, 32))
     assert '"r"(x2), "r"(x1), "r"(x0), "r"(there)' in start and "tensor.3d" in start
 

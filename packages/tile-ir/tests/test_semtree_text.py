@@ -106,7 +106,7 @@ def simple_statements():
         | st.builds(s.Barrier, texts, texts)
         | st.builds(s.Atomic, st.sampled_from(Aggregation), mixed, mixed, mixed)
         | st.builds(s.AsyncCopy, mixed, mixed, mixed, mixed, small, st.none() | mixed, small, st.sampled_from([0, 16]))
-        | st.builds(s.TensorCopy, mixed, mixed, mixed, st.tuples(mixed), *[st.tuples(small)] * 3, small)
+        | st.builds(s.TensorCopy, mixed, mixed, mixed, st.tuples(mixed), *[st.tuples(small)] * 4, small)
         | st.builds(s.AsyncWait, small, small)
         | st.builds(s.TileStep, st.just("tile_load"), st.tuples(small), mixed, mixed, small)
         | st.builds(s.TileStep, st.just("tdpbusd"), st.tuples(small, small, small))
@@ -189,7 +189,7 @@ function every(write global float32* out [align=64, elements=128], read global f
         async_copy tile[0] = in[lane], count=8, guard=true, group=1, align=16, fill=1;
         team_mma "wgmma_m64n32k16_bf16" = half[0] * half[lane * 8, panels=64], (sum, sum);
         team_mma "wgmma_m64n32k8_tf32" = tile[0, panels=64, rounded=1] * tile[lane], (sum, sum);
-        tensor_copy tile[0] = in, (lane, 4, 8, 2), (8, 8, 1, 32), 1;
+        tensor_copy tile[0] = in, (lane, 4, 8, 2, 1), (8, 8, 1, 32, 1), 1;
         async_wait(1, 0);
     }
     tile_step tile_load(4), in[lane, pitch=16];

@@ -21,10 +21,10 @@ from tensor_support import (
     view_of,
 )
 from test_tensor_copied import ONLY_TEAMS
-from tile_ir.diagnostics import TilePlanError
 from tile_ir.dtype import DType
 from tile_ir.emit.walker import walk_statements
-from tile_ir.semtree.nodes import TensorCopy
+from tile_ir.machine import LocalMemory
+from tile_ir.semtree.nodes import For, TeamMma, TensorCopy
 from tile_ir.stripe import parse_program, print_program
 from tile_opt import compile
 from tile_opt.passes.kernels.tensor_tile import TensorTile
@@ -39,13 +39,15 @@ MANY = BOXES.resolved(cores=132)
 
 
 def boxed(sample: Sample, *, shared: bool = False) -> list[Plan]:
-    """Plans by tensor copies, best first; those of which groups share the depth."""
+    """Plans by tensor copies of factors as they are, best first; those of which groups share the depth."""
     target = MANY if shared else BOXES
     plans = TensorTile().candidates(view_of(sample, target), target)
     return [
         p
         for p in plans
-        if any(s.dtype == TF32 for s in p.stagings) and shared is any(r.across is Across.GROUPS for r in p.reductions)
+        if any(s.dtype == TF32 for s in p.stagings)
+        and all(s.level >= 0 for s in p.stagings)
+        and shared is any(r.across is Across.GROUPS for r in p.reductions)
     ]
 
 
@@ -54,7 +56,8 @@ def agrees(sample: Sample, plan: Plan) -> None:
     inputs = {n: (x.view(np.uint32) | 1).view(np.float32) for n, x in inputs_of(sample.program).items()}
     stripe = optimize_given(sample, BOXES, print_plans({"kernel_0": plan}))
     assert len(list(kernels_of(stripe))) == 1
-    near(run_kernels(stripe, BOXES, inputs), sample, inputs, tf32, 1e-6)
+    found = run_kernels(stripe, BOXES, inputs)
+    near(found.reshape(-1, found.shape[-1]), sample, inputs, tf32, 1e-6)
     text = print_program(stripe)
     assert print_program(parse_program(text)) == text
 
@@ -68,8 +71,7 @@ def test_boxes_bring_a_factor_that_lies_along_the_depth(layout: str, m: int, n: 
     """Behind the ends of the tensor they bring zeros."""
     sample = matmul(layout, F32, m, n, k)
     plan = boxed(sample)[0]
-    (staging,) = (s for s in plan.stagings if s.dtype)
-    assert staging.operand == ("B" if layout == "tt" else "A") or layout == "nt"
+    assert {s.operand for s in plan.stagings if s.dtype} == {"nn": {"A"}, "nt": {"A", "B"}, "tt": {"B"}}[layout]
     assert parse_plans(print_plans({"kernel_0": plan}))["kernel_0"] == plan
     agrees(sample, plan)
 
@@ -94,6 +96,51 @@ def test_windows_slide_over_boxes() -> None:
     agrees(sample, next(p for p in boxed(sample) if any(s.dtype and s.operand == "D" for s in p.stagings)))
 
 
+def test_a_matrix_is_both_factors() -> None:
+    """Its rows, and its columns, are two boxes of one array."""
+    source = "function (A[M, K]) -> (R) { R[i, j : M, M] = +(A[i, k] * A[j, k]); }"
+    sample = Sample(bound(source, F32, A=(70, 72)), lambda x: (x["A"], x["A"].T))
+    plan = boxed(sample)[0]
+    assert [s.dtype for s in plan.stagings] == [TF32]
+    agrees(sample, plan)
+
+
+def test_boxes_of_later_steps_start_in_front_of_the_last_products() -> None:
+    """Where these go on while the next step starts."""
+    target = replace(BOXES, machine=replace(BOXES.machine, local=LocalMemory(bytes=160 << 10)))
+    sample = matmul("nt", F32, 128, 128, 1024)
+    plan = next(
+        p
+        for p in TensorTile().candidates(view_of(sample, target), target)
+        if {c.size for c in p.levels[0].covers} == {128}
+    )
+    (kernel,) = compile(sample.program, target, plans={"kernel_0": plan}).kernels.kernels
+    assert kernel.function is not None
+    loop = next(s for s in walk_statements(kernel.function.body) if isinstance(s, For))
+    kinds = [type(s) for s in loop.body.body if isinstance(s, (TensorCopy, TeamMma))]
+    assert kinds == [TeamMma] * 3 + [TensorCopy] * 2 + [TeamMma]
+
+
+WINDOWS = """function (D[N, X, C], K[T, O, C]) -> (R) {
+    R[n, x, o : N, Y, O] = +(D[n, STEP*x + t - 1, c] * K[t, o, c]);
+}"""
+
+
+@pytest.mark.parametrize(("step", "size"), [(1, 9), (2, 17)], ids=["dense", "every second"])
+def test_windows_begin_before_the_tensor_and_go_beyond(step: int, size: int) -> None:
+    """Two images in a box of three dimensions, where negative places are no places of the one before."""
+    program = bound(WINDOWS.replace("STEP", str(step)).replace("Y", "9"), F32, D=(3, size, 40), K=(3, 64, 40))
+
+    def operands(x: Mapping[str, Array]) -> tuple[Array, Array]:
+        wide = np.pad(x["D"], ((0, 0), (1, 1), (0, 0)))
+        rows = np.stack([wide[:, t : t + 8 * step + 1 : step] for t in range(3)], axis=2)
+        return rows.reshape(27, -1), x["K"].transpose(0, 2, 1).reshape(-1, 64)
+
+    sample = Sample(program, operands)
+    plan = next(p for p in boxed(sample) if {"n", "x"} <= {c.loop for c in p.levels[0].covers if c.size > 1})
+    agrees(sample, plan)
+
+
 def test_schedules_with_boxes_are_proved() -> None:
     """In Stripe each item copies its share, and zeros for what is outside."""
     sample = matmul("nn", F32, 70, 40, 72)
@@ -114,7 +161,15 @@ def test_others_are_rounded_before(layout: str, m: int, n: int, k: int) -> None:
     assert not boxed(matmul(layout, F32, m, n, k))
 
 
-def test_a_device_without_them_refuses() -> None:
-    sample = matmul("nn", F32, 64, 64, 64)
-    with pytest.raises(TilePlanError, match="has no tensor copies"):
-        optimize_given(sample, ONLY_TEAMS, print_plans({"kernel_0": boxed(sample)[0]}))
+def test_items_copy_where_the_device_does_not() -> None:
+    """Each its share, rounded with ties to even, of which the inputs have some."""
+    sample = matmul("nt", F32, 70, 44, 100)
+    plan, inputs = boxed(sample)[0], {n: ties(x) for n, x in inputs_of(sample.program).items()}
+    made = (optimize_given(sample, target, print_plans({"kernel_0": plan})) for target in (BOXES, ONLY_TEAMS))
+    by_copies, by_items = (run_kernels(s, t, inputs) for s, t in zip(made, (BOXES, ONLY_TEAMS), strict=True))
+    assert np.array_equal(by_copies, by_items)
+
+
+def ties(x: Array) -> Array:
+    """Every element between two that TF32 has."""
+    return (x.view(np.uint32) & np.uint32(0xFFFFE000) | np.uint32(0x1000)).view(np.float32)

@@ -103,7 +103,7 @@ def test_short_results_are_stored_side_by_side(layout: str, m: int, n: int) -> N
 
 @pytest.mark.parametrize(
     ("m", "k", "local", "ahead", "behind"),
-    [(128, 1024, 160, 2, 1), (128, 1024, 112, 2, 0), (128, 256, 160, 3, 0), (64, 1024, 160, 3, 0)],
+    [(128, 1024, 160, 2, 1), (128, 1024, 112, 2, 0), (128, 256, 160, 3, 0), (64, 1024, 160, 5, 0)],
     ids=["four versions", "three versions", "few steps", "short steps"],
 )
 def test_products_of_a_step_go_on_while_the_next_ones_start(

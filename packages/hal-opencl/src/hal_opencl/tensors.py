@@ -13,7 +13,7 @@ from hal_opencl.context import DeviceContext
 from hal_opencl.emit import tensors
 
 _ROWS, _COLUMNS, _BOX, _FLOATS = 6, 36, (8, 32), 1024
-_TENSOR = tensors.Tensor("out", (_ROWS, _COLUMNS), (_COLUMNS, 1), _BOX)
+_TENSOR = tensors.Tensor("out", (_ROWS, _COLUMNS), (_COLUMNS, 1), _BOX, (1, 1))
 _BITS, _STEP = 0x3F800000, 0x800
 """Of the first element, and from one to the next: among four of them one lies between two of those that are kept."""
 _PROBE = Template("""
@@ -24,9 +24,10 @@ void probe(global float* out) {
     local uint words[32] __attribute__((aligned(128)));
     for (uint n = get_local_id(0); n < $elements; n += 1024) out[n] = as_float($bits + n * $step);
     asm volatile("fence.proxy.async;" ::: "memory");
-    describe(words, (global uint*)(out + 512), out);
+    describe(words, (global uint*)(out + 512), out, 32);
     ready(barriers);
     barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
+    known((global uint*)(out + 512));
     start(box, out + 512, barriers, 0, 4);
     close(barriers);
     wait(barriers, 0);
@@ -39,6 +40,7 @@ def probe() -> str:
     """The probe's OpenCL C: columns 4 to 35 of all rows and of two behind them."""
     return "\n".join([
         tensors.describe("describe", _TENSOR),
+        tensors.known("known"),
         tensors.ready("ready", 2),
         tensors.start("start", _BOX),
         tensors.close("close"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 from tile_ir.semtree.errors import SemtreeError
 from tile_ir.semtree.nodes import MOST_COUNTS, AsyncWait, Expr, Function, TensorCopy
@@ -34,17 +35,22 @@ class BoxStatements(MatrixExpressions):
         self.line(f"local uint {words}[{tensors.WORDS * len(found.tensors)}] __attribute__((aligned(128)));")
         self.line(f"uint {self._closed} = 0;")
         for number, tensor in enumerate(found.tensors):
-            self._describe(tensor, number, f"{words} + {tensors.WORDS * number}")
+            first = number % max(1, prod(function.group_size) // tensors.WORDS) * tensors.WORDS
+            self._describe(tensor, number, f"{words} + {tensors.WORDS * number}", first)
         ready = self.helper(f"ready_barriers_{found.ring}", tensors.ready, found.ring)
         self.line(f"{ready}({self._barriers});")
         self.line("barrier(CLK_LOCAL_MEM_FENCE);")
+        known = self.helper("known_tensor", tensors.known)
+        for place in self._maps:
+            self.line(f"{known}({place});")
 
-    def _describe(self, tensor: Tensor, number: int, words: str) -> None:
+    def _describe(self, tensor: Tensor, number: int, words: str, first: int) -> None:
+        """A sub-group's work; the next one's is the next tensor."""
         place = tensors.place(self._arrivals, MOST_COUNTS, number, len(self._maps))
         self.line(f"global uint* const {self._maps[number]} = {place};")
-        said = "x".join(map(str, (*tensor.sizes, *tensor.strides, *tensor.box)))
+        said = "x".join(map(str, (*tensor.sizes, *tensor.strides, *tensor.box, *tensor.steps)))
         describe = self.helper(f"describe_{said}", tensors.describe, tensor)
-        self.line(f"{describe}({words}, {self._maps[number]}, {self.lookup(tensor.source)});")
+        self.line(f"{describe}({words}, {self._maps[number]}, {self.lookup(tensor.source)}, {first});")
 
     def copy_box(self, node: TensorCopy) -> None:
         """Start a copy in the open batch."""

@@ -29,17 +29,18 @@ GROUP = "(get_group_id(0) + get_num_groups(0) * (get_group_id(1) + get_num_group
 
 @frozen
 class Tensor:
-    """What a descriptor says: a parameter, its dimensions, and those of the boxes."""
+    """What a descriptor says: a parameter, its dimensions, those of the boxes, and from which to which element these step."""
 
     source: str
     sizes: tuple[int, ...]
     strides: tuple[int, ...]
     box: tuple[int, ...]
+    steps: tuple[int, ...]
 
 
 def tensor_of(node: TensorCopy) -> Tensor:
     assert isinstance(node.src, Var)
-    return Tensor(node.src.name, node.sizes, node.strides, node.box)
+    return Tensor(node.src.name, node.sizes, node.strides, node.box, node.steps)
 
 
 @frozen
@@ -98,11 +99,11 @@ def _fields(tensor: Tensor) -> Iterator[str]:
     width = 4
     yield _replaced("global_address", "b64", "(ulong)(size_t)from")
     yield _replaced("rank", "b32", f"{len(tensor.sizes) - 1}u")
-    dims = zip(tensor.sizes[::-1], tensor.strides[::-1], tensor.box[::-1], strict=True)
-    for number, (size, stride, count) in enumerate(dims):
-        yield _replaced("box_dim", "b32", f"{count}u", f", {number}")
+    dims = zip(tensor.sizes, tensor.strides, tensor.box, tensor.steps, strict=True)
+    for number, (size, stride, count, step) in enumerate(reversed([*dims])):
+        yield _replaced("box_dim", "b32", f"{count * step}u", f", {number}")
         yield _replaced("global_dim", "b32", f"{size}u", f", {number}")
-        yield _replaced("element_stride", "b32", "1u", f", {number}")
+        yield _replaced("element_stride", "b32", f"{step}u", f", {number}")
         if number:  # the first one is dense
             yield _replaced("global_stride", "b64", f"{stride * width}ul", f", {number - 1}")
     yield _replaced("elemtype", "b32", str(ROUNDED))
@@ -112,10 +113,10 @@ def _fields(tensor: Tensor) -> Iterator[str]:
 
 
 def describe(name: str, tensor: Tensor) -> str:
-    """The first sub-group publishes a descriptor; `made` is where."""
+    """The sub-group whose first item is `first` publishes a descriptor; `made` is where."""
     return "\n".join([
-        f"void {name}(local uint* at, global uint* made, global const void* from) {{",
-        f"    const uint item = {ITEM};",
+        f"void {name}(local uint* at, global uint* made, global const void* from, uint first) {{",
+        f"    const uint item = {ITEM} - first;",
         f"    if (item >= {WORDS}) return;",
         "    const uint words = (uint)(size_t)at;",
         "    at[item] = 0;",
@@ -126,6 +127,15 @@ def describe(name: str, tensor: Tensor) -> str:
         f"    {TOGETHER}",
         f'    asm volatile("{HIDDEN}tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned'
         f' [%0], [%1], {4 * WORDS};" :: "l"((ulong)(size_t)made), "r"(words) : "memory");',
+        "}",
+    ])  # fmt: skip
+
+
+def known(name: str) -> str:
+    """The first item, who starts all copies, sees a descriptor that was published before all items met."""
+    return "\n".join([
+        f"void {name}(global const uint* made) {{",
+        f"    if ({ITEM} != 0) return;",
         f'    asm volatile("{HIDDEN}fence.proxy.tensormap::generic.acquire.gpu [%0], {4 * WORDS};"'
         ' :: "l"((ulong)(size_t)made) : "memory");',
         "}",
@@ -134,7 +144,7 @@ def describe(name: str, tensor: Tensor) -> str:
 
 def place(arrivals: str, counts: int, number: int, count: int) -> str:
     """Where a group publishes its descriptor of tensor `number` of `count`: behind the counts."""
-    return f"(global uint*){arrivals} + {counts} + ({GROUP} * {count} + {number}) % {PLACES} * {WORDS}"
+    return f"(global uint*){arrivals} + {counts} + ({GROUP} % {PLACES // count} * {count} + {number}) * {WORDS}"
 
 
 def ready(name: str, ring: int) -> str:

@@ -26,7 +26,7 @@ def copy(node: TensorCopy, args: Sequence[Evaluate]) -> Run:
 
     def run(f: Frame) -> None:
         thread: Thread = f[0]
-        if thread.item:
+        if any(thread.ids[2]):
             return
         target = dst(f)
         filled = target.locate(to(f), count, None, thread, "write")
@@ -44,7 +44,8 @@ def _box(node: TensorCopy, source: Any, corner: Sequence[int], thread: Thread) -
     *above, column = corner
     rows = np.zeros((prod(outer), line), np.float32)
     first, stop = max(column, 0), min(column + line, node.sizes[-1])
-    for row, places in zip(rows, product(*(range(c, c + n) for c, n in zip(above, outer, strict=True))), strict=True):
+    dims = tuple(zip(above, outer, node.steps, strict=False))
+    for row, places in zip(rows, product(*(range(c, c + n * s, s) for c, n, s in dims)), strict=True):
         inside = all(0 <= p < size for p, size in zip(places, node.sizes, strict=False))
         if inside and first < stop:
             start = sum(p * stride for p, stride in zip(places, node.strides, strict=False)) + first

@@ -203,8 +203,8 @@ class AsyncWait:
 class TensorCopy:
     """The group starts copying a box of the float32 tensor at `src` to local memory, in the open batch of `group`.
 
-    Along each dimension, outermost first, it has `box` elements from `at` on, of which neighbours are `strides` elements
-    apart; what is not in [0, `sizes`) becomes 0. They are rounded to `TF32_BITS` mantissa bits, ties to even. Its last
+    Along each dimension, outermost first, neighbours of the tensor are `strides` elements apart, and the box has `box` of
+    them from `at` on, every `steps`-th; what is not in [0, `sizes`) becomes 0. They are rounded to `TF32_BITS` mantissa bits, ties to even. Its last
     dimension is `PANEL_BYTES` long and dense: rows that follow one another from `dst_index` on, where eight of them begin
     anew, swizzled as `TeamMma` reads them. All items come by, and meet behind each wait for its group.
     """
@@ -216,6 +216,7 @@ class TensorCopy:
     sizes: tuple[int, ...]
     strides: tuple[int, ...]
     box: tuple[int, ...]
+    steps: tuple[int, ...]
     group: int = 0
 
 

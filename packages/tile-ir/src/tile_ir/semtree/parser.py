@@ -406,8 +406,8 @@ def _async_copy(args: Sequence[Any]) -> AsyncCopy:
 
 def _tensor_copy(args: Sequence[Any]) -> TensorCopy:
     dst, src, *dims, group = args
-    sizes, strides, box = (tuple(int(n) for n in dims[k::4]) for k in range(1, 4))
-    return TensorCopy(dst.ptr, dst.index, src, tuple(dims[::4]), sizes, strides, box, int(group))
+    sizes, strides, box, steps = (tuple(int(n) for n in dims[k::5]) for k in range(1, 5))
+    return TensorCopy(dst.ptr, dst.index, src, tuple(dims[::5]), sizes, strides, box, steps, int(group))
 
 
 def _tile_step(args: Sequence[Any]) -> TileStep:

@@ -321,8 +321,8 @@ class _Printer:
                 raise SemtreeError(f"semtree has no statement {type(item).__name__}")
 
     def _tensor_copy(self, item: TensorCopy) -> str:
-        dims = zip(item.at, item.sizes, item.strides, item.box, strict=True)
-        texts = (f"({self.expr(at)}, {size}, {stride}, {count})" for at, size, stride, count in dims)
+        dims = zip(item.at, zip(item.sizes, item.strides, item.box, item.steps, strict=True), strict=True)
+        texts = (f"({self.expr(at)}, {', '.join(map(str, numbers))})" for at, numbers in dims)
         return f"tensor_copy {self._at(item.dst, item.dst_index)} = {self.expr(item.src)}, {', '.join(texts)}, {item.group};"
 
     def _tile_step(self, item: TileStep) -> str:

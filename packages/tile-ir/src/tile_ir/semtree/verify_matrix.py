@@ -90,8 +90,9 @@ def team_mma(node: TeamMma, subgroup: int) -> None:
         )
 
 
-MOST_DIMENSIONS, MOST_ELEMENTS, STRIDE_BYTES = 5, 256, 16
-"""Of a tensor that is copied: dimensions, elements of a box along one, and what the distance of neighbours is a multiple of."""
+MOST_DIMENSIONS, MOST_ELEMENTS, MOST_STEP, STRIDE_BYTES = 5, 256, 8, 16
+"""Of a tensor that is copied: dimensions, elements along one from a box's first to behind its last, those from one that it has
+to the next, and what the distance of neighbours is a multiple of."""
 
 
 def tensor_copy(node: TensorCopy) -> None:
@@ -102,16 +103,18 @@ def tensor_copy(node: TensorCopy) -> None:
         fail(err.AllocationError, "a box of a tensor is copied from global to local memory", node.dst, node.src)
     for at in node.at:
         check_access(node.src, at, Type(DType.FLOAT32), None, 0, node)
-    lengths = {len(node.at), len(node.sizes), len(node.strides), len(node.box)}
+    lengths = {len(node.at), len(node.sizes), len(node.strides), len(node.box), len(node.steps)}
     if (
         len(lengths) > 1
         or not 1 <= len(node.at) <= MOST_DIMENSIONS
-        or not 1 <= min(node.box) <= max(node.box) <= MOST_ELEMENTS
+        or min(node.box) < 1
+        or not 1 <= min(node.steps) <= max(node.steps) <= MOST_STEP
+        or max(count * step for count, step in zip(node.box, node.steps, strict=True)) > MOST_ELEMENTS
     ):
         fail(err.AllocationError, f"a box of {node.box} elements of a tensor of {node.sizes}")
     if (
         node.box[last] * width != PANEL_BYTES
-        or node.strides[last] != 1
+        or (node.strides[last], node.steps[last]) != (1, 1)
         or any(s * width % STRIDE_BYTES for s in node.strides[:-1])
     ):
         fail(err.AlignmentValueError, f"rows of {node.box[last]} elements in strides of {node.strides}")

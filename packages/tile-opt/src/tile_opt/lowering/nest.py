@@ -96,7 +96,10 @@ class Nest:
                 for r in block.refs
             }
 
-        emit_instruction(self.builder, block, views, self.items.lane_digit)
+        def places(ref: stripe.Refinement, at: Mapping[str, Affine]) -> tuple[Affine, ...]:
+            return tuple(resolve_quasi(form, passed | dict(at), self.builder.ranges)[0] for form in ref.access)
+
+        emit_instruction(self.builder, block, views, places, self.items.lane_digit)
         self.copies |= is_tensor_copy(block.instr)
 
     def _depends_on_lanes(self, block: stripe.Block, context: Context) -> bool:

@@ -11,7 +11,7 @@ from tile_opt.lowering.body import LoweringError, View
 from tile_opt.lowering.builder import Builder
 from tile_opt.lowering.matrix import Digit, Views, emit_collective, is_collective
 from tile_opt.lowering.places import Home
-from tile_opt.lowering.tensors import emit_tensor_copy, is_tensor_copy
+from tile_opt.lowering.tensors import Places, emit_tensor_copy, is_tensor_copy
 
 
 def is_instruction(instr: stripe.Instr | None) -> bool:
@@ -19,12 +19,12 @@ def is_instruction(instr: stripe.Instr | None) -> bool:
     return is_collective(instr) or is_tensor_copy(instr) or (instr is not None and is_tile_step(instr.name))
 
 
-def emit_instruction(builder: Builder, block: stripe.Block, views: Views, digit: Digit) -> None:
+def emit_instruction(builder: Builder, block: stripe.Block, views: Views, places: Places, digit: Digit) -> None:
     """The instruction of `block`; `digit` makes digits of a lane's number."""
     if is_collective(block.instr):
         emit_collective(builder, block, views, digit)
     elif is_tensor_copy(block.instr):
-        emit_tensor_copy(builder, block, views)
+        emit_tensor_copy(builder, block, views, places)
     else:
         _emit(builder, block, views)
 

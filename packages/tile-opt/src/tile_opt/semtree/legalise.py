@@ -2,7 +2,7 @@
 
 `legalise(function, nodes)` returns an equal function whose nodes are the core and those in `nodes`:
 Fma becomes a product and a sum (it is only ever a contraction); a target that lacks any vector node gets
-scalars, one per lane; barriers of a group of one vanish; an asynchronous copy becomes a loop; rounding to fewer
+scalars, one per lane; barriers of a group of one vanish; a copy that runs ahead becomes a loop; rounding to fewer
 bits becomes arithmetic, and a matrix product across lanes, where there are barriers, an exchange through local
 memory (`tile_opt.semtree.matrix`); a function beyond the core becomes a formula (`tile_opt.semtree.functions`). What has no meaning in the core (barriers between threads, atomics, sub-groups)
 is a LegaliseError. So is a `MatrixLoad`: schedules have it only for targets that do.
@@ -41,6 +41,7 @@ from tile_ir.semtree.nodes import (
     Statement,
     Store,
     TeamMma,
+    TensorCopy,
     Type,
     Unary,
     Var,
@@ -51,6 +52,7 @@ from tile_opt.semtree.functions import expanded, remainder
 from tile_opt.semtree.matrix import rounded, through_local_memory
 from tile_opt.semtree.scalarise import scalarise
 from tile_opt.semtree.teams import own_sums
+from tile_opt.semtree.tensors import own_share
 
 VECTOR_NODES = frozenset({"Splat", "Extract", "Insert", "Shuffle", "Iota", "ReduceLanes"})
 """A target that takes vectors takes all of these."""
@@ -166,6 +168,11 @@ class _Rewriter:
         assert isinstance(statement, TeamMma)
         return (own_sums(statement, self.group_size, self.fresh()),)
 
+    def tensor_copy(self, statement: Statement) -> Sequence[Statement]:
+        """Every work item its share: all meet before anybody reads any of it."""
+        assert isinstance(statement, TensorCopy)
+        return (own_share(statement, self.group_size, self.fresh()),)
+
     def copy(self, statement: Statement) -> Sequence[Statement]:
         """A loop over the elements."""
         assert isinstance(statement, AsyncCopy)
@@ -188,6 +195,7 @@ _STATEMENTS: dict[str, Callable[[_Rewriter, Statement], Sequence[Statement]]] = 
     AsyncWait.__name__: _Rewriter.wait,
     AsyncCopy.__name__: _Rewriter.copy,
     TeamMma.__name__: _Rewriter.team_product,
+    TensorCopy.__name__: _Rewriter.tensor_copy,
 }
 
 

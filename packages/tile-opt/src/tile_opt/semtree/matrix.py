@@ -65,8 +65,8 @@ _SMALLEST_NORMAL = 2.0**-126
 _HUGE = 2.0**64
 
 
-def rounded(node: Round) -> Expr:
-    """`node` by float32 arithmetic that keeps subnormals: the same bits for every operand.
+def rounded(node: Round, *, even: bool = False) -> Expr:
+    """`node` by float32 arithmetic that keeps subnormals: the same bits for every operand; with `even` ties go there.
 
     The largest power of two in the operand tells what its last kept bit is worth. Adding and subtracting a number
     whose own last bit is worth that much rounds, but to even in a tie; what is then left over tells a tie.
@@ -80,10 +80,11 @@ def rounded(node: Round) -> Expr:
     power = Unary("abs", _sub(large, _mul(large, Const(1 - 2.0**-24, t))), t)
     power = Binary("max", power, Const(_SMALLEST_NORMAL, t), t)  # subnormals share the last bit of the smallest normal
     coarse = _mul(power, Const(2.0 ** (MANTISSA_BITS - node.bits), t))
-    even = _sub(_add(value, coarse), coarse)
+    nearest = _sub(_add(value, coarse), coarse)
     half = _mul(coarse, Const(2.0**-24, t))
-    tie = _compare("cmp_eq", _sub(value, even), half)
-    result = _mul(Select(tie, _add(value, half), even, t), Select(huge, Const(_HUGE, t), Const(1.0, t), t))
+    tie = _compare("cmp_eq", _sub(value, nearest), half)
+    away = nearest if even else Select(tie, _add(value, half), nearest, t)
+    result = _mul(away, Select(huge, Const(_HUGE, t), Const(1.0, t), t))
     signed = Select(_compare("cmp_lt", node.value, Const(0.0, t)), Unary("neg", result, t), result, t)
     ordinary = _compare("cmp_gt", size, Const(0.0, t)), _compare("cmp_lt", size, Limit("max", t))
     return Select(Binary("bit_and", *ordinary, ordinary[0].type), signed, node.value, t)

@@ -13,7 +13,6 @@ from typing import ClassVar
 
 from tile_ir.frozen import replace
 from tile_ir.matrix import MATRIX_INSTRUCTIONS
-from tile_ir.semtree.nodes import TensorCopy
 from tile_ir.stripe.nodes import Bind, Block
 from tile_ir.target import Target
 
@@ -61,8 +60,6 @@ class TensorTile(SchedulingPass):
         if not match:
             raise refused(f"{plan.instruction.name!r} does not compute what kernel {view.name!r} does with these loops")
         rounded = {*copies, *by_tensor_copies(plan), *(s.operand for s in plan.stagings if s.unit == "REG")}
-        if by_tensor_copies(plan) and TensorCopy.__name__ not in target.nodes:
-            raise refused(f"{target.name!r} has no tensor copies: stage what they bring in DRAM above all levels")
         if takes_copies(match.instruction) and not factors(match) <= rounded:
             raise refused(
                 f"{plan.instruction.name!r} takes factors that were rounded before: stage both in REG under the serial level,"

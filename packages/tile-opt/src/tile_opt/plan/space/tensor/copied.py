@@ -49,14 +49,15 @@ def copied_tiles(view: KernelView, match: Match, target: Target) -> Iterator[Cop
     """Every tile on copies of those factors that have to be copied; none where none has, or both are one buffer.
 
     Where only rounding asks for it, the first one need not be copied: items round what they read. Neither need be where tensor
-    copies round the second one.
+    copies round the second one, or both.
     """
     left, right = (match.main.use(name) for name in (match.left, match.right))
-    if len(factors(match)) < 2 or any(view.is_local(u.buffer) for u in (left, right)):
+    if any(view.is_local(u.buffer) for u in (left, right)):
         return
-    if takes_copies(match.instruction) and TensorCopy.__name__ in target.nodes:
-        boxes = list(tiles_of(view, match, target, rounded=True, boxes=True))
-        yield from (*boxes, *(shared(view, boxes) if boxes else ()))
+    boxes = _in_boxes(view, match, target) or _in_boxes(view, match, target, rounded=True)
+    yield from (*boxes, *(shared(view, boxes) if boxes else ()))
+    if len(factors(match)) < 2:
+        return
     yield from _on_copies(view, match, target, (left, right))
     if takes_copies(match.instruction):
         yield from _on_copies(view, match, target, (right,))
@@ -73,9 +74,16 @@ def _on_copies(view: KernelView, match: Match, target: Target, uses: Sequence[Us
     if inner is None:
         return
     seconds = sum(copy_seconds(view, p, target.machine) for p in panels)
-    found = list(tiles_of(turned, inner, target, rounded=takes_copies(match.instruction) and len(uses) < 2))
+    rounded = takes_copies(match.instruction) and len(uses) < 2
+    found = _in_boxes(turned, inner, target) or list(tiles_of(turned, inner, target, rounded=rounded))
     for tile in (*found, *(shared(turned, found) if found else ())):
         yield CopiedTile(tile, stagings, panels, seconds)
+
+
+def _in_boxes(view: KernelView, match: Match, target: Target, *, rounded: bool = False) -> list[Tile]:
+    """Every tile whose factors are brought by tensor copies, but the first one where items round that."""
+    able = takes_copies(match.instruction) and TensorCopy.__name__ in target.nodes
+    return list(tiles_of(view, match, target, rounded=rounded, boxes=True)) if able else []
 
 
 def _staging(view: KernelView, match: Match, use: Use) -> Staging | None:

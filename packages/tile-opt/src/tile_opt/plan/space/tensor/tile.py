@@ -29,14 +29,16 @@ from tile_opt.plan.space.tensor import stores
 from tile_opt.plan.space.tensor.pitches import pitch, whole_piece
 from tile_opt.plan.steps.groups.banks import BANK_BYTES, COPY_BYTES, takes_copies
 
-TEAM_VERSIONS, THROUGH_VERSIONS = 4, 3
-"""Steps of teams in local memory: of what is copied there, and of what is put there out of registers."""
+TEAM_VERSIONS, ALONE_VERSIONS, THROUGH_VERSIONS = 4, 6, 3
+"""Steps of teams in local memory: of what is copied there, the same where no core has a second group (an H200: 512x4096x4096 of
+bfloat16 took 36.6 µs by 4, 29.6 by 6 or 8), and of what is put there out of registers."""
 ROUNDED, APART = 1.3, 1.9
 """Times longer than predicted that tiles through registers take, of factors that are rounded there, and of rows that follow two loops (an H200)."""
 READ, ALONG = 1.06, 1.04
 """Times longer that products take whose first factor items read and round, and where its rows run along the depth (an H200)."""
 FAR = 2
-"""Latencies of memory that a step through registers waits for at least, where groups are few: it fetches many elements one by one (an H200: 2.4)."""
+"""Latencies of memory that a step through registers waits for at least, where groups are few: it fetches many elements one by one (an H200: 2.4);
+and one by tensor copies, of a group that has its core to itself (an H200: 2.4)."""
 PUT = 0.3
 """Share of the time of putting factors into local memory that is not beside products."""
 FETCHED, KEPT = 12, 6
@@ -83,7 +85,7 @@ class Tile:
     most: int = TEAM_VERSIONS
     """Steps under way, at most: with fewer a core may have more groups."""
     boxes: bool = False
-    """Tensor copies bring, and round, the second factor."""
+    """Tensor copies bring the second factor, and the first one that items do not round, and round them on the way."""
     shared: bool = False
     """Groups have a share of the reduction, of few steps."""
 
@@ -151,9 +153,15 @@ class Tile:
         # Neighbours in memory follow the reduction, or not; the pitch is padded.
         sizes = (max(n * (self.deep + unit), self.deep * (n + 2 * unit)) for n in self._area)
         if self.instruction.team > 1:
-            most = THROUGH_VERSIONS if self.through else self.most
-            return min(most, self.local // (width * self.deep * sum(self._area)), self._turns)
+            return min(self._most, self.local // (width * self.deep * sum(self._area)), self._turns)
         return min(MOST_VERSIONS, self.local // (width * sum(sizes)), self._turns)
+
+    @property
+    def _most(self) -> int:
+        """Steps under way, as far as local memory has room: nothing else hides what a group waits for that has its core to itself."""
+        if self.through:
+            return THROUGH_VERSIONS
+        return max(self.most, ALONE_VERSIONS) if self.groups <= max(1, self.target.settings.cores) else self.most
 
     @property
     def _turns(self) -> int:
@@ -345,12 +353,13 @@ class Tile:
         Those through registers are one ahead; others are enough where rounds of the outer reductions, or shares, are not short.
         """
         machine = self.target.machine
-        if self._rounds == 1 and not (self.through or self.shared or self.rounded):
+        if self._rounds == 1 and not (self.through or self.shared or self.rounded or self.boxes):
             return 1.0
         together = min(self.resident, -(-self.groups // max(1, self.target.settings.cores)))
         products = self._step(together) if self.through else self._products / self.rate
-        steps = 1 / FAR if self.through else max(1, self.versions - 1)
-        return max(1.0, machine.memory.latency * machine.clock_ghz / (steps * products * together))
+        steps = 1 if self.through else max(1, self.versions - 1)
+        far = FAR if self.through or (self.boxes and together == 1 and not self.shared) else 1
+        return max(1.0, far * machine.memory.latency * machine.clock_ghz / (steps * products * together))
 
     @cached_property
     def narrow_copies(self) -> float:
@@ -401,7 +410,7 @@ class Tile:
         used = [self.match.main.use(name) for name in (self.match.left, self.match.right)]
         stagings = tuple(
             Staging(buffer, 2, "LOCAL", self._order(buffer, used), Scope.GROUP, versions=self.versions, dtype=dtype)
-            for buffer, dtype in {used[0].buffer: "", used[1].buffer: TF32 if self.boxes else ""}.items()
+            for buffer, dtype in dict(zip((u.buffer for u in used), self._brought, strict=True)).items()
         )
         stagings += tuple(Staging(s.operand, 2, "REG") for s in stagings if self.through) + self._given
         stagings += (Staging(used[0].buffer, 3, "REG"),) if self.rounded else ()
@@ -411,6 +420,11 @@ class Tile:
         return Plan(
             levels, stagings, reductions, edges, Instruction(self.instruction.name, self.match.loops), self._reason()
         )
+
+    @property
+    def _brought(self) -> tuple[str, str]:
+        """What tensor copies make of each factor."""
+        return (TF32 if self.boxes and not self.rounded else "", TF32 if self.boxes else "")
 
     def _order(self, buffer: str, used: list[Use]) -> tuple[str, ...]:
         """The tile's loops as they follow in memory, the closest last; on a way that turns them the depth, if rows have to be it.

@@ -137,13 +137,13 @@ class GroupCopy:
         return Stage(f"copy_{self.use.name}", loops, as_forms(idle), (source, target), body, instr=instr)
 
     def _box(self, uses: tuple[Use, ...], loops: tuple[Index, ...]) -> Instr:
-        """All of the copy at once: what it runs over, the tensor's sizes and the box's."""
+        """All of the copy at once: what it runs over, the tensor's sizes, the box's, and its steps."""
         moving = {n for u in uses for f in u.forms for n in f.names}
         sides = dict.fromkeys((*self.boxes, *loops))
         return Instr(
             TENSOR_COPY,
             tuple((i.name, i.range) for i in sides if i.name in moving),
-            (*self.source.sizes, *self.box.extents),
+            (*self.source.sizes, *self.box.extents, *self.box.steps),
         )
 
     def put(self, step: Affine) -> Stage:
