@@ -62,6 +62,11 @@ KERNELS: dict[str, tuple[str, dict[str, tuple[int, ...]], str]] = {
             V[a, b, c, k : 1, 1, 1, C] = +(Q[n, h, w, k]), a < 1, b < 1, c < 1; R = D / sqrt(V); }""",
         {"X": (64, 112, 112, 64)}, "float32",
     ),
+    "blur": (
+        """function (X[H, W], K[T]) -> (R) {
+            P[y, x : H, W] = +(X[y, x + t - 7] * K[t]); R[y, x : H, W] = +(P[y + t - 7, x] * K[t]); }""",
+        {"X": (4096, 4094), "K": (15,)}, "float32",
+    ),
     "scan-of-scans": ("function (X[N]) -> (R) { R[i : N] = +(X[k]), i - k < N; }", {"X": (1 << 24,)}, "float32"),
     "scan": (
         "function (X[M, N]) -> (R) { R[i, j : M, N] = +(X[i, k]), j - k < N; }", {"X": (65536, 512)}, "float32",

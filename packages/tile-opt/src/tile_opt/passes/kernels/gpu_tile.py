@@ -15,11 +15,13 @@ from tile_opt.kernel.view import KernelView
 from tile_opt.passes.kernels.join_last import join_last
 from tile_opt.passes.scheduling import Built, Scheduled, SchedulingPass
 from tile_opt.plan.builders.group_chain import GroupChain
+from tile_opt.plan.builders.walking_chain import WalkingChain
 from tile_opt.plan.plan import Across, Plan
-from tile_opt.plan.space.gpu import chain as gpu_chain
+from tile_opt.plan.space.gpu import chain_cost as gpu_chain
 from tile_opt.plan.space.gpu import rows as gpu_rows
 from tile_opt.plan.space.gpu import scan as gpu_scan
 from tile_opt.plan.space.gpu import transpose as gpu_transpose
+from tile_opt.plan.space.gpu.chain import shares
 from tile_opt.plan.steps.groups.scan import GroupScan
 from tile_opt.plan.steps.groups.spread import Spread
 from tile_opt.plan.steps.groups.transpose import Turn
@@ -43,8 +45,9 @@ class GpuTile(SchedulingPass):
         yield from gpu_rows.plans(view, target, self.stage_rows)
 
     def build(self, view: KernelView, plan: Plan, target: Target) -> Built:
-        if ITEMS in view.tags and gpu_chain.shares(view):
-            return Built(GroupChain(view, plan).build())
+        if ITEMS in view.tags and shares(view):
+            walks = any(level.ordered for level in plan.levels)
+            return Built((WalkingChain if walks else GroupChain)(view, plan).build())
         across = {r.across for r in plan.reductions}
         if Across.GROUPS in across:
             message = f"the reduction of {view.name!r} is not shared by groups here: nothing combines what they find"

@@ -7,6 +7,8 @@ computes the first pass along a column for a run of rows, and the second from re
 
 Or a tile is what a group computes (`plan.builders.group_chain`): longer windows, of which less is computed twice. Its part of each
 temporary lies in local memory, for which its items wait once a pass; each holds windows around several of its cells.
+
+Or a group walks along a strip (`plan.builders.walking_chain`): long windows, where only rows above and below are handed on.
 """
 
 from __future__ import annotations
@@ -30,13 +32,16 @@ from tile_opt.kernel.windows import Window, is_free, windows
 from tile_opt.kernel.work import nbytes, op_cost, view_is_heavy
 from tile_opt.model.fusion import Forecast, forecast
 from tile_opt.passes.kernels.tile_pipelines import Chains, TilePipelines, Timed, all_once
-from tile_opt.plan.space.gpu.chain_cost import BODY, shared_cycles
+from tile_opt.plan.space.gpu.chain import STEP
+from tile_opt.plan.space.gpu.chain_cost import BODY, cost
 
 RUNS = (8, 16, 32, 4)
 """Cells of an item along the loop on which windows slide; the first of those that take about as long is taken: short runs
 are many, and items that wait for memory have others beside them."""
 WIDE, TALL = (128, 64), (32, 64, 128)
 """Cells of a group's tile along memory, and rows of them."""
+STRIP, TURNS = 256, (4, 6, 8, 12)
+"""Cells along memory of a strip along which a group walks, and strips for each multiprocessor."""
 FEWER = 0.75
 """Share of the cycles of items with boxes of their own, below which groups are faster though memory bounds both."""
 KEPT = 512
@@ -65,9 +70,10 @@ class _ItemChains(Chains):
 
     def preferred(self, alike: Sequence[Timed]) -> Timed:
         """The first of `RUNS`, unless groups have far less to do while memory is waited for."""
-        first = alike[0]
-        shared = next((t for t in alike if _is_shared(t.kernels)), first)
-        return shared if shared.cycles < FEWER * first.cycles else first
+        own = next((t for t in alike if not _is_shared(t.kernels)), None)
+        shared = min((t for t in alike if _is_shared(t.kernels)), key=lambda t: t.seconds, default=own)
+        assert shared is not None
+        return shared if own is None or shared.cycles < FEWER * own.cycles else own
 
     def closed(self, made: Tiled) -> Block:
         return close_kernel(item_chain(made))
@@ -83,19 +89,19 @@ class _ItemChains(Chains):
     def timed(self, made: Tiled) -> Timed:
         machine = self.machine
         outside = {r.into: nbytes(r.type) for v in made.views for r in v.refs if r.loc not in (PRIVATE, GROUP)}
-        memory = sum(outside.values()) / (machine.memory.all_cores.read * 1e9)
-        cycles = self._share(made)
+        cycles, streams = self._share(made)
+        memory = sum(outside.values()) / (machine.memory.all_cores.read * streams * 1e9)
         busy = cycles / (machine.clock_ghz * 1e9)
         return Timed(Forecast(busy, memory, machine.launch.kernel).seconds, made, cycles)
 
-    def _share(self, made: Tiled) -> float:
-        """Cycles of a multiprocessor, for its share of the tiles."""
+    def _share(self, made: Tiled) -> tuple[float, float]:
+        """Cycles of a multiprocessor, for its share of the tiles, and the share of the memory's bandwidth that it gets."""
         machine, tiles = self.machine, prod(i.range for i in made.loops)
         if _is_shared(made):
-            each = shared_cycles(item_chain(made), self.target)
-            return inf if each is None else -(-tiles // machine.cores) * each
+            found = cost(item_chain(made), self.target)
+            return (inf, 1.0) if found is None else (-(-tiles // machine.cores) * found.cycles, found.streams)
         turns = -(-tiles // (machine.cores * machine.subgroup))
-        return turns * sum(_cycles(v, s, machine.ports.issue) for v in made.views for s in v.stages)
+        return turns * sum(_cycles(v, s, machine.ports.issue) for v in made.views for s in v.stages), 1.0
 
     def tiles(
         self, views: Sequence[KernelView], boxes: Mapping[str, int], kept: Mapping[int, Collection[str]]
@@ -103,7 +109,8 @@ class _ItemChains(Chains):
         """Of items, and of groups that hold boxes in local memory."""
         ways = _ways(views, boxes, kept)
         yield from (tiled(views, boxes, cuts) for cuts in dict.fromkeys(self._own_cuts(views, boxes, ways)))
-        yield from (tiled(views, boxes, cuts, GROUP) for cuts in self._shared_cuts(views, boxes, ways))
+        shared = (*self._shared_cuts(views, boxes, ways), *self._walking_cuts(views, ways))
+        yield from (tiled(views, boxes, cuts, GROUP) for cuts in shared)
 
     def _own_cuts(
         self, views: Sequence[KernelView], boxes: Mapping[str, int], ways: Mapping[str, tuple[Window, ...]]
@@ -130,6 +137,23 @@ class _ItemChains(Chains):
             cuts = _cut(views, ways, sizes)
             if private_bytes(views, boxes, cuts) <= self.target.settings.max_mem:
                 yield cuts
+
+    def _walking_cuts(
+        self, views: Sequence[KernelView], ways: Mapping[str, tuple[Window, ...]]
+    ) -> Iterator[tuple[TiledLoop, ...]]:
+        """Strips of a width along memory, some rows long: where nothing but rows above and below is handed on."""
+        last = views[-1]
+        near = next((n for n in ways if _is_near(last, n)), None)
+        sliding = [n for n in ways if _slides(ways[n])]
+        if near is None or near in sliding or len(sliding) != 1 or any(w.step > 1 for w in ways[sliding[0]]):
+            return
+        (far,) = sliding
+        wide = min(STRIP, power_of_two(last.ranges[near]))
+        beside = prod(-(-last.ranges[n] // (wide if n == near else 1)) for n in ways if n != far)
+        strips = dict.fromkeys(max(1, turns * self.machine.cores // beside) for turns in TURNS)
+        reach = max(w.high - w.low for w in ways[far])
+        for rows in dict.fromkeys(-(-last.ranges[far] // count) for count in strips):
+            yield _cut(views, ways, {near: wide, far: rows + -(rows + reach) % STEP})
 
 
 def _is_shared(made: Tiled) -> bool:

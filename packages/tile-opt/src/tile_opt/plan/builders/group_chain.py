@@ -16,10 +16,11 @@ registers serves them all: along loops on which windows slide, and in whole vect
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
+from typing import Protocol
 
 from tile_ir.frozen import frozen, replace
 from tile_ir.names import claim
@@ -38,6 +39,14 @@ from tile_opt.plan.tree import GROUP_MEMORY, Nest, Node
 
 BODY = 2048
 """Points of a part's straight-line code beside which that of its edges stands."""
+
+
+class Place(Protocol):
+    """Where an item has a buffer."""
+
+    def use(self, use: Use) -> Use:
+        """The access there."""
+        ...
 
 
 @frozen
@@ -87,6 +96,10 @@ class GroupChain:
 
     @cached_property
     def splits(self) -> dict[str, Split]:
+        return self.planned()
+
+    def planned(self) -> dict[str, Split]:
+        """The loops as the plan's levels cut them."""
         loops = (*self.view.loops, *(i for s in self.view.stages for i in s.loops))
         return {i.name: split(self.plan, i) for i in loops}
 
@@ -150,18 +163,47 @@ class GroupChain:
         """What an item has of the part at once."""
         return self.digits(part.cells, *STATIC)
 
+    def homes(self, part: Part) -> Mapping[str, Place]:
+        """Where an item has buffers of its own while it is at the part."""
+        return {a.into: row_part(a, self.run(part)) for a in self.view.allocs if self.private.get(a.into) is part}
+
+    def around(self, part: Part) -> tuple[Index, ...]:
+        """Loops around what an item has of the part at once."""
+        return (*self.grid, *self.items, *self.rounds(part))
+
+    def begun(self, part: Part) -> tuple[Affine, ...]:
+        """Forms of the loops around that are >= 0 where there is something of the part to do."""
+        del part
+        return ()
+
+    def rounds(self, part: Part) -> tuple[Index, ...]:
+        """Loops around that, of the part by itself."""
+        return tuple(d.index for d in self.digits(part.cells, Bind.NONE))
+
     def kept(self, stage: Stage, part: Part) -> Stage:
         """The stage with the part's own buffers in registers, over the digits of its loops."""
-        homes = {a.into: row_part(a, self.run(part)) for a in self.view.allocs if self.private.get(a.into) is part}
+        over = self.over(stage, part)
+        wanted = zip(over.constraints, self.wanted(stage, part), strict=True)
+        left = tuple(c for c, plain in wanted if not self.is_met(plain, stage, part))
+        return side_by_side(self.placed(replace(over, constraints=left), part), self.outside)
+
+    def over(self, stage: Stage, part: Part) -> Stage:
+        """The stage over digits, with everything that somebody might have to look at."""
+        homes = self.homes(part)
         uses = tuple(homes[u.buffer].use(u) if u.buffer in homes else u for u in stage.uses)
         own = [n for n in stage.loop_names if n not in part.cells]
         loops = (*self.digits(own, Bind.NONE, *STATIC), *self.run(part))
-        ragged = tuple(c for n in part.cells for c in _inside(self.splits[n]))
-        every = (*stage.constraints, *ragged)
-        moved = replace(stage, uses=uses, loops=tuple(d.index for d in loops), constraints=every)
-        found = side_by_side(moved.substitute(self.forms(part)), self.outside)
-        met = [self.is_met(c, stage, part) for c in every]
-        return replace(found, constraints=tuple(c for c, m in zip(found.constraints, met, strict=True) if not m))
+        moved = replace(stage, uses=uses, loops=tuple(d.index for d in loops), constraints=self.wanted(stage, part))
+        return moved.substitute(self.forms(part))
+
+    def wanted(self, stage: Stage, part: Part) -> tuple[Affine, ...]:
+        """Forms that are >= 0 where the stage has something to do."""
+        return (*stage.constraints, *(c for n in part.cells for c in _inside(self.splits[n])))
+
+    def placed(self, stage: Stage, part: Part) -> Stage:
+        """A stage over digits with what the group has copies of in these."""
+        del part
+        return stage
 
     def is_met(self, constraint: Affine, stage: Stage, part: Part) -> bool:
         """Nobody has to look: registers are there wherever an item is, and who stores their cells looks where these end."""
@@ -210,7 +252,7 @@ class GroupChain:
 
     def build(self) -> Block:
         assert self.count
-        made = _Made(self)
+        made = Made(self)
         parts = [node for part in self.parts for node in made.nodes(part)]
         parts = [*made.before, *parts]
         parts = synchronised(parts, {*self.boxes}, set(), Sync(Scope.GROUP))
@@ -222,7 +264,7 @@ class GroupChain:
         return item_kernel(self.view, self.grid, items, [Version(tuple(parts))], allocs)
 
 
-class _Made:
+class Made:
     """The nodes of parts, the windows that they share, and what these are held in."""
 
     def __init__(self, chain: GroupChain) -> None:
@@ -242,14 +284,14 @@ class _Made:
         chain = self.chain
         stages = [s for stage in part.stages for s in self._stage(stage, part)]
         sums = [s for s in stages if merged_use(s) is not None or s.name in self.fetches]
-        rounds = tuple(d.index for d in chain.digits(part.cells, Bind.NONE))
-        around = (*chain.grid, *chain.items, *rounds)
         name = part.stages[-1].name
         made: list[Node] = []
-        for k, version in enumerate(inner_and_edges(sums, around, {i.name for i in chain.grid}, BODY)):
+        for k, version in enumerate(inner_and_edges(sums, chain.around(part), {i.name for i in chain.grid}, BODY)):
             inside = dict(zip((s.name for s in sums), version.parts, strict=True)) | (self.compact if k else {})
             body = tuple(self._as_loaded(inside.get(s.name, s)) for s in stages)
-            made.append(Nest(f"{name}_part{k or ''}", rounds, body, guard=version.guard))
+            made.append(
+                Nest(f"{name}_part{k or ''}", chain.rounds(part), body, guard=(*chain.begun(part), *version.guard))
+            )
         return made
 
     def _stage(self, stage: Stage, part: Part) -> Iterator[Stage]:
@@ -268,7 +310,7 @@ class _Made:
             elif new:
                 loads = _fetched(found, kept)
                 self.fetches.add(loads.name)
-                yield replace(loads, constraints=found.ends)
+                yield replace(loads, constraints=() if chain.is_whole(found, moved) else found.ends)
             uses[use.name] = replace(use, buffer=kept.into, forms=found.inside)
         yield replace(moved, uses=tuple(uses.values()))
 
@@ -305,7 +347,8 @@ def _fetched(found: Window, kept: Refinement) -> Stage:
 
 def _inside(of: Split) -> tuple[Affine, ...]:
     """What keeps cells inside of a loop that its digits reach beyond."""
-    return (Affine.var(of.loop, -1) + (of.extent - 1),) if of.ragged else ()
+    low = (Affine.var(of.loop),) if of.start < 0 else ()
+    return (*low, Affine.var(of.loop, -1) + (of.extent - 1)) if of.ragged else low
 
 
 def _in_group(box: Refinement) -> Refinement:

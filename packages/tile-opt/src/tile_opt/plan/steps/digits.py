@@ -55,7 +55,7 @@ class Split:
 
     @property
     def ragged(self) -> bool:
-        return 1 + sum((d.index.range - 1) * d.step for d in self.digits) > self.extent
+        return self.start + 1 + sum((d.index.range - 1) * d.step for d in self.digits) > self.extent
 
     def inside(self) -> tuple[Affine, ...]:
         """What keeps whole vectors inside the loop; less than a vector may be left over at its end, for `tail`."""

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from math import prod
 
 from tile_ir.frozen import frozen
 from tile_ir.powers import power_of_two
-from tile_ir.stripe.nodes import Bind
+from tile_ir.stripe.affine import names_in
+from tile_ir.stripe.nodes import Bind, Scope
 from tile_ir.target import Target
 
 from tile_opt.kernel.item_chain import GROUP as OF_GROUP
-from tile_opt.kernel.item_chain import ITEMS
 from tile_opt.kernel.strides import flat_stride
 from tile_opt.kernel.view import KernelView
 from tile_opt.plan.builders.group_chain import Part, parts_of
-from tile_opt.plan.plan import Cover, Level, Plan
+from tile_opt.plan.plan import Cover, Level, Plan, Staging
 from tile_opt.plan.space.facts import Facts
 from tile_opt.plan.space.gpu.rows import prepared
 from tile_opt.plan.steps.groups.staging import WIDEST
@@ -24,16 +23,14 @@ GROUP = 128
 """Items of a group: what each keeps leaves room for few at once, and they end more evenly."""
 SHARING = 256
 """Items of a group that shares boxes."""
+VERSIONS = 3
+"""Steps whose operands are in local memory: the one that is computed, and those on their way."""
+STEP = 4
+"""Rows of a step of a walk."""
 RUN = 8
 """Rows of the result of which an item has cells at once: windows along more of them leave room for few groups."""
 AHEAD, FEW = 2, 20
 """Rows of other parts of which an item has cells at once, so that more of what it loads is under way: of windows of so few elements."""
-
-
-def plans(view: KernelView, target: Target) -> Iterator[Plan]:
-    """The plan of a chain of kernels."""
-    if ITEMS in view.tags:
-        yield shared_plan(view, target) if shares(view) else _own_plan(view, target)
 
 
 def shares(view: KernelView) -> bool:
@@ -41,7 +38,7 @@ def shares(view: KernelView) -> bool:
     return any(a.loc == OF_GROUP for a in view.allocs)
 
 
-def _own_plan(view: KernelView, target: Target) -> Plan:
+def own_plan(view: KernelView, target: Target) -> Plan:
     facts = Facts(prepared(view))
     left, items = min(GROUP, target.settings.threads), dict[str, int]()
     for loop in reversed(facts.shared):
@@ -78,6 +75,38 @@ def shared_plan(view: KernelView, target: Target) -> Plan:
     return Plan(
         levels, reason="groups keep in local memory what the parts hand on, and items the windows around their cells"
     )
+
+
+def walking_plan(view: KernelView, target: Target) -> Plan:
+    """Groups walk along a strip in steps of a few rows: each item has whole vectors along memory, and keeps what others need."""
+    parts = [Dealt.of(view, part) for part in parts_of(view)]
+    lanes = lanes_of(view)
+    own = dict.fromkeys(n for s in view.stages for n in s.loop_names)
+    levels = (
+        Level(Bind.GRID, tuple(Cover(i.name, 1) for i in view.loops)),
+        Level(Bind.NONE, tuple(Cover(p.far, STEP) for p in parts), ordered=True),
+        Level(Bind.GROUP, tuple(Cover(p.near, lanes) for p in parts)),
+        Level(Bind.UNROLL, tuple(Cover(n, 1) for n in own)),
+    )
+    staged = tuple(Staging(b, 1, "LOCAL", scope=Scope.GROUP, versions=VERSIONS) for b in _streamed(view))
+    given = tuple(Staging(b, 1, "LOCAL", scope=Scope.GROUP) for b in _apart(view))
+    return Plan(
+        levels, (*staged, *given), reason="groups walk along strips, and items keep the rows that are needed again"
+    )
+
+
+def _streamed(view: KernelView) -> list[str]:
+    """What the first part reads as it walks."""
+    part = parts_of(view)[0]
+    uses = [u for s in part.stages for u in s.uses if u.reads and not view.is_local(u.buffer)]
+    return [u.buffer for u in uses if {*part.cells} & names_in(u.forms)]
+
+
+def _apart(view: KernelView) -> list[str]:
+    """Results whose rows are no whole vectors: items have neighbours of them that lie in no vector."""
+    types = {u.buffer: view.type_of(u.buffer) for u in view.uses if u.writes and not view.is_local(u.buffer)}
+    lanes = lanes_of(view)
+    return [b for b, t in types.items() if any(s % lanes for s in t.strides if s != 1)]
 
 
 @frozen

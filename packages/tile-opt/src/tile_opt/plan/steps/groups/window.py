@@ -65,6 +65,8 @@ class Window:
     axes: tuple[tuple[Line, ...], ...]
     """Of each dimension of the operand."""
     held: Refinement
+    version: tuple[Affine, ...] = ()
+    """Which version of the operand, where there are several."""
 
     @property
     def inside(self) -> tuple[Affine, ...]:
@@ -107,7 +109,7 @@ class Window:
         extent = tuple(s - (v.range - 1 if v else 0) for s, v in zip(self.source.sizes, lanes, strict=True))
         first = tuple(Affine.var(v.name) if v else Affine() for v in lanes)
         uses = (
-            Use("src", self.use.buffer, first, Direction.IN, extent=extent),
+            Use("src", self.use.buffer, (*self.version, *first), Direction.IN, extent=extent),
             Use("dst", self.held.into, cells, Direction.OUT),
         )
         return Stage(f"fetch_{self.use.name}", loops, (), uses, self._body(at))
