@@ -135,6 +135,25 @@ def test_results_channel_by_channel_are_stored_along_rows_of_tiles(w: int, d: in
     assert_convolved(np.moveaxis(got, 1, -1), np.moveaxis(x, 1, -1), f.transpose(2, 3, 1, 0))
 
 
+@pytest.mark.parametrize(("source", "sides", "copies"), [
+    ("O[n, d, y, x : N, D, 8, 16] = +(X[n, c, 2*y, 2*x] * F[d, c])", "NCHW", True),
+    ("O[n, y, x, d : N, 8, 16, D] = +(X[n, 2*y, 2*x, c] * F[d, c])", "NHWC", False),
+])  # fmt: skip
+def test_pixels_that_a_step_leaves_out_are_no_gaps_between_columns(source: str, sides: str, copies: bool) -> None:
+    """A copy has those that are read side by side, so that channel by channel pixels are the columns of tiles, as they are stored.
+    Few whole rows of channels are read where they are."""
+    lengths = {"N": 1, "C": 64, "H": 16, "W": 32}
+    types = {
+        "X": TensorType(DType.BFLOAT16, tuple(lengths[n] for n in sides)),
+        "F": TensorType(DType.BFLOAT16, (64, 64)),
+    }
+    text = f"function (X[{', '.join(sides)}], F[D, C]) -> (O) {{ {source}; }}"
+    compiled = compile(tile_lang.bind(tile_lang.parse(text), types), AMX)
+    (columns,) = (dict(d.plan.instruction.loops)["n"] for d in compiled.decisions.values() if d.plan.instruction)
+    assert columns != "d"
+    assert ("X_stepped" in print_program(compiled.stripe)) is copies
+
+
 @pytest.mark.parametrize(("w", "rows"), [(14, {"y": 4, "x": 16}), (28, {"y": 2, "x": 32}), (64, {"y": 1, "x": 64})])
 def test_rows_of_a_step_come_from_several_windows_of_one_copy(w: int, rows: dict[str, int]) -> None:
     """Four tiles of rows take each tile of columns, which is read once for all of them; those of a window's rows overlap in the copy."""

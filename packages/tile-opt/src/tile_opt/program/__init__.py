@@ -62,6 +62,9 @@ time for four of 268 MB, 1.4 for four of 17 MB."""
 UNFOLDED_USES = 64
 """Products of each element of windows' rows from which on a processor's tile registers pay their copy: of 3x3 windows of three channels
 and 64 results, with 27, vectors take half the time, of 7x7 ones, with 147, twice as long."""
+WHOLE_USES = 1 << 24
+"""Uses of all elements that a step leaves from which products on tile registers pay a copy of rows that are read whole: 1x1 windows, a step
+of two apart, of 96 channels to 200 took 0.75 of the time with one (30 million), of 64 to 96 1.2 times as long (six million)."""
 TILE = 16
 """Elements of a row that tiles of a graphics processor divide evenly."""
 CLEAN: tuple[Rewrite, ...] = (
@@ -149,10 +152,12 @@ def _unfolded(target: Target) -> tuple[Rewrite, ...]:
 
 
 def _unfolded_for_tiles(target: Target) -> tuple[Rewrite, ...]:
-    """Rows of windows for matrix instructions on tile registers, where their rounding is allowed."""
+    """For matrix instructions on tile registers, what is read with steps side by side, and rows of windows where rounding is allowed."""
     found = {DOTS[PRODUCTS[name]].a for name in target.matrix if name in PRODUCTS}
     dtypes = frozenset(dtype for dtype in found if dtype.is_float and target.options.rounds(dtype))
-    return (Unfold(dtypes=dtypes, least=0, uses=UNFOLDED_USES, joined=True),) if dtypes else ()
+    return (
+        (Subsample(whole=WHOLE_USES), Unfold(dtypes=dtypes, least=0, uses=UNFOLDED_USES, joined=True)) if found else ()
+    )
 
 
 def _row_kept(target: Target) -> int:

@@ -38,6 +38,8 @@ class Subsample(Rewrite):
     uses: int = 16
     least: int = 0
     tile: int = 0
+    whole: int = 0
+    """Uses of all elements together from which it is done where neighbours in memory are read together, too."""
 
     def apply(self, program: Program) -> Program:
         types = program.types()
@@ -86,8 +88,9 @@ class _Copies:
         """Many results along an index that does not move the load, and enough of them all."""
         moved = names_in(load.formulas)
         uses = max((count for name, count in result_ranges(op).items() if name not in moved), default=0)
-        often = uses >= self.options.uses and uses * prod(count for _, _, count in steps) >= self.options.least
         _, step, count = steps[-1]
+        least = max(self.options.least, self.options.whole if step == 1 else 0)
+        often = uses >= self.options.uses and uses * prod(count for _, _, count in steps) >= least
         return often and (not self.options.tile or (step > 1 and count % self.options.tile > 0))
 
 
