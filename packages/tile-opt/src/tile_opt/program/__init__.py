@@ -27,6 +27,7 @@ from tile_opt.program.heads import HeadsApart as HeadsApart
 from tile_opt.program.integer_scatters import IntegerScatters as IntegerScatters
 from tile_opt.program.lift_reshapes import LiftReshapes as LiftReshapes
 from tile_opt.program.literals import Literals as Literals
+from tile_opt.program.long_orders import LongOrders as LongOrders
 from tile_opt.program.long_places import LongPlaces as LongPlaces
 from tile_opt.program.normalise_last import NormaliseLast as NormaliseLast
 from tile_opt.program.online import Online as Online
@@ -106,6 +107,7 @@ def rewrites_for(target: Target) -> tuple[Rewrite, ...]:
             LongPlaces(),
             ShortSorts(bytes=target.settings.vector_bytes),
             *CLEAN,
+            *((LongOrders(),) if "Bitcast" in target.nodes else ()),
             BorderPieces(),
             Cascade(kept=_row_kept(target)),
             TallProducts(),

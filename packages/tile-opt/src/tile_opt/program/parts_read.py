@@ -44,7 +44,7 @@ Reads = Iterator[tuple[str, Box | None]]
 
 @frozen
 class PartsRead(Rewrite):
-    """Compute values of which at most `share` is read for that part alone, where aggregations of `least` points go."""
+    """Compute values of which at most `share` is read for that part alone, where aggregations of `least` points, or so many elements of sorts, go."""
 
     name: ClassVar[str] = "parts_read"
     share: float = 0.75
@@ -66,7 +66,7 @@ class _Parts:
         self.sets = Sets()
         self.parts: dict[str, Box] = {}
         self.saved = 0
-        """Points of aggregations that nobody needs."""
+        """Points of aggregations, and elements in order, that nobody needs."""
         self._fixed: Mapping[str, TensorType] | None = None
         self._taken = set(self.types)
         self._program, self._share = program, share
@@ -98,6 +98,8 @@ class _Parts:
         self.parts[op.name] = box
         if isinstance(op, Contraction):
             self.saved += _points_saved(op, analyze(op, self.sets), box)
+        if isinstance(op, Argsort):
+            self.saved += op.type.size - box.size
         return box
 
     def _reads(self, op: Op, part: Box | None) -> Reads:

@@ -11,6 +11,7 @@ from tile_ir.names import claim
 from tile_ir.ops import OPS, Aggregation, Signature
 from tile_ir.program.macros import literal
 from tile_ir.program.nodes import (
+    Argsort,
     Constraint,
     Contraction,
     Gather,
@@ -18,6 +19,7 @@ from tile_ir.program.nodes import (
     Op,
     Operand,
     Poly,
+    Reshape,
     ScalarStatement,
     Scatter,
     TensorLoad,
@@ -43,7 +45,7 @@ class Steps:
     def type(self, name: str) -> TensorType:
         return self._made[name] if name in self._made else self.types[name]
 
-    def add(self, op: Contraction | Gather | IndexOf | Scatter) -> str:
+    def add(self, op: Argsort | Contraction | Gather | IndexOf | Reshape | Scatter) -> str:
         """Append an operation; its name."""
         self.ops.append(op)
         self._made[op.name] = op.type
@@ -84,6 +86,10 @@ class Cells:
         self._body.append(ScalarStatement(name, fn, operands, result))
         self._dtypes[name] = result
         return name
+
+    def dtype(self, value: str) -> DType:
+        """That of a scalar."""
+        return self._dtypes[value]
 
     def cast(self, value: str, dtype: DType) -> str:
         """`value` as `dtype`; itself where it is that."""
