@@ -53,6 +53,8 @@ BFLOAT16 = "tile-ir[bfloat16]"
 """Every dtype is tested; the demo is what runs without this extra."""
 TOOLS = ("pytest>=9", "hypothesis>=6.100", "pytest-xdist>=3", "pytest-timeout>=2.3")
 TORCH = "torch==2.13.0"
+TORCH_RELEASES = ("2.14.1", "2.15.0")
+"""Others that `tile-torch` is tested on, in sessions that are not run by default."""
 PIP = ("-q", "--no-compile")
 """A third of a package's modules are imported: Python compiles those, once."""
 TEXTMATE = ("vscode-textmate@9.3.2", "vscode-oniguruma@2.0.1")
@@ -269,6 +271,16 @@ def tests(session: nox.Session, package: str) -> None:
     # The sample's only test is the whole conformance suite, which has a session of its own.
     env = {"CONFORMANCE_LEVEL": "1"}
     session.run(*PYTEST, "-q", *PARALLEL, str(folder.relative_to(ROOT)), *session.posargs, env=env)
+
+
+@nox.session(default=False)
+@nox.parametrize("release", [nox.param(r, id=r) for r in TORCH_RELEASES])
+@repeatable
+def pytorch(session: nox.Session, release: str) -> None:
+    """tile-torch's own tests with another release of PyTorch than the one that `tests` takes."""
+    install(session, _with_extra("tile-torch"), BFLOAT16)
+    session.install(*PIP, f"torch=={release}")
+    session.run(*PYTEST, "-q", *PARALLEL, "packages/tile-torch/tests", *session.posargs)
 
 
 @nox.session

@@ -14,6 +14,7 @@ from tile_ir.program.nodes import Reshape
 from tile_opt.program.permutations import order_of
 from tile_torch.backend import Options
 from tile_torch.executable import Executable
+from tile_torch.registry import present
 from torch import Tensor, nn
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch_networks import ResNet, mlp
@@ -282,6 +283,17 @@ def test_explain_says_what_pytorch_left_as_it_is(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(torch._dynamo.config, "allow_rnn", True)
     found, wanted = compiled(model)(x), model(x)
     assert all(agree(f, w) for f, w in zip(found, wanted, strict=True))  # type: ignore[call-overload]
+
+
+def test_explain_takes_an_explanation_where_pytorch_has_no_hint(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = "Call not traced\n  Explanation: a layer is refused\n"
+    monkeypatch.setitem(torch._dynamo.utils.counters, "graph_break", {said: 1})
+    assert tile_torch.explain(torch.sin, torch.ones(2)).endswith("as it is: Call not traced. a layer is refused")
+
+
+def test_operators_that_a_release_of_pytorch_lacks_are_left_out() -> None:
+    assert present("aten.sin.default") == [torch.ops.aten.sin.default]
+    assert present("aten.sin.of_another_release") == present("aten.of_another_release.default") == []
 
 
 def test_derivatives_of_derivatives_are_taken_inside() -> None:

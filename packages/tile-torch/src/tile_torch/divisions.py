@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from tile_torch import listwise
+from tile_torch.registry import present
 
 aten = torch.ops.aten
 linalg: Any = torch.linalg
@@ -176,7 +177,7 @@ def _zeros_as(self: Tensor, other: Tensor, *, self_num_batch_dims: int = 0) -> T
 DIVIDED: Mapping[Any, Callable[..., Any]] = {
     aten.addbmm.default: _addbmm,
     aten._trilinear.default: _trilinear,
-    aten.cholesky.default: _cholesky,
+    **dict.fromkeys(present("aten.cholesky.default"), _cholesky),
     aten.cholesky_inverse.default: _cholesky_inverse,
     aten._weight_norm_interface_backward.default: _weight_norm_backward,
     aten.rrelu_with_noise_functional.default: _rrelu,

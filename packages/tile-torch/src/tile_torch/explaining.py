@@ -33,9 +33,14 @@ def _nothing() -> str:
     lines = ["It runs nothing on Tile: is it compiled with backend='tile'?"]
     for reason in counters["graph_break"]:
         what, *rest = reason.split("\n")
-        hints = [line.strip().removeprefix("Hint: ") for line in rest if line.strip().startswith("Hint: ")]
-        lines.append(f"PyTorch left something in this process as it is: {what}. {hints[0] if hints else ''}".rstrip())
+        why = _said(rest, "Hint: ") or _said(rest, "Explanation: ")
+        lines.append(f"PyTorch left something in this process as it is: {what}. {why}".rstrip())
     return "\n".join(lines)
+
+
+def _said(lines: list[str], head: str) -> str:
+    """What follows the first of such heads; "" where there is none."""
+    return next((line.strip().removeprefix(head) for line in lines if line.strip().startswith(head)), "")
 
 
 @contextmanager

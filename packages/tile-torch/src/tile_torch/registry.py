@@ -37,8 +37,8 @@ def operator(*targets: Overload) -> Callable[[AnyConverter], AnyConverter]:
     return register
 
 
-def newer(name: str) -> list[Overload]:
-    """The operator ``"aten.name.overload"`` for `operator` to register; none where PyTorch is older than it."""
+def present(name: str) -> list[Overload]:
+    """The operator ``"aten.name.overload"``; none where this release of PyTorch does not have it yet, or any more."""
     try:
         return [attrgetter(name)(torch.ops)]
     except AttributeError:

@@ -12,7 +12,7 @@ from tile_runtime.ops.text import contraction, function, wide
 from tile_runtime.ops.values import Value, apply, dtype_of
 
 from tile_torch.call import Call
-from tile_torch.registry import Overload, newer, operator
+from tile_torch.registry import Overload, operator, present
 
 aten = torch.ops.aten
 
@@ -26,7 +26,7 @@ BACKWARD: dict[Overload, Overload] = {
 @operator(
     aten._upsample_bilinear2d_aa.default,
     aten._upsample_bicubic2d_aa.default,
-    *newer("aten._upsample_lanczos2d_aa.default"),
+    *present("aten._upsample_lanczos2d_aa.default"),
 )
 def resized(call: Call, x: Value, output_size: Sequence[int], align_corners: bool, *scales: float | None) -> Value:
     """[N, C, H, W] in another height and width; `scales` are for each of the two."""

@@ -10,7 +10,7 @@ from tile_runtime.ops.text import bits_as, cast, expression
 from tile_runtime.ops.values import Value, apply, dtype_of
 
 from tile_torch.call import Call, Number
-from tile_torch.registry import newer, operator
+from tile_torch.registry import operator, present
 
 aten = torch.ops.aten
 
@@ -105,7 +105,7 @@ def erfinv(call: Call, input: Value) -> Value:
     return value
 
 
-@operator(*newer("prims.fma.default"))
+@operator(*present("prims.fma.default"))
 def fma(call: Call, a: Value, b: Value, c: Value) -> Value:
     """A product and a sum, which PyTorch rounds once and Tile twice."""
     return call.elementwise("{0} * {1} + {2}", a, b, c)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import torch
 
-KNOWN = ("2.13",)
+KNOWN = ("2.13", "2.14", "2.15")
 """Versions of PyTorch whose wrappers `store` knows."""
 
 
