@@ -13,6 +13,7 @@ from math import isqrt
 from typing import ClassVar
 
 from tile_ir.dtype import DType
+from tile_ir.frozen import frozen
 from tile_ir.ops import Aggregation
 from tile_ir.program.nodes import (
     Argsort,
@@ -39,7 +40,7 @@ LANES = 16
 """Elements of a block are a multiple of so many, which fill vectors."""
 
 
-@dataclass(frozen=True)
+@frozen
 class LongOrders(Rewrite):
     """Choose among blocks where lines have at least `least` elements, and `share` for each that is wanted."""
 
