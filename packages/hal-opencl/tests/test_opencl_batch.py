@@ -128,12 +128,19 @@ def test_threads_run_one_program(device: OpenCLDevice) -> None:
     assert not failed
 
 
-@pytest.mark.parametrize("name", ["enqueue_kernel", "fill", "copy"])
+def test_kernels_have_events_where_the_loader_has_no_name(
+    device: OpenCLDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(binding, "_bare", None)
+    check(device, prepared(device), source(device))
+
+
+@pytest.mark.parametrize("name", ["enqueue_unseen", "enqueue_kernel", "fill", "copy"])
 def test_a_step_that_finds_no_memory_is_tried_again(
     device: OpenCLDevice, monkeypatch: pytest.MonkeyPatch, fails_once: Callable[..., list[str]], name: str
 ) -> None:
     program, given = prepared(device), source(device)
-    steps = {"enqueue_kernel": 4, "fill": 2, "copy": 1}[name]
+    steps = {"enqueue_unseen": 3, "enqueue_kernel": 1, "fill": 2, "copy": 1}[name]
     called = fails_once(name)
     check(device, program, given)
     assert len(called) == steps + 1

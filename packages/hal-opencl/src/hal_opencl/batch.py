@@ -19,7 +19,7 @@ from hal_opencl.memory import DeviceBuffer, DeviceMemory
 Place = tuple[int, int, int]
 """Number of a buffer, and start and bytes of a part of it; no bytes for all of it."""
 Step = tuple[Any, Any]
-"""A command and its places, some of which turn; or the rounds of a loop and its steps."""
+"""Commands (see `_both`) and their places, some of which turn; or the rounds of a loop and its steps."""
 
 
 class OpenCLBatch(Batch):
@@ -51,7 +51,7 @@ class OpenCLBatch(Batch):
         return [
             (step.count, self._ready(step.steps))
             if isinstance(step, LoopStep)
-            else (_command(step), [self._place(b) for b in _order(step)])
+            else (_both(step), [self._place(b) for b in _order(step)])
             for step in steps
         ]
 
@@ -69,11 +69,11 @@ class OpenCLBatch(Batch):
 
     def _single(self) -> tuple[Command, Callable[[Any], Sequence[DeviceBuffer]]] | None:
         """The command and the choice of its buffers, where there is but one and no temporary."""
-        ((command, places), *more) = self._steps
-        if more or self._arenas or isinstance(command, int):
+        ((commands, places), *more) = self._steps
+        if more or self._arenas or isinstance(commands, int):
             return None
         numbers = [n for n, _, _ in places]
-        return command, itemgetter(*numbers) if len(numbers) > 1 else lambda buffers: (buffers[numbers[0]],)
+        return commands[1], itemgetter(*numbers) if len(numbers) > 1 else lambda buffers: (buffers[numbers[0]],)
 
     def run(self, buffers: Sequence[Buffer], dependencies: Sequence[Event] = ()) -> Event | None:
         context = self._memory.context
@@ -92,8 +92,10 @@ class OpenCLBatch(Batch):
 
     def _commands(self, queue: binding.RawQueue, buffers: Sequence[Any], waits: Waits) -> binding.RawEvent:
         event: binding.RawEvent = None
-        for command, places in _unrolled(self._steps, ()):
+        steps = [*_unrolled(self._steps, ())]
+        for left, ((between, seen), places) in zip(reversed(range(len(steps))), steps, strict=True):
             memory = [buffers[n].part(start, nbytes) if nbytes else buffers[n] for n, start, nbytes in places]
+            command = between if left and not waits else seen
             try:
                 event = command(queue, memory, waits)
             except binding.cl_error as problem:
@@ -127,7 +129,9 @@ def _behind(buffer: Buffer | int | Part | Turning) -> Iterator[Buffer | int | Pa
         yield from (p for base in (*buffer.first, *buffer.cycle) for p in _behind(base))
 
 
-def _unrolled(steps: Sequence[Step], rounds: tuple[int, ...]) -> Iterator[tuple[Command, Sequence[Place]]]:
+def _unrolled(
+    steps: Sequence[Step], rounds: tuple[int, ...]
+) -> Iterator[tuple[tuple[Command, Command], Sequence[Place]]]:
     """Every command that is to be given, with its places in the `rounds` of the loops around it."""
     for what, inside in steps:
         if isinstance(what, int):
@@ -147,14 +151,15 @@ def _now(turning: Turning, rounds: tuple[int, ...]) -> Place:
     return place[0], place[1] + offset, turning.nbytes
 
 
-def _command(step: BatchStep) -> Command:
+def _both(step: BatchStep) -> tuple[Command, Command]:
+    """The command for between others, whose event nobody asks for, and the one with an event."""
     match step.kind:
         case StepKind.KERNEL:
-            return step.kernel.enqueue  # type: ignore[union-attr]
+            return step.kernel.enqueue_unseen, step.kernel.enqueue  # type: ignore[union-attr]
         case StepKind.FILL:
-            return fill
+            return fill, fill
         case StepKind.COPY:
-            return copy
+            return copy, copy
         case StepKind.LOOP:
             raise TileInternalError("a loop is no command")
 

@@ -81,6 +81,20 @@ class OpenCLKernel(Kernel):
         """The command that runs the kernel on buffers that fit."""
         if self._empty:
             return binding.marker(queue, waits)
+        launcher = self._launcher(queue, buffers)
+        event = binding.enqueue_kernel(queue, launcher.raw, self._global, self._local, None, waits)
+        self._free.append(launcher)
+        return event
+
+    def enqueue_unseen(self, queue: binding.RawQueue, buffers: Sequence[Memory], _: Waits) -> None:
+        """The same without an event, behind what the queue has already."""
+        if not self._empty:
+            launcher = self._launcher(queue, buffers)
+            binding.enqueue_unseen(queue, launcher.raw, self._global, self._local)
+            self._free.append(launcher)
+
+    def _launcher(self, queue: binding.RawQueue, buffers: Sequence[Memory]) -> _Launcher:
+        """A kernel object that nobody else has now, with these arguments."""
         try:
             launcher = self._free.pop()
         except IndexError:  # all in the hands of other threads
@@ -93,9 +107,7 @@ class OpenCLKernel(Kernel):
         if self._arrives and launcher.queue is not queue:
             raw.set_arg(self._count, self._context.arrivals(queue))
             launcher.queue = queue
-        event = binding.enqueue_kernel(queue, raw, self._global, self._local, None, waits)
-        self._free.append(launcher)
-        return event
+        return launcher
 
     def _reject(self, params: Sequence[Buffer]) -> NoReturn:
         """TileDeviceError for the first parameter that does not fit."""
