@@ -26,6 +26,14 @@ LARGEST = """function (A[H, W], K[T]) -> (O) {
     O[y, x : H, W] = >(P[y + t - HALF, x] + K[t]);
 }"""
 
+BESIDE = """function (A[H, W], B[H, W], K[T]) -> (O) {
+    P[y, x : H, W] = +(A[y, x + t - HALF] * K[t]);
+    Q[y, x : H, W] = >(B[y, x + t - 1]), t < 3;
+    R = P + Q;
+    O[y, x : H, W] = +(R[y + t - HALF, x] * K[t]);
+}"""
+"""Two parts that a third one takes in the same step."""
+
 
 def copying(local: int = 49152, cores: int = 132) -> Target:
     """A device that copies into so many bytes of local memory while it computes."""
@@ -47,9 +55,10 @@ def small_strips(monkeypatch: pytest.MonkeyPatch) -> None:
 def scheduled(
     source: str, dtype: DType, height: int, width: int, taps: int, on: Target
 ) -> tuple[Program, Program, Plan]:
-    stripe = stripe_of(source.replace("HALF", str(taps // 2)), dtype, A=(height, width), K=(taps,))
+    pictures = {name: (height, width) for name in "AB" if f"{name}[" in source}
+    stripe = stripe_of(source.replace("HALF", str(taps // 2)), dtype, **pictures, K=(taps,))
     made = schedule(stripe, on, verify=True)
-    return stripe, made.program, made.decisions["kernel_1"].plan
+    return stripe, made.program, next(iter(made.decisions.values())).plan
 
 
 def walks(plan: Plan) -> bool:
@@ -63,13 +72,20 @@ def names(program: Program) -> set[str]:
 @pytest.mark.usefixtures("small_strips")
 @pytest.mark.parametrize(
     ("source", "dtype"),
-    [(BLUR, DType.FLOAT32), (BLUR, DType.FLOAT16), (LARGEST, DType.INT32), (POINTWISE, DType.FLOAT32)],
+    [
+        (BLUR, DType.FLOAT32),
+        (BLUR, DType.FLOAT16),
+        (LARGEST, DType.INT32),
+        (POINTWISE, DType.FLOAT32),
+        (BESIDE, DType.FLOAT32),
+    ],
 )
 @pytest.mark.parametrize(("height", "width", "taps"), [(60, 24, 3), (61, 19, 5)])
 def test_groups_walk_along_strips(source: str, dtype: DType, height: int, width: int, taps: int) -> None:
     """Whole vectors, and rows that are none: their results meet in local memory."""
     whole = width % 8 == 0
-    on, width = (copying(1500, cores=1), width) if dtype.bytes == 4 else (copying(900, cores=1), width // 2 * 2)
+    on = copying({DType.FLOAT16: 900}.get(dtype, 3200 if source is BESIDE else 1500), cores=1)
+    width = width // 2 * 2 if dtype is DType.FLOAT16 else width
     stripe, made, plan = scheduled(source, dtype, height, width, taps, on)
     assert walks(plan) and len(list(kernels_of(made))) == 1
     assert ("give_results" in names(made)) is not whole

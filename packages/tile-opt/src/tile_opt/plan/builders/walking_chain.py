@@ -339,14 +339,16 @@ class WalkingChain(GroupChain):
         assert self.count
         made = Made(self)
         parts = [node for part in self.parts for node in made.nodes(part)]
-        rings = self.rings
+        carried = [ring for ring in self.rings if ring.kept]
         steps = Nest(
-            f"{self.view.name}_steps", (self.step,), (*self._arrived(), *parts, *self._stored(), *map(_moved_on, rings))
+            f"{self.view.name}_steps",
+            (self.step,),
+            (*self._arrived(), *parts, *self._stored(), *map(_moved_on, carried)),
         )
-        whole = (*made.before, *map(_empty, rings), *self._before(), steps)
+        whole = (*made.before, *map(_empty, carried), *self._before(), steps)
         own = (row_part(a, self.run(self.private[a.into])).alloc for a in self.view.allocs if a not in self.handed)
         items = tuple(replace(i, axis=0) for i in self.items)
-        allocs = (*(r.alloc for r in rings), *own, *made.held, *self._local)
+        allocs = (*(r.alloc for r in self.rings), *own, *made.held, *self._local)
         return item_kernel(self.view, self.grid, items, [Version(whole)], allocs)
 
 
