@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -24,6 +25,7 @@ SHAPES = {
     "S": (2, 16, 1, 1),
     "T": (1, 16, 5, 4),
 }
+WHOLE = SHAPES | {"T": (2, 16, 5, 4)}
 EVEN = SHAPES | {"X": (2, 8, 4, 4)}
 FIRST = "P[n, o, y, x : N, 16, H, W] = +(X[n, c, y + i - 1, x + j - 1] * K[o, c, i, j]);"
 LAST = "R[n, o, y, x : N, 8, H, W] = +(Q[n, c, y + i - 1, x + j - 1] * L[o, c, i, j]);"
@@ -47,7 +49,8 @@ def program(
 
 def results(of: Program) -> Mapping[str, np.ndarray]:
     rng = np.random.default_rng(0)  # integers, whose sums are exact
-    return interpret.run(to_stripe(of), {n: rng.integers(-1, 2, s).astype(BF16.numpy) for n, s in SHAPES.items()})
+    given = {p.name: rng.integers(-1, 2, p.type.shape).astype(BF16.numpy) for p in of.inputs}
+    return interpret.run(to_stripe(of), given)
 
 
 @pytest.mark.parametrize("between", BETWEEN)
@@ -58,6 +61,18 @@ def test_everything_between_products_has_its_channels_last(between: str) -> None
     images = [n for n, t in given.types().items() if t.shape == (2, 16, 5, 4)]
     assert images and {types[n].shape for n in images} == {(2, 5, 4, 16)}
     assert types["R"].shape == (2, 8, 5, 4)
+    np.testing.assert_array_equal(results(after)["R"], results(given)["R"])
+
+
+@pytest.mark.parametrize("default", ["T", "P"])
+def test_defaults_lie_as_results_do(default: str) -> None:
+    """Nothing turns one that no call changes: what is made of it stays, too."""
+    given = program(
+        f"F[n, o, y, x : N, 16, H, W] = +(X[n, c, y, x] * M[o, c, 0, 0]) default {default}; Q = F + P;", shapes=WHOLE
+    )
+    given = replace(given, inputs=tuple(replace(p, bound=p.name == "T") for p in given.inputs))
+    after = ALWAYS.apply(given)
+    assert after.types()["F"].shape == {"T": (2, 16, 5, 4), "P": (2, 5, 4, 16)}[default]
     np.testing.assert_array_equal(results(after)["R"], results(given)["R"])
 
 

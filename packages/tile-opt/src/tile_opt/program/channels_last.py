@@ -132,7 +132,8 @@ class _Families:
                 yield from (a for a in op.args if isinstance(a, str) and self._is_whole(a, op) and a not in self.fixed)
             case Contraction():
                 read = (load.tensor for load in op.loads if _follow(op.output, load.formulas))
-                yield from (name for name in (*read, op.default) if isinstance(name, str) and name not in self.fixed)
+                yield from (name for name in read if isinstance(name, str) and name not in self.fixed)
+                yield from () if op.default is None else (op.default,)  # a fixed one, too: nothing turns it
             case _:
                 return
 
