@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
+
 import pytest
 from test_gpu_rows import CUMULATIVE, agree, plan_of, stripe_of, target
 from tile_ir.dtype import DType
 from tile_ir.frozen import replace
-from tile_ir.stripe.nodes import Bind
+from tile_ir.stripe.affine import Affine
+from tile_ir.stripe.nodes import Bind, Direction, Index, Refinement, TensorType
 from tile_ir.target import Target
+from tile_opt.kernel.view import KernelView, Stage, Use
 from tile_opt.plan.plan import Plan
+from tile_opt.plan.steps.alike import alike
 
 CENTRED = "function (X[M, N]) -> (R) { T[z, j : 1, N] = +(X[i, j]), z < 1; R = X - T; }"
 SUM = "function (X[M, N]) -> (R) { R[j : N] = +(X[i, j]); }"
@@ -60,12 +65,18 @@ def test_short_rows_of_a_scan_go_through_local_memory(length: int, run: int) -> 
     agree(stripe_of(CUMULATIVE, X=(70, length)), target(threads=64))
 
 
-RUNS = """function (X[M, N, P], W[N]) -> (R) {
-    T[a, b, p : 1, 1, P] = +(X[m, n, p]), a < 1, b < 1; D = X - T; R[p : P] = +(D[m, n, p] * W[n]); }"""
+def over(stage: str, *loops: Index) -> Stage:
+    """Reads a row along all of these loops as one, of a column that the kernel's own loop is at."""
+    ends = accumulate(reversed(loops), lambda step, i: step * i.range, initial=1)
+    row = Affine.of(dict(zip((i.name for i in reversed(loops)), ends, strict=False)))
+    return Stage(stage, loops, (), (Use("x", "X", (row, Affine.var("i_1")), Direction.IN),), ())
 
 
-def test_items_share_a_loop_over_two_of_another_stage_as_these() -> None:
-    """Else each would take all of the first sum for itself."""
-    plan = plan_of(RUNS, large(), X=(40, 8, 64), W=(8,))
-    assert {r.loop for r in plan.reductions} == {c.loop for c in plan.levels[0].covers} - {"p"}
-    agree(stripe_of(RUNS, X=(5, 8, 12), W=(8,)), target())
+def test_a_loop_over_two_of_another_stage_becomes_two() -> None:
+    """Else each item would take all of it for itself. The kernel's own loop keeps its name for itself."""
+    stages = over("whole", Index("i", 12)), over("parts", Index("j", 3), Index("k", 4))
+    type = TensorType.row_major(DType.FLOAT32, (12, 8))
+    rows = Refinement(Direction.IN, "X", "X", (Affine(), Affine()), type)
+    made = alike(KernelView("sums", (Index("i_1", 8),), stages, (rows,)))
+    assert made.stages[0].loops == made.stages[1].loops and len(made.stages[0].loops) == 2
+    assert made.stages[0].uses == made.stages[1].uses and "i_1" not in made.stages[0].loop_names

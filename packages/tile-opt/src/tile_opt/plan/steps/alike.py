@@ -23,7 +23,7 @@ def alike(view: KernelView) -> KernelView:
     The name is the one where the loop is reduced, if it is. A loop over all iterations of several loops of another stage
     becomes as many.
     """
-    view = replace(view, stages=tuple(_apart(s, view.stages) for s in view.stages))
+    view = replace(view, stages=tuple(_apart(s, view) for s in view.stages))
     classes = _classes(view)
     names = _names(view, classes)
     stages = (
@@ -33,16 +33,16 @@ def alike(view: KernelView) -> KernelView:
     return replace(view, stages=tuple(stages))
 
 
-def _apart(stage: Stage, stages: tuple[Stage, ...]) -> Stage:
+def _apart(stage: Stage, view: KernelView) -> Stage:
     """The stage with its one loop as those of another stage, where none has a loop as long."""
     if len(stage.loops) != 1:
         return stage
     (loop,) = stage.loops
-    ranges = [tuple(i.range for i in s.loops) for s in stages if s is not stage]
+    ranges = [tuple(i.range for i in s.loops) for s in view.stages if s is not stage]
     several = next((r for r in ranges if len(r) > 1 and prod(r) == loop.range), None)
     if several is None or any(loop.range in r for r in ranges):
         return stage
-    taken = {loop.name}
+    taken = {loop.name, *(i.name for i in view.loops)}
     parts = tuple(replace(loop, name=claim(loop.name, taken), range=r) for r in several)
     steps = (prod(several[k + 1 :]) for k in range(len(several)))
     whole = Affine.of({i.name: step for i, step in zip(parts, steps, strict=True)})
