@@ -69,6 +69,9 @@ def test_nothing_absurd_is_believed() -> None:
     slow, known = machine(**{"clock": 1e-3, "memory read": 1e6}), AVX2.machine
     assert slow.clock_ghz == known.clock_ghz / 4
     assert slow.memory.one_core.read == known.memory.one_core.read / 4
+    stalled = machine(fma_latency=0.1, div=1e4)
+    assert stalled.ports.fma_latency == round(known.ports.fma_latency / 4)
+    assert stalled.functions.div == known.functions.div * 4
 
 
 @pytest.fixture

@@ -32,7 +32,9 @@ LATENCIES = ("fma_latency", "add_latency", "minmax_latency")
 def measured(machine: Machine, rates: Rates) -> Machine:
     """`machine`, which a document describes, as the rates say that it is."""
     ports = _ports(machine.ports, rates)
-    functions = replace(machine.functions, div=rates["div"] * ports.fma, sqrt=rates["sqrt"] * ports.fma)
+    known = machine.functions
+    div, sqrt = (_believed(rates[n] * ports.fma, getattr(known, n)) for n in ("div", "sqrt"))
+    functions = replace(known, div=div, sqrt=sqrt)
     found = replace(machine, clock_ghz=_believed(rates["clock"], machine.clock_ghz), ports=ports, functions=functions)
     for number in range(1, len(machine.caches)):
         caches = (*found.caches[:number], _cache(found, number, rates), *found.caches[number + 1 :])
@@ -42,7 +44,7 @@ def measured(machine: Machine, rates: Rates) -> Machine:
 
 def _ports(known: Ports, rates: Rates) -> Ports:
     found = {name: _believed(ceil(REACHED / rates[name]), getattr(known, name)) for name in PORTS}
-    latencies = {name: round(rates[name]) for name in LATENCIES}
+    latencies = {name: round(_believed(rates[name], getattr(known, name) or known.add_latency)) for name in LATENCIES}
     window = WAITING * latencies["fma_latency"] / rates["window"]
     split = rates["split"] / rates["load"] - 1
     return replace(

@@ -41,12 +41,10 @@ def _rates(target: Target, processor: Processor, name: str, settings: Settings) 
     if (found := _read(cache, key)) is not None or settings.cache == "read":
         return found
     made = _measured(target, processor)
-    if (
-        made is None or (found := _read(cache, key)) is not None
-    ):  # another process was first: both plan by the same numbers
-        return found
-    cache.write(key, json.dumps(made).encode())
-    return made
+    first = _read(cache, key)  # another process may have been faster: both plan by the same numbers
+    if made is not None and first is None:
+        cache.write(key, json.dumps(made).encode())
+    return first or made
 
 
 def _read(cache: DiskCache, key: str) -> Rates | None:
