@@ -248,3 +248,17 @@ def test_programs_and_their_parts_run(capsys: pytest.CaptureFixture[str]) -> Non
         whole = family(Draw("test", family.__name__, largest=TINY))
         row = programs.measured(family.__name__, whole, evaluator, rounds=1)
         assert row.seconds > 0 and row.parts > 0 and row.kernels >= 1, capsys.readouterr()
+
+
+def test_a_probe_of_tile_registers_multiplies_as_often_as_it_says() -> None:
+    from tile_ir.semtree.interpret import launch
+    from tile_ir.semtree.verify import verify
+    from tile_products import STEP, TileProbe
+
+    probe = TileProbe.of(2 * 3 * STEP + 1, threads=2)
+    function = probe._function()
+    verify(function)
+    sums, ones = np.zeros(2 * 256, np.float32), np.full(256, 0x3F803F80, np.int32)
+    launch(function, (2, 1, 1), [sums, ones])
+    np.testing.assert_array_equal(sums, 3 * 32)
+    assert probe.flops == 2 * 3 * 4 * (2 * 256 * 32)
