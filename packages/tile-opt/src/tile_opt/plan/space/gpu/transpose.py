@@ -23,13 +23,15 @@ from tile_opt.plan.steps.groups.transpose import Turn, copy_walk, shares
 PIECE = 64
 """Neighbouring elements that a group takes on each side, where it takes several at once; half as many where it does not."""
 PIECE_BYTES = 128
-PADS = (1, 2, 3, 4, 6)
+PADS = (1, 2, 3, 4, 6, 8, 16)
 """Elements between the rows of a tile: those under which lanes meet least in the banks of local memory."""
 TILE = 4096
 """Elements of a group's tile, at least; of narrow ones as many as `TILE_BYTES`."""
 TILE_BYTES = 8192
 CLEARLY = 1.1
 """Times as many iterations as there are from which tiles of other sizes than powers of two are tried, and must save."""
+SHORT_BYTES = 64
+"""Bytes of neighbours that stay neighbours from which memory is moved whole without a tile."""
 WORTH = 1 << 12
 """Elements from which a tile pays."""
 
@@ -41,18 +43,28 @@ def transposed(view: KernelView) -> tuple[str, tuple[Use, ...]] | None:
     uses = [(s, u) for s in view.stages for u in s.uses]
     if any(u.extent or is_indirect(s, u) for s, u in uses):
         return None
-    along = _contiguous(view, [u for _, u in uses if u.writes])
+    run = _kept(view, [u for _, u in uses])
+    along = _neighbours(view, [u for _, u in uses if u.writes], run)
     if along is None or prod(i.range for i in view.loops) < WORTH:
         return None
-    others = tuple(u for _, u in uses if not u.writes and flat_stride(view, u, along) not in (0, 1))
-    across = _contiguous(view, list(others))
+    others = tuple(u for _, u in uses if not u.writes and flat_stride(view, u, along) not in (0, run))
+    across = _neighbours(view, list(others), run)
     moving = all(all(flat_stride(view, u, i.name) for i in view.loops) for u in others)
     return (along, others) if others and across not in (None, along) and moving else None
 
 
-def _contiguous(view: KernelView, uses: list[Use]) -> str | None:
+def _kept(view: KernelView, uses: list[Use]) -> int:
+    """Elements that lie side by side in whatever the kernel reads and writes, where these are fewer than make whole sectors."""
+    run = 1
+    while (inner := _neighbours(view, uses, run)) is not None:
+        run *= view.ranges[inner]
+    return run if run * min(view.type_of(u.buffer).dtype.bytes for u in uses) < SHORT_BYTES else 1
+
+
+def _neighbours(view: KernelView, uses: list[Use], run: int) -> str | None:
+    """The loop that moves all accesses to the next `run` of elements."""
     loops = (i.name for i in reversed(view.loops) if i.range > 1)
-    return next((n for n in loops if uses and all(flat_stride(view, u, n) == 1 for u in uses)), None)
+    return next((n for n in loops if uses and all(flat_stride(view, u, n) == run for u in uses)), None)
 
 
 def plans(view: KernelView, target: Target) -> Iterator[Plan]:
@@ -63,10 +75,10 @@ def plans(view: KernelView, target: Target) -> Iterator[Plan]:
     along, uses = found
     facts = Facts(view)
     width = max(facts.bytes(u) for u in uses)
-    wide = _lanes(facts, along, 4 * target.settings.vec_size) > 1
-    piece = max(PIECE if wide else PIECE // 2, PIECE_BYTES // width)
     written = next(u for u in view.uses if u.writes)
     read, store = _order(view, uses[0]), _order(view, written)
+    wide = _lanes(facts, store[0], 4 * target.settings.vec_size) > 1
+    piece = max(PIECE if wide else PIECE // 2, PIECE_BYTES // width)
     tile = dict.fromkeys((i.name for i in view.loops), 1)
     for order in (store, read):
         _extend(view, tile, order, piece)
@@ -80,7 +92,7 @@ def plans(view: KernelView, target: Target) -> Iterator[Plan]:
         if odd is not None and overhang(odd.tile, view.ranges) * CLEARLY < overhang(tile, view.ranges):
             tile, items = odd.tile, odd.items
     made = _plan(view, tile, items, store, facts, target)
-    rows = _rows(read[: read.index(store[0])], tile)
+    rows = _rows(read[: read.index(along)], tile)
     yield min((_laid(made, row, pad) for row in rows for pad in PADS), key=lambda plan: _cycles(view, plan, target))
 
 
