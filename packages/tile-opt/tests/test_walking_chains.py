@@ -34,6 +34,14 @@ BESIDE = """function (A[H, W], B[H, W], K[T]) -> (O) {
 }"""
 """Two parts that a third one takes in the same step."""
 
+NORMS = """function (A[N, C, H, W]) -> (O) {
+    S[n, k, h, w : N, 1, H, W] = +(A[n, c, h, w]), k < 1;
+    D = A - S / 3.0;
+    Q = D * D;
+    V[n, k, h, w : N, 1, H, W] = +(Q[n, c, h, w]), k < 1;
+    O = D / sqrt(V / 3.0 + 0.00001);
+}"""
+
 
 def copying(local: int = 49152, cores: int = 132) -> Target:
     """A device that copies into so many bytes of local memory while it computes."""
@@ -136,3 +144,12 @@ def test_the_plan_is_text_that_builds_the_same_kernel() -> None:
     assert "ordered serial y:4 y_1:4" in text and "stage A in LOCAL by group versions 3" in text
     again = schedule(stripe, copying(1500, cores=1), plans=parse_plans(text), verify=True)
     assert again.program == made
+
+
+def test_chains_whose_parts_lie_otherwise_are_left_alone() -> None:
+    """A short row on which all parts seem to walk: who reads a sum has not the cells of who made it."""
+    on = copying()
+    caches = tuple(replace(c, bytes=60 << 20, shared=132, merged=0.5) if c.level == 2 else c for c in on.machine.caches)
+    on = replace(on, machine=replace(on.machine, caches=caches))
+    stripe = stripe_of(NORMS, DType.FLOAT32, A=(197, 3, 96, 127))
+    assert not any(walks(d.plan) for d in schedule(stripe, on).decisions.values())

@@ -188,7 +188,9 @@ class WalkingChain(GroupChain):
 
     @cached_property
     def rings(self) -> tuple[Ring, ...]:
-        return tuple(self.ring(box, self.seen[box.into][0]) for box in self.handed)
+        """One per box, as its maker sees it; ValueError where a part would have to see what others have."""
+        found = [[self.ring(box, part) for part in self.seen[box.into]] for box in self.handed]
+        return tuple(maker for maker, *_ in found)
 
     def ring(self, box: Refinement, part: Part) -> Ring:
         """The ring of a box as a part sees it; ValueError where others than the item itself would have to see it."""
