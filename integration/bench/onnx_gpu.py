@@ -1,9 +1,10 @@
 """``python integration/bench/onnx_gpu.py``: ONNX models on an OpenCL GPU beside the same networks in PyTorch on CUDA.
 
 Each network is written once and made twice: as an ONNX model with seeded weights, which `tile_onnx` loads, and as
-PyTorch calls. Times are the device's own (of PyTorch's a captured graph, so that the host counts on neither side), in
-float32, or with ``--tf32`` in TensorFloat-32 where both may use it. ``--slowest N`` lists the kernels that take longest.
-Compiling takes much longer than measuring: ``--prepare`` only compiles, so that a later run finds all on disk.
+PyTorch calls. Times are the device's own, so that the host counts on neither side: of PyTorch's a captured graph from end
+to end, of ours the kernels without what passes between them (see `on_gpu.device_seconds`); in float32, or with ``--tf32``
+in TensorFloat-32 where both may use it. ``--slowest N`` lists the kernels that take longest. Compiling takes much longer
+than measuring: ``--prepare`` only compiles, so that a later run finds all on disk.
 """
 
 from __future__ import annotations

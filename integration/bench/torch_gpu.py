@@ -1,10 +1,11 @@
 """``python integration/bench/torch_gpu.py``: PyTorch models compiled for an OpenCL GPU, beside Inductor on CUDA.
 
-Inference without gradients, in bfloat16 unless ``--dtype`` says otherwise. Times are the device's own (Inductor's of a
-captured graph, so that the host counts on neither side), medians of interleaved rounds, each side in the faster of both
-memory layouts of images. Errors are those beside float32, of the largest result. ``--slowest N`` lists the kernels that
-take longest. Compiling takes much longer than measuring: ``--prepare`` only compiles, for a later run to find all on
-disk; ``--sides`` chooses who runs.
+Inference without gradients, in bfloat16 unless ``--dtype`` says otherwise. Times are the device's own, so that the host
+counts on neither side: Inductor's of a captured graph from end to end, ours of the kernels without what passes between
+them (see `on_gpu.device_seconds`). They are medians of interleaved rounds, each side in the faster of both memory layouts
+of images. Errors are those beside float32, of the largest result. ``--slowest N`` lists the kernels that take longest.
+Compiling takes much longer than measuring: ``--prepare`` only compiles, for a later run to find all on disk; ``--sides``
+chooses who runs.
 """
 
 from __future__ import annotations
