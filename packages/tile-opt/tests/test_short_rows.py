@@ -11,7 +11,7 @@ from lowering_support import execute
 from model_support import kernel, processor
 from tile_ir.emit.walker import walk_all
 from tile_ir.machine import VectorUnit
-from tile_ir.semtree.nodes import Extract, Load
+from tile_ir.semtree.nodes import Extract, Load, ReduceLanes
 from tile_ir.semtree.verify import OPTIONAL_NODES
 from tile_ir.stripe.interpret import run
 from tile_ir.stripe.nodes import Bind
@@ -80,6 +80,25 @@ def test_lanes_go_across_rows_that_are_short_and_many(name: str) -> None:
     }
     for shape in ((4099, 96), (48, 15)):
         assert REASON not in reasons(SOFTMAX, wide(name), A=shape)
+
+
+@pytest.mark.parametrize("masks", [True, False])
+def test_what_vectors_leave_of_a_row_counts_for_each_piece_it_goes_in(masks: bool) -> None:
+    """Seven elements for four lanes: two vectors where the second is masked, else three, and two sums more."""
+    assert (REASON in reasons(SOFTMAX, narrow(masks), A=(64, 7))) is not masks
+    assert REASON not in reasons(SOFTMAX, narrow(masks), A=(64, 8))
+
+
+def test_lanes_that_are_no_power_of_two_come_together_in_one_tree() -> None:
+    """Those that are missing hold the identity."""
+    target = replace(narrow(masks=False), nodes=OPTIONAL_NODES)
+    kernels = lower_kernels(compiled(SUMS, target, "sample", None, A=(2, 3), B=(3,)).stripe, target, verify=True)
+    functions = [k.function for k in kernels.kernels if k.function is not None]
+    trees = [e for f in functions for e in walk_all(f) if isinstance(e, ReduceLanes)]
+    assert [t.value.type.lanes for t in trees] == [4]
+    a = np.arange(6, dtype=np.float32).reshape(2, 3)
+    (found,) = execute(kernels, {"A": a, "B": np.array([1, 10, 100], np.float32)}).values()
+    np.testing.assert_array_equal(found, [210, 543])
 
 
 def test_rows_that_do_not_fill_a_vector_are_stored_as_masked_vectors() -> None:

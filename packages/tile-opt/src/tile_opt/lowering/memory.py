@@ -311,22 +311,17 @@ class Memory:
         self._merge(root, where, agg, reduced, None, SCALAR, hint)
 
     def reduce_lanes(self, agg: Aggregation, value: Expr) -> Expr:
-        """One scalar from all lanes; powers of two halve, what is left over follows."""
+        """One scalar from all lanes: one tree, whose lanes behind the last one hold the identity."""
         count = value.type.lanes
-        head = 1 << (count.bit_length() - 1)
         if count == 1:
             return self._extract(value, 0)
-        if head == count:
-            return self.builder.let("r", ReduceLanes(agg, value, value.type.scalar))
-        parts = [
-            self.builder.let("part", Shuffle(value, value, tuple(chosen), value.type.vector(len(chosen))))
-            for chosen in (range(head), range(head, count))
-        ]
-        left, right = (self._lane_sum(agg, part) for part in parts)
-        return self.builder.let("r", Binary(agg.op, left, right, left.type))
-
-    def _lane_sum(self, agg: Aggregation, value: Expr) -> Expr:
-        return value if value.type.lanes == 1 else self.reduce_lanes(agg, value)
+        whole = power_of_two(count)
+        if whole > count:
+            # Trees of what is left over would each take as many instructions as the whole one, and wait for each other.
+            none = Const(agg.identity(value.type.dtype), value.type)
+            picks = (*range(count), *[count] * (whole - count))
+            value = self.builder.let("whole", Shuffle(value, none, picks, value.type.vector(whole)))
+        return self.builder.let("r", ReduceLanes(agg, value, value.type.scalar))
 
     def _merge(
         self,

@@ -6,13 +6,15 @@ short that is most of the time, and it jumps with their length; rows across the 
 
 from __future__ import annotations
 
+from math import log2
+
 from tile_ir.stripe.nodes import Bind, Direction
 
 from tile_opt.kernel.unify import is_indirect
 from tile_opt.kernel.view import Stage, Use
 from tile_opt.kernel.work import merged_use, op_cost
 from tile_opt.plan.plan import Cover, Edge, Level, Plan, Staging
-from tile_opt.plan.space.cpu.facts import Facts
+from tile_opt.plan.space.cpu.facts import Facts, pieces
 from tile_opt.plan.space.cpu.groups import cut, group_levels, wanted_groups
 from tile_opt.plan.steps.stage import walked_alike
 
@@ -61,8 +63,21 @@ def _pays(facts: Facts, length: int, lanes: int, staged: int) -> bool:
     """Fewer instructions than with lanes along the rows."""
     stages = [s for s in facts.view.stages if s.loops]
     step = sum(max(1, op_cost(s)) for s in stages)
-    combined = COMBINED * sum(merged_use(s) is not None for s in stages)
-    return length / lanes * (step + TRANSPOSED * staged) < -(-length // facts.lanes) * step + combined
+    vectors, trees = _along(facts, length)
+    combined = COMBINED * trees * sum(merged_use(s) is not None for s in stages)
+    return length / lanes * (step + TRANSPOSED * staged) < vectors * step + combined
+
+
+def _along(facts: Facts, length: int) -> tuple[int, float]:
+    """Vectors of a row whose lanes go along it, and trees in which they come together, in those of whole vectors.
+
+    Without masks, what whole vectors leave over goes in pieces of powers of two, and the lanes of each come together.
+    """
+    whole, rest = divmod(length, facts.lanes)
+    if facts.settings.masks or not whole:
+        return whole + min(rest, 1), 1
+    levels = sum(bit for bit in range(rest.bit_length()) if rest >> bit & 1)
+    return pieces(length, facts.lanes), 1 + levels / log2(facts.lanes)
 
 
 def _staged(facts: Facts, vector: str) -> dict[str, tuple[str, str]]:
