@@ -12,6 +12,7 @@ from model_support import kernel, processor
 from tile_ir.emit.walker import walk_all
 from tile_ir.machine import VectorUnit
 from tile_ir.semtree.nodes import Extract, Load, ReduceLanes
+from tile_ir.semtree.printer import print_function
 from tile_ir.semtree.verify import OPTIONAL_NODES
 from tile_ir.stripe.interpret import run
 from tile_ir.stripe.nodes import Bind
@@ -27,6 +28,10 @@ SWAPPED = "function (A[B, M, N]) -> (O) { O[m, b : M, B] = +(A[b, m, n]); }"
 REVERSED = "function (A[I, J, K, L]) -> (O) { O[l, k, j, i : L, K, J, I] = =(A[i, j, k, l]); }"
 WINDOW = "function (A[N]) -> (O) { O[x : N - 2] = >(A[x + k]), k < 3; }"
 FOUND = "function (T[N, W], I[K]) -> (O) { O = gather(T, as_int(I, 32)); }"
+PADDED = "function (A[M, N]) -> (O) { O[i, j + 2 : M, N + 4] = =(A[i, j]); }"
+BESIDE = """function (A[M, N]) -> (O) {
+    L[i, j : M, 2 * N] = =(A[i, j]); R[i, N + j : M, 2 * N] = =(A[i, j]); O = L + R;
+}"""
 REASON = "short rows side by side"
 
 
@@ -99,6 +104,19 @@ def test_lanes_that_are_no_power_of_two_come_together_in_one_tree() -> None:
     a = np.arange(6, dtype=np.float32).reshape(2, 3)
     (found,) = execute(kernels, {"A": a, "B": np.array([1, 10, 100], np.float32)}).values()
     np.testing.assert_array_equal(found, [210, 543])
+
+
+@pytest.mark.parametrize("source", [PADDED, BESIDE])
+def test_pieces_of_rows_that_are_shorter_than_vectors_ask_nothing(source: str) -> None:
+    """Where a border or a neighbour begins is known: no element asks which of them it is in."""
+    target = replace(narrow(masks=False), nodes=OPTIONAL_NODES)
+    kernels = lower_kernels(compiled(source, target, "sample", None, A=(8, 3)).stripe, target, verify=True)
+    functions = [k.function for k in kernels.kernels if k.function is not None]
+    assert functions and not any(" if " in print_function(f) for f in functions)
+    a = np.arange(1, 25, dtype=np.float32).reshape(8, 3)
+    (found,) = execute(kernels, {"A": a}).values()
+    zeros = np.zeros((8, 2), np.float32)
+    np.testing.assert_array_equal(found, np.hstack([zeros, a, zeros] if source is PADDED else [a, a]))
 
 
 def test_rows_that_do_not_fill_a_vector_are_stored_as_masked_vectors() -> None:

@@ -146,18 +146,18 @@ def fills_vectors(name: str, constraints: tuple[Affine, ...], extents: Mapping[s
 
 
 def decided(
-    name: str, constraints: tuple[Affine, ...], extents: Mapping[str, int], least: int
+    name: str, constraints: tuple[Affine, ...], extents: Mapping[str, int]
 ) -> tuple[tuple[int, int, bool], ...]:
     """(start, stop, edge) of pieces of a loop: outside edges each constraint on it holds always or never.
 
-    A constraint on this loop alone leaves no edge. Pieces shorter than `least` count as edges; neighbouring edges are one.
+    A constraint on this loop alone leaves no edge. Neighbouring edges are one.
     """
     extent = extents[name]
     open_parts = [_undecided(name, c, extents) for c in constraints if name in c.names]
     cuts = sorted({0, extent, *(min(max(at, 0), extent) for part in open_parts for at in part)})
     pieces: list[tuple[int, int, bool]] = []
     for start, stop in pairwise(cuts):
-        edge = stop - start < min(least, extent) or any(a <= start < b for a, b in open_parts)
+        edge = any(a <= start < b for a, b in open_parts)
         if edge and pieces and pieces[-1][2]:
             start = pieces.pop()[0]
         pieces.append((start, stop, edge))

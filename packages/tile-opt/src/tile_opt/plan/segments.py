@@ -85,7 +85,7 @@ def _vectors(
     if edge is Edge.MASK:
         return _masked(loop, constraints, extents, size, lanes)
     parts: list[Segment] = []
-    for start, stop, is_edge in decided(loop, constraints, extents, lanes):
+    for start, stop, is_edge in decided(loop, constraints, extents):
         if is_edge:
             parts.append(Segment(start, stop - start, 1))
         elif edge is Edge.OVERLAP:
@@ -102,6 +102,6 @@ def _masked(
     """Whole vectors all over; cut where a constraint on this loop alone begins or ends to hold."""
     alone = tuple(c for c in constraints if set(c.names) == {loop})
     met = tuple(c for c in constraints if c not in alone)
-    pieces = decided(loop, alone, extents, 1)
+    pieces = decided(loop, alone, extents)
     tiles = tuple(s for start, stop, _ in pieces for s in cover_masked(start, stop, size, lanes))
     return tuple(s for s, _ in split_edges(tiles, *interior(loop, met, extents))) if met else tiles
