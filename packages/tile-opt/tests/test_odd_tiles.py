@@ -82,6 +82,13 @@ def test_short_neighbours_leave_room_for_other_loops() -> None:
     assert 2048 <= prod(c.size for c in plan.levels[0].covers) <= 8192
 
 
+def test_items_share_what_is_copied_by_vectors() -> None:
+    """Dealt out by elements, as it is stored, and by fours: parts of one item's number that were no parts of the other's."""
+    function = "function (X[A, B, C, D, E]) -> (R) { R[j, k, m, i, l : B, C, E, A, D] = =(X[i, j, k, l, m]); }"
+    _, plan = chosen(function, (16, 7, 2, 33, 512))
+    assert "through local memory" in plan.reason
+
+
 def permutation(shape: tuple[int, ...], result: str) -> tuple[KernelView, Plan]:
     return chosen(f"function (X[A, B, C]) -> (R) {{ {result} = =(X[i, j, k]); }}", shape)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 
 from tile_ir.frozen import replace
@@ -16,7 +16,7 @@ from tile_opt.kernel.view import KernelView, Use
 from tile_opt.kernel.work import is_elementwise
 from tile_opt.plan.plan import Cover, Level, Plan, Staging
 from tile_opt.plan.space.facts import Facts
-from tile_opt.plan.space.gpu.odd_tiles import odd_tile, overhang
+from tile_opt.plan.space.gpu.odd_tiles import OddTile, nested, odd_tile, overhang
 from tile_opt.plan.steps.groups.banks import BANK_BYTES
 from tile_opt.plan.steps.groups.transpose import Turn, copy_walk, shares
 
@@ -89,11 +89,18 @@ def plans(view: KernelView, target: Target) -> Iterator[Plan]:
     if not (wide or narrow) and overhang(tile, view.ranges) > CLEARLY:
         most = target.settings.max_mem * 2 // (3 * width * len(uses))
         odd = odd_tile((store, read), view.ranges, most, width)
-        if odd is not None and overhang(odd.tile, view.ranges) * CLEARLY < overhang(tile, view.ranges):
+        less = odd is not None and overhang(odd.tile, view.ranges) * CLEARLY < overhang(tile, view.ranges)
+        if odd is not None and less and _is_dealt_out(view, uses, odd, store, target):
             tile, items = odd.tile, odd.items
     made = _plan(view, tile, items, store, facts, target)
     rows = _rows(read[: read.index(along)], tile)
     yield min((_laid(made, row, pad) for row in rows for pad in PADS), key=lambda plan: _cycles(view, plan, target))
+
+
+def _is_dealt_out(view: KernelView, uses: Sequence[Use], odd: OddTile, store: Sequence[str], target: Target) -> bool:
+    """Items share the tile as it is stored and as it is copied, by whole vectors where it can be."""
+    copies = (copy_walk(view, u, odd.tile, odd.items, 4 * target.settings.vec_size).items for u in uses)
+    return nested([shares(odd.items, odd.tile, store), *copies])
 
 
 def _rows(near: list[str], tile: Mapping[str, int]) -> Iterator[tuple[str, ...]]:
