@@ -152,6 +152,8 @@ class KernelView:
     """Buffers that no call changes: what is copied of them is copied once."""
     again: frozenset[str] = field(default=frozenset(), compare=False)
     """Buffers of which each of many tiles around the kernel reads the same: what is copied of them is copied once a call."""
+    copied: Mapping[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]], compare=False)
+    """Buffers that earlier kernels have copied, and the hashes of those copies: what reads one of them need not make it."""
     through: Mapping[str, KernelView] = field(default_factory=dict[str, "KernelView"], compare=False)
     """Buffers that another kernel makes for this one alone, and that kernel: what is copied of them may be computed instead."""
     _types: dict[str, TensorType] = field(init=False, repr=False, compare=False)

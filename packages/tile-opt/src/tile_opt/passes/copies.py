@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from tile_ir.stripe.hashing import structural_hash
-from tile_ir.stripe.nodes import Block, Direction, Statement
+from tile_ir.stripe.nodes import Block, Direction, Refinement, Statement
 from tile_ir.stripe.walk import buffers_written
 
 KEPT = 8
@@ -31,19 +31,24 @@ class Copies:
 
     def again(self, copies: Iterable[Block]) -> dict[str, str]:
         """The buffers that these would fill -> those that hold the same already."""
-        known = ((_target(copy), self._found.get(_key(copy))) for copy in copies)
-        return {target: was[0] for target, was in known if was is not None and self._passed - was[1] <= KEPT}
+        return {_target(copy): self._found[key][0] for copy in copies if (key := _key(copy)) in self._found}
+
+    def of(self, refs: Iterable[Refinement]) -> dict[str, frozenset[str]]:
+        """The buffers among these, by their names in a kernel, of which there are copies, and what made each."""
+        made = {r.into: frozenset(how for how, read in self._found if read == (r.source,)) for r in refs}
+        return {name: hashes for name, hashes in made.items() if hashes}
 
     def made(self, copies: Iterable[Block]) -> None:
         """They were made just now."""
         self._found |= {_key(copy): (_target(copy), self._passed) for copy in copies}
 
     def passing(self, kernels: Iterable[Statement]) -> Iterator[Statement]:
-        """The kernels, as they follow one another: copies of what one of them writes are worth nothing any more."""
+        """The kernels, as they follow one another: old copies, and those of what one of them writes, are worth nothing any more."""
         for kernel in kernels:
             written = self._memory(buffers_written(kernel)) if isinstance(kernel, Block) else set[str]()
-            self._found = {k: v for k, v in self._found.items() if written.isdisjoint(self._memory(k[1]))}
             self._passed += 1
+            recent = ((key, made) for key, made in self._found.items() if self._passed - made[1] <= KEPT)
+            self._found = {key: made for key, made in recent if written.isdisjoint(self._memory(key[1]))}
             yield kernel
 
     def _memory(self, names: Iterable[str]) -> set[str]:

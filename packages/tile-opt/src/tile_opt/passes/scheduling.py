@@ -287,9 +287,12 @@ class _Run:
         tiles = read_again(view) if within else frozenset[str]()
         makers = {r: maker for r in view.refs if (maker := self.made.get(r.source)) is not None}
         through = {r.into: seen for r, maker in makers.items() if (seen := seen_alike(view, r, maker)) is not None}
-        view = replace(view, name=name, fixed=still, again=tiles, through=through)
-        alike = "".join(str((r.into in still) + 2 * (r.into in tiles) + 4 * (r.into in through)) for r in view.refs)
-        decided = self._decided(view, structural_hash(kernel) + alike)
+        copied = self.copies.of(view.refs)
+        view = replace(view, name=name, fixed=still, again=tiles, copied=copied, through=through)
+        known = [
+            (r.into in still, r.into in tiles, r.into in through, *sorted(copied.get(r.into, ()))) for r in view.refs
+        ]
+        decided = self._decided(view, structural_hash(kernel) + str(known))
         if decided is None:
             return None
         plan, built = decided

@@ -14,11 +14,11 @@ from tile_ir.deadline import check
 from tile_ir.stripe.nodes import Bind
 from tile_ir.target import Target
 
+from tile_opt.kernel.merging import merged
 from tile_opt.kernel.view import KernelView, Stage
 from tile_opt.kernel.work import merged_use
 from tile_opt.model.contraction import contraction
 from tile_opt.model.search import choose, surely_faster
-from tile_opt.passes.kernels.merge import merged
 from tile_opt.passes.scheduling import Built, SchedulingPass, refused
 from tile_opt.plan.builders.group_tiles import build_group_tiles
 from tile_opt.plan.panels import copied_before

@@ -15,12 +15,12 @@ from tile_ir.target import Target
 from tile_opt.blocks.buffers import drop_unused_temporaries, fixed_kernels, temporaries
 from tile_opt.blocks.tree import main_of, with_kernels
 from tile_opt.kernel.inlining import inlined, is_operand, producer_of
+from tile_opt.kernel.merging import merged
 from tile_opt.kernel.strides import flat_stride
 from tile_opt.kernel.view import KernelView, Stage, Use, close_kernel, open_kernel
 from tile_opt.kernel.work import elements, is_elementwise, is_heavy, op_cost, points
 from tile_opt.model.fusion import forecast, forecast_flat, sharing
 from tile_opt.passes.choosing import Choice, Choices, ChoosingPass, Chosen, results
-from tile_opt.passes.kernels.merge import merged
 from tile_opt.plan.space.cpu.tiles import fastest_cycles
 
 Readers = dict[int, KernelView]

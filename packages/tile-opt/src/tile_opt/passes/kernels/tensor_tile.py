@@ -17,8 +17,8 @@ from tile_ir.stripe.nodes import Bind, Block
 from tile_ir.target import Target
 
 from tile_opt.kernel.instructions import Match, match_of
+from tile_opt.kernel.merging import merged
 from tile_opt.kernel.view import KernelView
-from tile_opt.passes.kernels.merge import merged
 from tile_opt.passes.scheduling import Built, SchedulingPass, refused
 from tile_opt.plan.builders.tensor_checks import problems
 from tile_opt.plan.builders.tensor_plans import LEVELS, by_tensor_copies, factors

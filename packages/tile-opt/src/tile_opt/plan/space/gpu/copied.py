@@ -13,7 +13,9 @@ from math import prod
 from tile_ir.diagnostics import TileDeviceError
 from tile_ir.frozen import replace
 from tile_ir.machine import Machine
+from tile_ir.stripe.hashing import structural_hash
 
+from tile_opt.kernel.merging import merged
 from tile_opt.kernel.view import KernelView
 from tile_opt.model.contraction import Contraction, Operand, contraction
 from tile_opt.model.group_cost import HANDOFF
@@ -99,9 +101,14 @@ def with_copies(inner: Plan, stagings: tuple[Staging, ...], panels: tuple[Panels
 
 
 def copy_seconds(view: KernelView, panels: Panels, machine: Machine) -> float:
-    """Of one copy; nothing where no call changes what it is a copy of."""
-    if panels.operand.buffer in view.fixed:
+    """Of one copy; nothing where no call changes what it is a copy of, or an earlier kernel has made it."""
+    if panels.operand.buffer in view.fixed or _is_made(view, panels):
         return 0.0
     elements = prod(panels.type.sizes)
     moved = elements * (panels.source.dtype.bytes + panels.dtype.bytes)
     return moved / (BANDWIDTH * machine.memory.all_cores.write * 1e9) + HANDOFF * machine.launch.kernel
+
+
+def _is_made(view: KernelView, panels: Panels) -> bool:
+    made = view.copied.get(panels.operand.buffer)
+    return made is not None and structural_hash(merged(panels.kernel(view))) in made
