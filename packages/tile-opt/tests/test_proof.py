@@ -65,6 +65,18 @@ def test_copies_that_leave_zeros_are_proved() -> None:
     assert report.proved, str(report)
 
 
+def test_what_a_kernel_hands_on_that_no_proof_covers_is_given() -> None:
+    """The subscripts of a gather are data; the first of what it found are those of the same cells."""
+    text = "function (X, I) -> (P) { Y = gather(X, I); T = top_k(Y, 2, 0); P = element(T, 1); }"
+    types = {"X": TensorType(DType.UINT8, (99, 2)), "I": TensorType(DType.INT32, (64,))}
+    target = replace(TARGETS["cpu"], nodes=TARGETS["cpu"].nodes | {"Bitcast"})
+    stripe = to_stripe(tile_lang.bind(tile_lang.parse(text), types), target)
+    report = prove(stripe, schedule(stripe, target).program)
+    verdicts = {(f.kernel, f.claim): f.verdict for f in report.findings}
+    assert verdicts["kernel_0", "result Y"] is Verdict.EXCLUDED
+    assert verdicts["kernel_1", "result P_codes"] is Verdict.PROVED, str(report)
+
+
 @pytest.mark.parametrize(("last", "says"), [(38, "is missing"), (40, "outside")])
 def test_copies_that_leave_too_many_zeros_or_too_few_are_refuted(last: int, says: str) -> None:
     sample = matmul("nn", DType.BFLOAT16, 40, 32, 48)

@@ -126,7 +126,7 @@ class Values:
         buffer = load.buffer
         if buffer.kernel >= 0 or buffer.home:
             return False
-        writers = [s.site.kernel for s in self._stores.get(buffer, ())]
+        writers = self._flat.writers.get(buffer.name, ())
         if not writers:
             return buffer.name in self._given
         return bool(buffer.name in self._taken and max(writers) < load.site.kernel and load.site.body)
@@ -137,10 +137,13 @@ class Values:
         return self._seen[load]
 
     def _before(self, load: Access, points: Set) -> Term:
-        """A cell that no store wrote: what is handed in, or nothing."""
-        cells = self._spaces.access(load).intersect_domain(points)
-        handed = load.buffer.kernel < 0 and load.buffer.name in self._given
-        return Leaf(load.buffer.name, cells, load.buffer.type.dtype) if handed else Unwritten(load, cells)
+        """A cell that no store wrote: what is handed in, or nothing; Unsupported where a kernel that no proof covers may have."""
+        cells, buffer = self._spaces.access(load).intersect_domain(points), load.buffer
+        if buffer.kernel < 0 and buffer.name in self._given:
+            return Leaf(buffer.name, cells, buffer.type.dtype)
+        for kernel in self._flat.writers.get(buffer.name, ()) if buffer.kernel < 0 else ():
+            self._refuse(kernel)
+        return Unwritten(load, cells)
 
     def _replaced(self, seen: Seen, points: Set) -> list[tuple[Set, Term]]:
         found: list[tuple[Set, Term]] = []
