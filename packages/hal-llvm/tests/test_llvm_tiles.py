@@ -17,7 +17,7 @@ from tile_ir.semtree import parse_function
 AMX = Processor(
     "x86_64-unknown-linux-gnu",
     "x86-64-v4",
-    "+avx512f,+avx512dq,+avx512bw,+avx512vl,+avx2,+fma,+sse2,+amx-tile,+amx-bf16,+amx-int8",
+    "+avx512f,+avx512dq,+avx512bw,+avx512vl,+avx2,+fma,+sse2,+prfchw,+amx-tile,+amx-bf16,+amx-int8",
 )
 PARAMS = "readwrite global float32* c, read global int32* a, read global int32* b"
 FP16 = replace(AMX, features=f"{AMX.features},+amx-fp16")
@@ -26,6 +26,7 @@ BODY = """function f(readwrite global float32* c, read global int32* a, read glo
     tile_step tile_zero(1);
     for (k = 0; k < 64; k += 1) {
         tile_step fetch_line(), a[16 * k + 16384];
+        tile_step claim_line(), c[16 * k];
         tile_step tile_load(4), a[16 * k, pitch=1024];
         tile_step tile_load(6), b[256 * k, pitch=16];
         tile_step tdpbf16ps(0, 4, 6);
@@ -57,7 +58,7 @@ def test_instructions_of_tiles() -> None:
     ]
     assert re.search(r"tdpbf16ps\s+%tmm6, %tmm4, %tmm0", body)
     assert re.search(r"tdpbusd\s+%tmm6, %tmm4, %tmm1", body)
-    assert len(re.findall(r"\bprefetcht1\s", body)) == 1
+    assert re.findall(r"\bprefetch\w+", body) == ["prefetcht1", "prefetchw"]
 
 
 def test_products_of_float16_where_the_processor_has_them() -> None:

@@ -135,6 +135,7 @@ def test_subnormal_numbers_are_zeros(a: float, b: float, c: float) -> None:
         ("tile_step tile_load(0), a[0, pitch=8];", err.IllegalDtype),
         ("tile_step fetch_line(0), a[0];", err.UnknownOperation),
         ("tile_step fetch_line();", err.PointerExpected),
+        ("tile_step claim_line(0), c[0];", err.UnknownOperation),
         ("tile_step tile_store(0), a[0, pitch=16];", err.AccessViolation),
     ],
 )
@@ -154,8 +155,9 @@ def test_registers_of_zeros_begin_any_sum(name: str, total: str) -> None:
     np.testing.assert_array_equal(kept, begun)
 
 
-def test_asking_for_a_line_changes_nothing_wherever_it_is() -> None:
-    made = function("tile_step fetch_line(), a[1000000];")
+@pytest.mark.parametrize("name", ["fetch_line", "claim_line"])
+def test_asking_for_a_line_changes_nothing_wherever_it_is(name: str) -> None:
+    made = function(f"tile_step {name}(), c[1000000];")
     verify(made)
     assert parse_function(print_function(made)) == made
     arrays = [np.ones(256, np.float32), words(256, 1), words(256, 2)]

@@ -199,6 +199,27 @@ def test_the_next_rows_are_asked_for_while_these_are_multiplied() -> None:
     assert "fetch_line" not in print_program(copied)
 
 
+@pytest.mark.parametrize(
+    ("k", "dtype", "lines"),
+    [
+        (256, "bfloat16", [f"{row}4*k_t, 0" for row in ("", "1 + ", "2 + ", "3 + ")]),
+        (1000, "bfloat16", ["k_t, 0"]),
+        (96, "bfloat16", []),
+        (1024, "int8", [f"{row}2*k_t, {column}" for row in ("", "1 + ") for column in (0, 16)]),
+    ],
+)
+def test_lines_of_results_are_asked_for_in_turn_while_they_are_computed(k: int, dtype: str, lines: list[str]) -> None:
+    """Of those of bfloat16 32 columns are a line, of int32 16; with few steps, each would ask for more than come meanwhile."""
+    sizes = (32, k), (k, 32)
+    a, b = (drawn(np.int8, *s) if dtype == "int8" else drawn(bfloat16(), *s) for s in sizes)
+    whole = "X = as_int(A, 32); Y = as_int(B, 32);" if dtype == "int8" else "X = A; Y = B;"
+    source = f"function (A[M, K], B[K, N]) -> (O) {{ {whole} O[m, n : M, N] = +(X[m, k] * Y[k, n]); }}"
+    program, stripe = on_tiles(source, {"A": a, "B": b}, replace(TILES, settings=replace(TILES.settings, cores=1)))
+    claimed = [line for line in print_program(stripe).splitlines() if "dst = O[" in line and "k_t" in line]
+    assert [line.split("O[")[1].split("]")[0] for line in claimed] == lines
+    assert prove(to_stripe(program), stripe).proved
+
+
 @pytest.mark.parametrize(("n", "asks"), [(128, True), (70, True), (32, False)])
 def test_panels_ask_for_rows_that_lie_apart(n: int, asks: bool) -> None:
     """A group's piece of each row is followed by others' pieces; whole rows follow each other, and any processor foresees them."""

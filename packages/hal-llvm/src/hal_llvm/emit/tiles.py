@@ -8,7 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tile_ir.emit.walker import children, walk_functions, walk_statements
-from tile_ir.matrix.x86 import FETCH_LINE, LOAD_TILE, ROWS_OF_TILE, STORE_TILE, TILES, WORDS_OF_ROW, ZERO_TILE
+from tile_ir.matrix.x86 import (
+    CLAIM_LINE,
+    FETCH_LINE,
+    FETCHES,
+    LOAD_TILE,
+    ROWS_OF_TILE,
+    STORE_TILE,
+    TILES,
+    WORDS_OF_ROW,
+    ZERO_TILE,
+)
 from tile_ir.semtree.nodes import Alloc, Block, Function, Statement, TileStep, Var
 
 from hal_llvm.emit.code import Code
@@ -16,8 +26,9 @@ from hal_llvm.emit.code import Code
 _MOVES = {LOAD_TILE: "llvm.x86.tileloadd64", STORE_TILE: "llvm.x86.tilestored64"}
 _NAMES = {ZERO_TILE: "llvm.x86.tilezero"}
 _WORD_BYTES = 4
-_READ, _SECOND, _DATA = 0, 2, 1
-"""What LLVM's prefetches are for: reading, from the second cache on, of data."""
+_PURPOSE = {FETCH_LINE: 0, CLAIM_LINE: 1}
+_SECOND, _DATA = 2, 1
+"""What LLVM's prefetches are for: reading or writing, from the second cache on, of data."""
 
 
 def uses_tiles(function: Function) -> bool:
@@ -46,8 +57,10 @@ def _named(statement: Statement) -> Iterator[str]:
 
 def step(code: Code, node: TileStep, pointer: str) -> None:
     """One instruction; `pointer` is the address of a tile's first row, if it touches memory."""
-    if node.name == FETCH_LINE:
-        code.call("llvm.prefetch", "void", ("ptr", pointer), *(("i32", str(n)) for n in (_READ, _SECOND, _DATA)))
+    if node.name in FETCHES:
+        code.call(
+            "llvm.prefetch", "void", ("ptr", pointer), *(("i32", str(n)) for n in (_PURPOSE[node.name], _SECOND, _DATA))
+        )
         return
     tiles = [("i8", str(tile)) for tile in node.tiles]
     if node.name not in _MOVES:

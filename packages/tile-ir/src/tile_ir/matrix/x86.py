@@ -33,8 +33,8 @@ LOAD_TILE, STORE_TILE = "tile_load", "tile_store"
 """Instructions that move a tile between a register and rows of memory."""
 ZERO_TILE = "tile_zero"
 """The instruction that fills a register with zeros."""
-FETCH_LINE = "fetch_line"
-"""The instruction that asks for a line of memory, so that a later load finds it in the second cache; it may be beyond a buffer's end."""
+FETCH_LINE, CLAIM_LINE = FETCHES = ("fetch_line", "claim_line")
+"""Instructions that ask for a line of memory, so that a later load, or store, finds it near; it may be beyond a buffer's end."""
 PRODUCTS: Mapping[str, str] = {
     "tdpbf16ps": "dot2_bf16bf16",
     "tdpfp16ps": "dot2_f16f16",
@@ -57,7 +57,7 @@ TILED_INSTRUCTIONS: Mapping[str, MatrixInstruction] = {n: _instruction(n, DOTS[d
 
 def is_tile_step(name: str) -> bool:
     """Whether an instruction is one on tile registers."""
-    return name in TILED_INSTRUCTIONS or name in (LOAD_TILE, STORE_TILE, ZERO_TILE, FETCH_LINE)
+    return name in TILED_INSTRUCTIONS or name in (LOAD_TILE, STORE_TILE, ZERO_TILE, *FETCHES)
 
 
 def tile_product(name: str, c: Array, a: Array, b: Array) -> Array:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tile_ir.matrix.x86 import FETCH_LINE, LOAD_TILE, PRODUCTS, ROWS_OF_TILE, WORDS_OF_ROW, ZERO_TILE, tile_product
+from tile_ir.matrix.x86 import FETCHES, LOAD_TILE, PRODUCTS, ROWS_OF_TILE, WORDS_OF_ROW, ZERO_TILE, tile_product
 from tile_ir.semtree.closures_memory import Evaluate, Frame, Run
 from tile_ir.semtree.errors import SemtreeRuntimeError
 from tile_ir.semtree.memory import Memory, Thread
@@ -20,7 +20,7 @@ def step(node: TileStep, args: Sequence[Evaluate]) -> Run:
         return _product(node)
     if node.name == ZERO_TILE:
         return _zero(node.tiles[0])
-    if node.name == FETCH_LINE:
+    if node.name in FETCHES:
         return _nothing
     return _load(node, args) if node.name == LOAD_TILE else _store(node, args)
 

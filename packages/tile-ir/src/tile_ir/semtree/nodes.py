@@ -225,8 +225,9 @@ class TileStep:
     """An instruction on the tile registers of a work item (`tile_ir.matrix.x86`).
 
     ``tile_load`` fills register `tiles[0]` with rows from ``ptr[index]`` on, `pitch` elements apart; ``tile_store`` writes them there;
-    ``tile_zero`` fills it with zeros. A product ``c += a . b`` names the registers of c, a and b, and no memory; ``fetch_line`` names no
-    register, and asks for the line at ``ptr[index]``, which changes nothing. Registers hold nothing at first.
+    ``tile_zero`` fills it with zeros. A product ``c += a . b`` names the registers of c, a and b, and no memory; ``fetch_line`` and
+    ``claim_line`` name no register, and ask for the line at ``ptr[index]`` to be read or written soon, which changes nothing. Registers hold
+    nothing at first.
     """
 
     name: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tile_ir.dtype import DType
 from tile_ir.matrix import LANES, MANTISSA_BITS, MATRIX_INSTRUCTIONS, PANEL_BYTES, MatrixInstruction, instruction_of
-from tile_ir.matrix.x86 import FETCH_LINE, LOAD_TILE, STORE_TILE, TILED_INSTRUCTIONS, TILES, WORDS_OF_ROW, ZERO_TILE
+from tile_ir.matrix.x86 import FETCHES, LOAD_TILE, STORE_TILE, TILED_INSTRUCTIONS, TILES, WORDS_OF_ROW, ZERO_TILE
 from tile_ir.semtree import errors as err
 from tile_ir.semtree.nodes import Expr, MatrixLoad, Mma, Round, Space, TeamMma, TensorCopy, TileStep, Type
 from tile_ir.semtree.verify_common import check_access, check_equal, fail
@@ -31,7 +31,9 @@ def matrix_load(e: MatrixLoad) -> None:
 
 
 _MOVES = (LOAD_TILE, STORE_TILE)
-_REGISTERS = {LOAD_TILE: 1, STORE_TILE: 1, ZERO_TILE: 1, FETCH_LINE: 0} | dict.fromkeys(TILED_INSTRUCTIONS, 3)
+_REGISTERS = (
+    {LOAD_TILE: 1, STORE_TILE: 1, ZERO_TILE: 1} | dict.fromkeys(FETCHES, 0) | dict.fromkeys(TILED_INSTRUCTIONS, 3)
+)
 
 
 def tile_step(node: TileStep) -> None:
@@ -41,7 +43,7 @@ def tile_step(node: TileStep) -> None:
         fail(err.UnknownOperation, f"no instruction {node.name!r} takes {len(node.tiles)} tile registers")
     if any(not 0 <= tile < TILES for tile in node.tiles) or len(set(node.tiles)) < registers:
         fail(err.LaneError, f"{node.name} takes other registers than {', '.join(map(str, node.tiles))}")
-    if (node.ptr is None) == (node.name in (*_MOVES, FETCH_LINE)) or (node.index is None) != (node.ptr is None):
+    if (node.ptr is None) == (node.name in (*_MOVES, *FETCHES)) or (node.index is None) != (node.ptr is None):
         fail(err.PointerExpected, f"{node.name} on {'no ' if node.ptr is None else ''}memory")
     if node.ptr is None or node.index is None:
         return

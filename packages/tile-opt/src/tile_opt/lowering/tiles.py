@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tile_ir.matrix.x86 import FETCH_LINE, LOAD_TILE, TILED_INSTRUCTIONS, ZERO_TILE, is_tile_step
+from tile_ir.matrix.x86 import FETCHES, LOAD_TILE, TILED_INSTRUCTIONS, ZERO_TILE, is_tile_step
 from tile_ir.semtree.nodes import TileStep
 from tile_ir.stripe import nodes as stripe
 from tile_ir.stripe.affine import Affine, names_in
@@ -39,7 +39,7 @@ def _emit(builder: Builder, block: stripe.Block, views: Views) -> None:
         registers = [_register(block, origin[_over(block, pair)]) for pair in ((m, n), (m, k), (k, n))]
         builder.emit(TileStep(name, tuple(registers)))
         return
-    if name == FETCH_LINE:
+    if name in FETCHES:
         (view,) = origin.values()
         builder.emit(TileStep(name, (), view.root.ptr, builder.index(view.offset, view.quasi)))
         return

@@ -96,7 +96,7 @@ def _on_tiles(name: str, machine: Machine) -> Work:
     match name:
         case "tile_load":
             return Work(load=ROWS_OF_TILE, issue=1)
-        case "fetch_line":
+        case "fetch_line" | "claim_line":
             return Work(load=1, issue=1)
         case "tile_zero":
             return Work(issue=1)

@@ -10,13 +10,13 @@ from tile_ir.frozen import frozen, replace
 from tile_ir.matrix.x86 import TILE
 from tile_ir.names import claim
 from tile_ir.settings import Settings
-from tile_ir.stripe.affine import Affine
+from tile_ir.stripe.affine import Affine, names_in
 from tile_ir.stripe.nodes import Bind, Block, Direction, Index, Location, Refinement
 
 from tile_opt.kernel.inlining import computed, with_sources
 from tile_opt.kernel.segments import Part, cover_exactly
 from tile_opt.kernel.strides import has_all_cells
-from tile_opt.kernel.view import KernelView, Stage
+from tile_opt.kernel.view import KernelView, Stage, Use
 from tile_opt.kernel.widen import narrowed
 from tile_opt.kernel.work import merged_use
 from tile_opt.plan.builders.widened import Widened
@@ -217,10 +217,14 @@ class _Build:
     def _each_stage(self, nest: Nest, first: int, around: Around) -> Nest:
         nest = self._folded(nest)
         inside = around.within(nest)
-        start = zero_start(nest.body, self.tiles.match.main.name) if self.tiles is not None else None
+        start = self._start(nest)
         nodes = (n for n in nest.body if n is not start)
-        body = tuple(self._own(n, first, inside, start) if isinstance(n, Stage) else n for n in nodes)
+        body = tuple(self._own(n, first, inside, nest) if isinstance(n, Stage) else n for n in nodes)
         return replace(nest, body=body)
+
+    def _start(self, nest: Nest) -> Stage | None:
+        """The stage that sets the sum of an instruction on tiles to 0, if there is one."""
+        return zero_start(nest.body, self.tiles.match.main.name) if self.tiles is not None else None
 
     def _folded(self, nest: Nest) -> Nest:
         """`nest` with its sums as far apart as the rows that tiles go through."""
@@ -228,23 +232,23 @@ class _Build:
         total = next((merged_use(s) for s in nest.body if isinstance(s, Stage) and s.name == main), None)
         return self.fold.summed(nest, total) if self.fold is not None and total is not None else nest
 
-    def _own(self, stage: Stage, first: int, around: Around, start: Stage | None) -> Node:
-        """One stage under the levels that are its own; `start` sets the sum of an instruction on tiles to 0."""
+    def _own(self, stage: Stage, first: int, around: Around, beside: Nest) -> Node:
+        """One stage under the levels that are its own, with those `beside` it."""
         if self.fold is None or self.tiles is None or stage.name != self.tiles.match.main.name:
-            return self._stepped(gathered(stage), stage, first, around, start)
+            return self._stepped(gathered(stage), stage, first, around, beside)
         cover, name = self.plan.levels[first].cover(self.fold.inner), self.loops[self.fold.inner].tiling.name
         assert cover is not None, "the first level of a stage's own is that of its rows"
         rows = self.fold.tiles(self.fold.joined(gathered(stage)), cover.size, name, around)
-        return innermost(rows, lambda n, inside: self._stepped(n, stage, first + 1, inside, start), around)
+        return innermost(rows, lambda n, inside: self._stepped(n, stage, first + 1, inside, beside), around)
 
-    def _stepped(self, tree: Nest, stage: Stage, first: int, around: Around, start: Stage | None) -> Nest:
+    def _stepped(self, tree: Nest, stage: Stage, first: int, around: Around, beside: Nest) -> Nest:
         """The loops of a stage by the levels from `first` on."""
         for number in range(first, len(self.plan.levels)):
             if self.plan.levels[number].bind not in LANE_BINDS:
                 tree = self._level(tree, number, around, own=True)
         tree = innermost(tree, lambda n, _: distribute(n), around)
         if self.tiles is not None and stage.name == self.tiles.match.main.name:
-            made = on_tiles(tree, self.tiles.match, start, self._ahead(stage, around))
+            made = on_tiles(tree, self.tiles.match, self._start(beside), self._ahead(stage, around, beside))
             return made if self.fold is None else tiles_alone(made)
         ways = self._ways(stage)
         use = merged_use(stage)
@@ -252,13 +256,23 @@ class _Build:
             tree = keep_partials(tree, ways, claim(f"{use.buffer}_parts", self.taken), around)
         return tree
 
-    def _ahead(self, stage: Stage, around: Around) -> Ahead | None:
-        """Where steps ask for the next rows: these lie where they are given, and several tiles of columns take them."""
+    def _ahead(self, stage: Stage, around: Around, beside: Nest) -> Ahead:
+        """Steps ask for the next rows where these lie where they are given, and several tiles of columns take them."""
         assert self.tiles is not None
         columns = self.loops[dict(self.tiles.match.loops)["n"]].levels[-1:]
         given = around.buffers[stage.use(self.tiles.match.left).buffer].dir is Direction.IN
         several = any(around.ranges.get(name, (0, 0))[1] for _, _, name in columns)
-        return Ahead(columns[0][2], around) if given and several else None
+        return Ahead(columns[0][2] if given and several else None, self._results(beside, around), around)
+
+    def _results(self, beside: Nest, around: Around) -> tuple[Use, ...]:
+        """What is stored, row by row, where rows are those of tiles."""
+        assert self.tiles is not None
+        loops = dict(self.tiles.match.loops)
+        known = {*around.ranges, loops["m"], loops["n"]}
+        stored = (u for s in beside.body if isinstance(s, Stage) for u in s.uses if u.writes)
+        out = {u.buffer: u for u in stored if around.buffers[u.buffer].dir is Direction.OUT and self.fold is None}
+        rows = (u for u in out.values() if around.stride(u, loops["n"]) == 1)
+        return tuple(u for u in rows if names_in(u.forms) <= known)
 
     # --- one level -----------------------------------------------------------------------------------------
 
