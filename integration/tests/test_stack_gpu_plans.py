@@ -44,7 +44,7 @@ KERNELS: dict[str, tuple[str, dict[str, tuple[int, ...]], str]] = {
     ),
     "bytes": ("function (X) -> (R) { R = X + X; }", {"X": (100003,)}, "uint8"),
     "window": (
-        "function (X[H, W]) -> (R) { R[y, x : H, W] = +(X[y + i - 1, x + j - 1]), i < 3, j < 3; }",
+        "function (X[H, W]) -> (R) { R[y, x : H / 2, W / 2] = +(X[2 * y + i - 1, 2 * x + j - 1]), i < 3, j < 3; }",
         {"X": (4096, 4096)}, "float32",
     ),
     "shifts": (

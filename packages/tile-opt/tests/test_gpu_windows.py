@@ -195,6 +195,25 @@ def test_windows_along_rows_are_taken_where_estimates_agree(source: str, shapes:
     assert (dict(made[0].edges).get(view.loops[-1].name) is Edge.PEEL) == taken
 
 
+@pytest.mark.parametrize("agg", ["+", ">"])
+def test_windows_of_one_operand_that_overlap_are_kept_in_registers(agg: str) -> None:
+    """Neighbouring cells use what an item has loaded."""
+    source = f"function (D[X, Y]) -> (R) {{ R[x, y : X, Y] = {agg}(D[x+i-1, y+j-1]), i < 3, j < 3; }}"
+    program = front(Case(source, {"D": (9, 8)}))
+    view = contracted(program)
+    for _, plan in (*ranked(view, TARGET)[:1], *along_rows(view, TARGET)[:1]):
+        agree(program, plan())
+
+
+@pytest.mark.parametrize(
+    "own", ["X / 2, Y / 2] = +(D[2*x+i, 2*y+j]), i < 3, j < 3", "X, Y] = +(D[x, y+j-100]), j < 201"]
+)
+def test_windows_of_one_operand_that_no_item_keeps_are_left_to_others(own: str) -> None:
+    """They overlap little, or are too long."""
+    view = contracted(front(Case(f"function (D[X, Y]) -> (R) {{ R[x, y : {own}; }}", {"D": (402, 4096)})))
+    assert not ranked(view, TARGET)
+
+
 def test_long_reductions_are_left_to_tiles_in_local_memory() -> None:
     shapes = {"D": (4, 64, 16, 16), "K": (64, 64, 3, 3)}
     assert not plans(contracted(front(Case(FEW, shapes))))

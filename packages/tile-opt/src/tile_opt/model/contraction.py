@@ -95,7 +95,10 @@ class Operand:
 
 @dataclass(frozen=True)
 class Contraction:
-    """The stage of a kernel that aggregates over loops of its own, every operand of which is used several times."""
+    """The stage of a kernel that aggregates over loops of its own, every operand of which is used several times.
+
+    A single operand is, where windows on it overlap for the most part.
+    """
 
     view: KernelView
     main: Stage
@@ -134,6 +137,12 @@ class Contraction:
         """Reduction loops that slide along the same dimension as `loop`."""
         dims = [d for o in self.operands for d in o.dims if loop in {n for n, _ in d}]
         return tuple(n for n in self.own if any(n in {m for m, _ in d} for d in dims))
+
+    @property
+    def overlapping(self) -> bool:
+        """Neighbouring windows of some operand share more than half of their elements."""
+        steps = ((c, dim) for o in self.operands for dim in o.dims for n, c in dim if n in self.shared)
+        return any(2 * c < d * self.own[n] for c, dim in steps for n, d in dim if n in self.own)
 
     @cached_property
     def results(self) -> list[Use]:
@@ -194,11 +203,13 @@ def _contraction(view: KernelView, stage: Stage) -> Contraction | None:
     if out is None or not stage.loops or not view.is_local(out.buffer) or stage.guard:
         return None
     reads = [u for u in stage.uses if u.reads and not u.writes and not view.is_local(u.buffer)]
-    if len(reads) < 2 or any(u.extent for u in reads):
+    if not reads or any(u.extent for u in reads):
         return None
     if any(i.order.value == "ordered" or i.bind.value != "none" for i in stage.loops):
         return None
     found = Contraction(view, stage, tuple(_operand(view, stage, u) for u in reads), out)
+    if len(reads) < 2 and not found.overlapping:
+        return None
     again = [any(n not in o.loops for n in found.shared) or any(len(d) > 1 for d in o.dims) for o in found.operands]
     return found if found.results and all(again) else None
 

@@ -289,11 +289,16 @@ def along_rows(view: KernelView, target: Target) -> list[Timed]:
 
 
 def ranked(view: KernelView, target: Target) -> list[Timed]:
-    """(seconds, plan), best first; none for kernels of other classes."""
+    """(seconds, plan), best first; none for kernels of other classes.
+
+    Of a single operand only tiles that hold neighbouring windows: it is used again nowhere else.
+    """
     work = _contraction(view, target)
     if work is None:
         return []
     space, windows = TileSpace(work, target), WindowSpace(work, target)
+    if len(work.operands) == 1:
+        return [(f.cost.seconds, partial(window_plan, windows, f)) for f in windows.best() if windows.slides(f.tile)]
     near = windows.best() if space.windows or prod(work.own.values()) <= FEW else []
     found: list[Timed] = []
     for r in (ranked := space.best()):

@@ -68,6 +68,10 @@ class WindowSpace:
         """The same of tiles with neighbouring cells in memory where windows slide along it: whole vectors around them are loaded."""
         return self._best(self._row_tiles(GROUPS[0]))
 
+    def slides(self, tile: DirectTile) -> bool:
+        """Windows of an item's cells overlap."""
+        return any(self.work.partners(n) for n, count in tile.each.items() if count > 1)
+
     def _best(self, tiles: Iterator[DirectTile]) -> list[Found]:
         slides = any(self.work.partners(n) for n in self.work.shared)
         if prod(self.work.own.values()) > (SHORT if slides else PLAIN):
