@@ -22,6 +22,11 @@ POINTWISE = """function (A[H, W], K[T]) -> (O) {
     R = O - A;
 }"""
 
+COLUMNS_FIRST = """function (A[H, W], K[T]) -> (O) {
+    P[y, x : H, W] = +(A[y + t - HALF, x] * K[t]);
+    O[y, x : H, W] = +(P[y, x + t - HALF] * K[t]);
+}"""
+
 
 @pytest.fixture
 def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,6 +63,17 @@ def test_groups_hand_on_what_they_keep(source: str, dtype: DType, height: int, w
             np.testing.assert_allclose(interpret.run(scheduled, inputs)[name], value, rtol=2e-2)
     else:
         check(scheduled, inputs, target(), expected=expected)
+
+
+@pytest.mark.usefixtures("small_groups")
+@pytest.mark.parametrize(("width", "taps"), [(40, 3), (33, 5), (40, 9)])
+def test_windows_along_memory_are_in_boxes_of_whole_vectors(width: int, taps: int) -> None:
+    """What the second pass needs beside a tile begins and ends on multiples of vectors."""
+    stripe, scheduled = made(COLUMNS_FIRST, DType.FLOAT32, 9, width, taps)
+    (block,) = boxes(scheduled)
+    assert [r.type.sizes[-1] % 4 for r in block.refs if r.loc.scope is Scope.GROUP and not r.source] == [0]
+    inputs = random_inputs(stripe)
+    check(scheduled, inputs, target(), expected=interpret.run(stripe, inputs))
 
 
 @pytest.mark.parametrize(("taps", "shared"), [(3, False), (5, True), (31, True)])

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tile_ir.frozen import frozen
+from tile_ir.frozen import frozen, replace
 from tile_ir.stripe.affine import Affine
 
 from tile_opt.kernel.unify import is_indirect
@@ -42,6 +42,15 @@ class Window:
     def first(self, tile: int, number: str) -> Affine:
         """The first row for the tile whose number is the loop `number`."""
         return Affine.var(number, self.step * tile) + self.low
+
+    def tile(self, rows: int) -> int:
+        """The most neighbouring rows of the tiled loop that need no more than `rows`."""
+        return (rows + self.low - self.high - 1) // self.step + 1
+
+    def in_vectors(self, lanes: int) -> Window:
+        """What contains it and begins and ends on multiples of `lanes` rows, for tiles that do so."""
+        low = self.low // lanes * lanes
+        return replace(self, low=low, high=self.high + -(self.high - low + 1 - self.step) % lanes)
 
     def joined(self, other: Window) -> Window | None:
         """What contains both; None where they move apart."""

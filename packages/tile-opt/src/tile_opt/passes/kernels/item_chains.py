@@ -32,7 +32,7 @@ from tile_opt.kernel.windows import Window, is_free, windows
 from tile_opt.kernel.work import nbytes, op_cost, view_is_heavy
 from tile_opt.model.fusion import Forecast, forecast
 from tile_opt.passes.kernels.tile_pipelines import Chains, TilePipelines, Timed, all_once
-from tile_opt.plan.space.gpu.chain import STEP
+from tile_opt.plan.space.gpu.chain import STEP, lanes_of
 from tile_opt.plan.space.gpu.chain_cost import BODY, cost
 
 RUNS = (8, 16, 32, 4)
@@ -126,15 +126,18 @@ class _ItemChains(Chains):
     def _shared_cuts(
         self, views: Sequence[KernelView], boxes: Mapping[str, int], ways: Mapping[str, tuple[Window, ...]]
     ) -> Iterator[tuple[TiledLoop, ...]]:
-        """Rows of a length along memory, some of them: along the loop on which windows slide farthest."""
+        """Rows of a length along memory, or whose boxes have it: some of them, along the loop on which windows slide farthest."""
         last = views[-1]
         near = next((n for n in ways if _is_near(last, n)), None)
         if near is None or len(ways) < 2:
             return
         far = max((n for n in ways if n != near), key=lambda n: (max(w.high - w.low for w in ways[n]), last.ranges[n]))
-        for wide, tall in product(WIDE, TALL):
-            sizes = {near: min(wide, power_of_two(last.ranges[near])), far: min(tall, power_of_two(last.ranges[far]))}
-            cuts = _cut(views, ways, sizes)
+        lanes = min(map(lanes_of, views))
+        whole = {**ways, near: tuple(w.in_vectors(lanes) for w in ways[near])}
+        widths = [min(wide, power_of_two(last.ranges[near])) for wide in WIDE]
+        fitting = [min(w.tile(wide) for w in whole[near]) // lanes * lanes for wide in widths]
+        for wide, tall in product(dict.fromkeys(n for n in (*fitting, *widths) if n > 0), TALL):
+            cuts = _cut(views, whole, {near: wide, far: min(tall, power_of_two(last.ranges[far]))})
             if private_bytes(views, boxes, cuts) <= self.target.settings.max_mem:
                 yield cuts
 

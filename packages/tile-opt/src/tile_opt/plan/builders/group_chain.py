@@ -187,6 +187,10 @@ class GroupChain:
         left = tuple(c for c, plain in wanted if not self.is_met(plain, stage, part))
         return side_by_side(self.placed(replace(over, constraints=left), part), self.outside)
 
+    def guarded(self, stage: Stage, part: Part) -> Stage:
+        """The same, in cells of the part alone: others would lie beyond what boxes have for it."""
+        return side_by_side(self.placed(self.over(stage, part), part), self.outside)
+
     def over(self, stage: Stage, part: Part) -> Stage:
         """The stage over digits, with everything that somebody might have to look at."""
         homes = self.homes(part)
@@ -301,8 +305,10 @@ class Made:
         windows = [
             (u, w) for u, w in chain.windows(moved) if u.buffer not in chain.boxes or not chain.is_whole(w, moved)
         ]
-        if all(_is_constant(w) for _, w in windows) and prod(i.range for i in moved.loops) > LARGE:
-            self.compact[moved.name] = chain.in_a_loop(moved, part)
+        ragged = any(u.buffer in chain.boxes for u, _ in windows)
+        direct = all(_is_constant(w) or u.buffer in chain.boxes for u, w in windows)
+        if direct and prod(i.range for i in moved.loops) > LARGE:
+            self.compact[moved.name] = chain.in_a_loop(chain.guarded(stage, part) if ragged else moved, part)
         for use, found in windows:
             kept, new = self._holding(found)
             if new and _is_constant(found):

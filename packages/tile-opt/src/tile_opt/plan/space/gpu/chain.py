@@ -57,7 +57,8 @@ def shared_plan(view: KernelView, target: Target) -> Plan:
     """All parts are dealt out to the same items: whole vectors along memory, runs of rows of the result, and rows of the others."""
     parts = [Dealt.of(view, part) for part in parts_of(view)]
     lanes, last = lanes_of(view), parts[-1]
-    across = max(1, min(last.wide // lanes, target.settings.threads))
+    vectors = max(part.wide for part in parts) // lanes
+    across = min(power_of_two(vectors // 2 + 1), target.settings.threads)
     down = max(1, min(SHARING, target.settings.threads) // across)
     down = min(down, power_of_two(-(-last.tall // min(RUN, last.tall))))
     rounds, items = list[Cover](), list[Cover]()
