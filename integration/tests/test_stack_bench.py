@@ -154,7 +154,7 @@ def _drawn() -> Iterator[Any]:
         met.update(class_.kinds)
 
 
-@pytest.mark.parametrize(("name", "class_"), _drawn())
+@pytest.mark.parametrize(("name", "class_"), [*_drawn()])
 def test_tiny_draws_agree(name: str, class_: Any) -> None:
     """Every kind of each class compiles, and equals the reference evaluator; NumPy's expression does too."""
     from contest import compared, listed
