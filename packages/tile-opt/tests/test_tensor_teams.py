@@ -253,6 +253,14 @@ def test_a_core_has_two_groups_where_each_has_a_step_less_under_way() -> None:
     assert {s.versions for p in found for s in p.stagings if s.operand != "R"} == {3, 4}
 
 
+@pytest.mark.parametrize(("depth", "shared"), [(4096, True), (512, False)])
+def test_groups_share_long_sums_where_few_cores_would_copy_all_factors(depth: int, shared: bool) -> None:
+    """A core copies no faster beside idle ones; short sums take less than putting shares together."""
+    view = view_of(matmul("nt", BF16, 64, 1024, depth), BUSY_TEAMS)
+    plan = next(TensorTile().candidates(view, BUSY_TEAMS))
+    assert any(r.across is Across.GROUPS for r in plan.reductions) is shared
+
+
 def test_an_instruction_of_a_team_takes_its_time_in_an_estimate() -> None:
     """About 10 µs on a large processor; that of its products one by one would be thousands of times longer."""
     sample = matmul("nt", BF16, 1024, 1024, 1024)
