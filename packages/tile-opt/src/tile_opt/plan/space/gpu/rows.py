@@ -204,9 +204,7 @@ class _Chooser(RowShares):
         most = threads * min(self._narrow, max(1, self.most_items // threads))
         if columns < self.settings.cores * across and length * across > 2 * FEW_STEPS * threads:
             most = max(most, self.most_items)
-        ways = min(power_of_two(-(-self.busy // max(1, columns))), most // across, power_of_two(length) // 4)
-        # A unit holds few groups: where they are small, little of it is at work, however many there are.
-        ways = max(ways, min(LEAST_GROUP // across, power_of_two(length) // (4 * FEW_STEPS)))
+        ways = self._column_ways(length, columns, across, most)
         if rows:
             most_ways = threads // (across if narrow else SUB_GROUP // 4)
             ways = max(ways, min(power_of_two(-(-length * self.wide // (KEPT // 2))), most_ways))
@@ -218,6 +216,12 @@ class _Chooser(RowShares):
         columns = [Share(along, across, self.wide), *(Share(n) for n in reversed(self.facts.shared) if n != along)]
         plan = self._assembled(shares, columns, f"{used} items share a column")
         return plan if plan.stagings or not rows else self._kept_columns(own, along) or plan
+
+    def _column_ways(self, length: int, columns: int, across: int, most: int) -> int:
+        """Items that divide a column of so many steps, at most ``most`` in a group of so many columns."""
+        ways = min(power_of_two(-(-self.busy // max(1, columns))), most // across, power_of_two(length) // 4)
+        # A unit holds few groups: where they are small, little of it is at work, however many there are.
+        return max(ways, min(LEAST_GROUP // across, power_of_two(length) // (4 * FEW_STEPS)))
 
     def _least_row(self, along: str) -> int:
         """Bytes of neighbours that a group takes at least: rows that begin anywhere have their sectors torn apart."""
