@@ -12,7 +12,7 @@ from test_item_chains import BLUR, TWICE, stripe_of, target
 from tile_ir.dtype import DType
 from tile_ir.frozen import replace
 from tile_ir.stripe import interpret
-from tile_ir.stripe.nodes import Bind, Block, Program
+from tile_ir.stripe.nodes import Bind, Block, Direction, Program
 from tile_ir.stripe.walk import blocks_in
 from tile_ir.target import Target
 from tile_opt.blocks.tree import kernels_of
@@ -135,6 +135,16 @@ def test_only_where_copies_run_beside_and_nobody_needs_what_others_keep() -> Non
     for source, on in ((BLUR, waiting), (TWICE, copying())):
         stripe = stripe_of(source.replace("HALF", "7"), DType.FLOAT32, A=(4096, 4096), K=(15,))
         assert not any(walks(d.plan) for d in schedule(stripe, on).decisions.values())
+
+
+@pytest.mark.usefixtures("small_strips")
+def test_rows_that_are_shorter_than_a_vector_are_a_vector_in_local_memory() -> None:
+    source = BLUR.replace("[y, x : H, W] = +(A", "[y, x : H, W - 1] = +(A")
+    stripe, made, _ = scheduled(source, DType.UINT8, 33, 8, 7, copying(900, cores=1))
+    blocks = [b for k in kernels_of(made) if isinstance(k, Block) for b in blocks_in(k)]
+    assert {r.type.sizes[-1] for b in blocks for r in b.refs if r.into == "P" and r.dir is Direction.ALLOC} == {16}
+    inputs: dict[str, Any] = random_inputs(stripe)
+    np.testing.assert_array_equal(interpret.run(made, inputs)["O"], interpret.run(stripe, inputs)["O"])
 
 
 @pytest.mark.usefixtures("small_strips")

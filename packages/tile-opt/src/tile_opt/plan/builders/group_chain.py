@@ -358,12 +358,12 @@ def _inside(of: Split) -> tuple[Affine, ...]:
 
 
 def _in_group(box: Refinement) -> Refinement:
-    """In the group's memory, rows beginning on whole vectors."""
+    """In the group's memory, in rows of whole vectors: what a vector has beside a row's cells nobody uses."""
     type = box.type
     lanes = max(1, WIDEST // type.dtype.bytes)
     order = sorted(range(len(type.sizes)), key=lambda d: (-type.strides[d], d))
-    sizes = [s if d != order[-1] else -(-s // lanes) * lanes for d, s in enumerate(type.sizes)]
+    sizes = tuple(s if d != order[-1] else -(-s // lanes) * lanes for d, s in enumerate(type.sizes))
     strides = {d: prod(sizes[e] for e in order[k + 1 :]) for k, d in enumerate(order)}
-    made = TensorType.row_major(type.dtype, type.sizes, align=16)
+    made = TensorType.row_major(type.dtype, sizes, align=16)
     layout = replace(made.layout, strides=tuple(strides[d] for d in range(len(sizes))))
     return replace(box, type=replace(made, layout=layout), loc=GROUP_MEMORY)
