@@ -18,6 +18,7 @@ from tile_ir.diagnostics import Source
 from tile_ir.dtype import DType
 from tile_ir.machine import LocalMemory, Occupancy
 from tile_ir.program.nodes import TensorType
+from tile_ir.semtree import print_function
 from tile_ir.stripe import interpret
 from tile_ir.stripe.nodes import Bind, Block, Program
 from tile_ir.stripe.walk import blocks_in
@@ -145,6 +146,12 @@ def test_other_dtypes_keep_the_meaning(name: str, dtype: DType) -> None:
 def test_sixteen_bit_operands_are_converted_once_on_their_way() -> None:
     plan = next(plans(contracted(MATMUL, {"A": (512, 256), "B": (256, 512)}, DType.FLOAT16), BUSY))
     assert {s.dtype for s in plan.stagings if s.unit == "LOCAL"} == {"float32"}
+
+
+def test_items_store_no_more_at_once_where_operands_grow_on_their_way() -> None:
+    program = stripe(MATMUL, {"A": (64, 64), "B": (64, 64)}, DType.BFLOAT16)
+    text = "".join(print_function(k.function) for k in lower_kernels(scheduled(program, TILED), TILED).kernels)
+    assert "float32x4(" in text and "float32x8" not in text
 
 
 @pytest.mark.parametrize(

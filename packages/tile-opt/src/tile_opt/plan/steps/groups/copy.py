@@ -223,8 +223,9 @@ def group_copy(
     box = box_of(forms, inner)
     contiguous, order = _closest(box, source), order_of(use, staging)
     row = order[-1] if turned and order[-1] != contiguous and box.extents[order[-1]] % TURNED == 0 else None
-    plan, limits = _within(use, box, source, contiguous, around, items, wanted, row)
     dtype = staging.kept_as(source.dtype)
+    width = max(source.dtype.bytes, dtype.bytes)
+    plan, limits = _within(use, box, source, width, contiguous, around, items, wanted, row)
     type = arranged(local_type(box.extents, order, dtype, staging.pad), staging.swizzle)
     local = replace(_alloc(names["local"], type), versions=staging.versions)
     sizes = tuple(i.range for i in plan.loops)
@@ -239,14 +240,19 @@ def _within(
     use: Use,
     box: Box,
     source: TensorType,
+    width: int,
     contiguous: int,
     around: Ranges,
     items: Items,
     wanted: Sequence[Limit],
     turned: int | None,
 ) -> tuple[CopyPlan, tuple[Quasi, ...]]:
-    """The copy by the widest pieces that lie inside the buffer or outside, never half of each; and its limits."""
-    widths = (n for n in pieces(source.dtype.bytes) if in_pieces(box, source, contiguous, n))
+    """The copy by the widest pieces that lie inside the buffer or outside, never half of each; and its limits.
+
+    Pieces are of elements of `width` bytes: those of the side where they are wider. Items that each store two words of
+    16 bytes beside each other meet in the banks.
+    """
+    widths = (n for n in pieces(width) if in_pieces(box, source, contiguous, n))
     for lanes in widths:
         plan = _plan(use, box, contiguous, items, lanes, turned)
         limits = _limits(box, plan, contiguous, source, around, wanted)
