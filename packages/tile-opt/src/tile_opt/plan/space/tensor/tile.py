@@ -294,8 +294,12 @@ class Tile:
 
     @property
     def _idle(self) -> float:
-        """Cores for each one that has groups: it copies no faster where others copy nothing (an H200: 40 to 54 bytes a cycle)."""
-        return 1.0 if self.through else max(1.0, self.target.settings.cores / self.groups)
+        """Cores for each one that has groups: it copies no faster where others copy nothing (an H200: 40 to 54 bytes a cycle).
+
+        Where more than half of the cores have one, tiles of half the size would give some of them two: as long.
+        """
+        spread = self.target.settings.cores / self.groups
+        return 1.0 if self.through or spread < 2 else spread
 
     def _step(self, together: int) -> float:
         """Cycles of a core for a step of a team's group, when it has so many groups: these wait beside each other, and issue one by one."""
