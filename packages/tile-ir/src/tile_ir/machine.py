@@ -8,6 +8,7 @@ a number that is off costs accuracy, never correctness.
 
 from __future__ import annotations
 
+from math import inf, log
 from typing import ClassVar
 
 from tile_ir.frozen import frozen
@@ -48,6 +49,12 @@ class Cache:
     """Share of its size up to which all that is touched again and again stays; less where others use the level, too."""
     loses: float = 1.4
     """Times its size from which a walk in a circle finds nothing again; more where the level is larger than it is taken for."""
+
+    def together(self, coming: float, going: float) -> float:
+        """The time of lines that come and lines that go, which hinder each other: `duplex` times as long as one where both are as long."""
+        longer, shorter = max(coming, going), min(coming, going)
+        power = log(2) / log(self.duplex) if self.duplex > 1 else inf
+        return longer * (1 + (shorter / longer) ** power) ** (1 / power) if longer else 0.0
 
 
 @frozen

@@ -64,7 +64,7 @@ def _cache(machine: Machine, number: int, rates: Rates) -> Cache:
         for kind, moved in MOVED.items()
     )
     tried = [replace(cache, bandwidth=1 / read, write=1 / _without(write, [read], d), duplex=d) for d in DUPLEX]
-    fitted = min(tried, key=lambda c: abs(log(_together([2 * read, 1 / c.write], c.duplex) / copy)))
+    fitted = min(tried, key=lambda c: abs(log(c.together(2 * read, 1 / c.write) / copy)))
     return replace(
         fitted,
         bandwidth=_believed(fitted.bandwidth, cache.bandwidth),
@@ -95,16 +95,7 @@ def _moves(machine: Machine, loads: int, stores: int) -> list[float]:
     """Cycles of a byte that is loaded, stored or both, in the core and from each further level: what is stored comes first."""
     ports, lines = machine.ports, loads + stores
     core = max(loads / ports.load, stores / ports.store) / machine.vector.bytes
-    levels = ([lines / c.bandwidth, stores / (c.write or c.bandwidth)] for c in machine.caches[1:])
-    return [core, *(_together(moved, c.duplex) for moved, c in zip(levels, machine.caches[1:], strict=True))]
-
-
-def _together(times: Sequence[float], equal: float) -> float:
-    """The time of what is done at once, `equal` times as long as one of two that take the same."""
-    if equal <= 1:
-        return max(times)
-    power = log(2) / log(equal)
-    return sum(t**power for t in times) ** (1 / power)
+    return [core, *(c.together(lines / c.bandwidth, stores / (c.write or c.bandwidth)) for c in machine.caches[1:])]
 
 
 def _without(whole: float, others: Sequence[float], equal: float) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import ceil, inf, log, prod
+from math import ceil, prod
 
 from tile_ir.frozen import replace
 from tile_ir.kernels import INLINE_SECONDS, rough_seconds
@@ -332,14 +332,7 @@ def _beside_moves(core: Cause, moving: Sequence[Cause], phase: Phase, machine: M
 def _between(phase: Phase, level: int, cache: Cache, second: float) -> tuple[float, str]:
     """Seconds in which lines go between a level and `cache`, the next, and how many bytes."""
     both = (phase.reads[level] / cache.bandwidth, phase.writes[level] / (cache.write or cache.bandwidth))
-    return (_beside(*both, cache.duplex) + phase.apart[level]) * second, _size(phase.reads[level] + phase.writes[level])
-
-
-def _beside(coming: float, going: float, equal: float) -> float:
-    """The time of two that hinder each other: `equal` times as long as one where both are as long."""
-    longer, shorter = max(coming, going), min(coming, going)
-    power = log(2) / log(equal) if equal > 1 else inf
-    return longer * (1 + (shorter / longer) ** power) ** (1 / power) if longer else 0.0
+    return (cache.together(*both) + phase.apart[level]) * second, _size(phase.reads[level] + phase.writes[level])
 
 
 def _busiest(ports: Mapping[str, float], names: Sequence[str], second: float) -> Cause:
