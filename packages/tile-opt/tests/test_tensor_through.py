@@ -23,9 +23,12 @@ from tensor_support import (
 from test_tensor_copied import ONLY_TEAMS, roundings
 from tile_ir.diagnostics import TilePlanError
 from tile_ir.dtype import DType
+from tile_ir.emit.walker import walk_statements
+from tile_ir.semtree.nodes import Assign, Insert
 from tile_ir.stripe.nodes import Program
 from tile_ir.stripe.parser import parse_program
 from tile_ir.stripe.printer import print_program
+from tile_opt.lower_kernels import lower_kernels
 from tile_opt.passes.base import kernels_of
 from tile_opt.passes.kernels.tensor_tile import TensorTile
 from tile_opt.plan.plan import Plan
@@ -73,6 +76,17 @@ def test_rows_of_16_bits_that_begin_anywhere_go_on_as_they_are(columns: int, las
         "B": last,
     }
     assert not roundings(agrees(sample, rounding=False))
+
+
+def test_vectors_on_their_way_are_moved_whole() -> None:
+    """Taken apart, halves would be converted between a load and the registers that it fills: a wait for it."""
+    sample = matmul("tn", BF16, 61, 40, 35)
+    stripe = optimize_given(sample, ONLY_TEAMS, print_plans({"kernel_0": plan_for(sample)}))
+    (kernel,) = lower_kernels(stripe, ONLY_TEAMS).kernels
+    assert kernel.function is not None
+    given = [s for s in walk_statements(kernel.function.body) if isinstance(s, Assign) and s.value.type.dtype is BF16]
+    assert {s.value.type.lanes for s in given} == {1, 8}
+    assert not any(isinstance(s.value, Insert) for s in given)
 
 
 WEIGHTS = "function (D[N, C, X], G[N, O, X]) -> (R) { R[o, c : O, C] = +(D[n, c, x] * G[n, o, x]); }"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from math import gcd
 
 from tile_ir.diagnostics import TileInternalError
@@ -76,6 +77,13 @@ def _slots_of(root: Root) -> int:
     return len(root.variables) * root.chunk
 
 
+def _variable(root: Root, slots: Sequence[int]) -> Var | None:
+    """The vector that has these slots, and no other ones, in this order."""
+    number, lane = divmod(slots[0], root.chunk)
+    whole = root.chunk == len(slots) > 1 and lane == 0 and all(b - a == 1 for a, b in pairwise(slots))
+    return root.variables[number] if whole else None
+
+
 def widest_spread(lanes: int, width: int, filled: bool = False) -> int:
     """Steps between the lanes of a vector, elements of `width` bytes, up to which shuffles put it together."""
     return 0 if lanes < WIDE else min(lanes, FILLED if filled or width < WORD else SPREAD)
@@ -112,7 +120,11 @@ class Memory:
     def _load(self, root: Root, position: Position, lanes: Lanes, hint: str) -> Expr:
         stride = lanes.stride(position)
         if root.home is Home.FRAGMENT:
-            return self._assemble([self._slot(root, n) for n in self._slots(root, position, lanes)], hint)
+            slots = self._slots(root, position, lanes)
+            whole = _variable(root, slots)
+            return (
+                self.builder.let(hint, whole) if whole else self._assemble([self._slot(root, n) for n in slots], hint)
+            )
         if root.home is Home.REG:
             return self._read_registers(root, position, lanes, stride, hint)
         if stride == 0:
@@ -231,8 +243,7 @@ class Memory:
         self._forget(root)
         stride = lanes.stride(position)
         if root.home is Home.FRAGMENT:
-            for n, slot in enumerate(self._slots(root, position, lanes)):
-                self._write_slot(root, slot, self._extract(value, n))
+            self._write_fragment(root, self._slots(root, position, lanes), value)
             return
         if root.home is Home.REG:
             self._write_registers(root, position, value, lanes, stride)
@@ -419,6 +430,14 @@ class Memory:
                 mine, old = self._extract(lanes.mask, n), self._slot(root, offset + stride * n)
                 part = self.builder.let("x", self.builder.select(mine, part, old))
             self._write_slot(root, offset + stride * n, part)
+
+    def _write_fragment(self, root: Root, slots: Sequence[int], value: Expr) -> None:
+        whole = _variable(root, slots)
+        if whole is not None:
+            self.builder.assign(whole, self.builder.splat(value, len(slots)))
+            return
+        for n, place in enumerate(slots):
+            self._write_slot(root, place, self._extract(value, n))
 
     def _static(self, root: Root, position: Position, lanes: Lanes) -> int:
         form = without(position.affine, lanes.symbol or None)
