@@ -22,6 +22,13 @@ POINTWISE = """function (A[H, W], K[T]) -> (O) {
     R = O - A;
 }"""
 
+STEPS = """function (A[H, W]) -> (O) {
+    U[y, x : H, W] = +(A[y - 1, x]); D[y, x : H, W] = +(A[y + 1, x]); L[y, x : H, W] = +(A[y, x - 1]);
+    B = U + D + L;
+    V[y, x : H, W] = +(B[y - 1, x]); E[y, x : H, W] = +(B[y + 1, x]); M[y, x : H, W] = +(B[y, x - 1]);
+    O = V + E + M;
+}"""
+
 COLUMNS_FIRST = """function (A[H, W], K[T]) -> (O) {
     P[y, x : H, W] = +(A[y + t - HALF, x] * K[t]);
     O[y, x : H, W] = +(P[y, x + t - HALF] * K[t]);
@@ -63,6 +70,16 @@ def test_groups_hand_on_what_they_keep(source: str, dtype: DType, height: int, w
             np.testing.assert_allclose(interpret.run(scheduled, inputs)[name], value, rtol=2e-2)
     else:
         check(scheduled, inputs, target(), expected=expected)
+
+
+@pytest.mark.usefixtures("small_groups")
+def test_cells_beside_a_picture_add_nothing_to_the_next_step() -> None:
+    """What lies there has no sum, though groups at edges have registers for it."""
+    stripe = stripe_of(STEPS, DType.FLOAT32, A=(32, 32))
+    scheduled = optimize(stripe, target(), verify=True)
+    assert boxes(scheduled)
+    inputs = {"A": np.arange(32 * 32, dtype=np.float32).reshape(32, 32)}
+    check(scheduled, inputs, target(), expected=interpret.run(stripe, inputs))
 
 
 @pytest.mark.usefixtures("small_groups")

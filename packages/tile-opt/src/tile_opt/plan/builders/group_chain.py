@@ -211,9 +211,13 @@ class GroupChain:
 
     def is_met(self, constraint: Affine, stage: Stage, part: Part) -> bool:
         """Nobody has to look: registers are there wherever an item is, and who stores their cells looks where these end."""
-        return self.starts(stage, part) or (
-            self.sums(stage, part) and {*constraint.names} <= {*part.cells, *self.shared}
-        )
+        return self.starts(stage, part) or (self.sums(stage, part) and constraint in self._ends(part))
+
+    def _ends(self, part: Part) -> frozenset[Affine]:
+        """What all that store cells of a part ask."""
+        stores = [s for s in part.stages if any(u.writes and self.private.get(u.buffer) is not part for u in s.uses)]
+        asked = [frozenset(self.wanted(s, part)) for s in stores]
+        return asked[0].intersection(*asked[1:]) if asked else frozenset()
 
     def starts(self, stage: Stage, part: Part) -> bool:
         """It touches nothing but registers, of which each item has all."""
