@@ -41,7 +41,8 @@ def test_stores_wait_for_both_lines_that_they_straddle() -> None:
     waits = seconds(TRANSPOSE, dear, 701, plans=True) - seconds(TRANSPOSE, plain, 701, plans=True)
     lines = 701 * 701 * 4 / 64
     assert 10 * lines < plain.machine.cycles(waits) < 130 * lines
-    assert seconds(CHAIN, dear, 701) == seconds(CHAIN, plain, 701)
+    assert seconds(CHAIN, dear, 704) == seconds(CHAIN, plain, 704)
+    assert seconds(CHAIN, dear, 701) == pytest.approx(seconds(CHAIN, plain, 701), rel=1e-9)  # one vector, the last
 
 
 def test_lines_that_nothing_fetches_ahead_come_as_many_at_once_as_a_core_can_wait_for() -> None:

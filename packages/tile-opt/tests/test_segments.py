@@ -14,6 +14,7 @@ from tile_opt.kernel.segments import (
     cover_exactly,
     cover_masked,
     cover_parts,
+    cover_unevenly,
     cover_vectors,
     decided,
     interior,
@@ -33,8 +34,20 @@ def covered(segments: tuple[Segment, ...]) -> list[int]:
 @given(EXTENTS, TILES, LANES)
 def test_exact_covers_run_every_iteration_once(extent: int, vectors: int, lanes: int) -> None:
     tile = vectors * lanes
-    for segments in (cover(0, extent, tile), cover_exactly(extent, tile, lanes), cover_masked(0, extent, tile, lanes)):
+    exact = cover_exactly(extent, tile, lanes), cover_unevenly(extent, tile, lanes)
+    for segments in (cover(0, extent, tile), *exact, cover_masked(0, extent, tile, lanes)):
         assert covered(segments) == [*range(extent)]
+
+
+@given(EXTENTS, TILES, LANES)
+def test_what_tiles_leave_over_is_one_vector_or_whole_ones_and_a_shorter_one(
+    extent: int, vectors: int, lanes: int
+) -> None:
+    """A piece for each power of two would walk the sum again."""
+    tile = vectors * lanes
+    left = [s for s in cover_unevenly(extent, tile, lanes) if s.size < tile]
+    assert len(left) <= 2
+    assert vectors != 2 or extent % tile <= lanes + lanes // 2 or len(left) <= 1
 
 
 @given(EXTENTS, TILES, LANES)

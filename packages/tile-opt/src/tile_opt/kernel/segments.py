@@ -7,6 +7,7 @@ from enum import Enum
 from itertools import pairwise
 
 from tile_ir.frozen import frozen
+from tile_ir.powers import power_of_two
 from tile_ir.stripe.affine import Affine, intervals
 
 
@@ -80,6 +81,18 @@ def cover_exactly(extent: int, tile: int, lanes: int) -> tuple[Segment, ...]:
         parts.append(Segment(start, 1, rest // lanes * lanes))
         start += rest // lanes * lanes
     return (*parts, *powers_of_two(start, extent))
+
+
+def cover_unevenly(extent: int, tile: int, lanes: int) -> tuple[Segment, ...]:
+    """Tiles, then one vector of as many lanes as remain: a piece for each power of two would walk a sum again.
+
+    Whole vectors stand alone where that one would be wider than a tile, or than two registers.
+    """
+    full, rest = divmod(extent, tile)
+    whole = 0 if power_of_two(rest) <= min(tile, 2 * lanes) else rest // lanes * lanes
+    start = full * tile
+    parts = Segment(0, full, tile), Segment(start, 1, whole), Segment(start + whole, 1, rest - whole)
+    return tuple(p for p in parts if p.count and p.size)
 
 
 def cover_masked(start: int, stop: int, tile: int, lanes: int) -> tuple[Segment, ...]:

@@ -9,9 +9,9 @@ from tile_opt.kernel.segments import (
     Part,
     Segment,
     cover,
-    cover_exactly,
     cover_masked,
     cover_parts,
+    cover_unevenly,
     cover_vectors,
     decided,
     interior,
@@ -91,7 +91,7 @@ def _vectors(
         elif edge is Edge.OVERLAP:
             parts += cover_vectors(start, stop, size, lanes)
         else:
-            exact = cover_exactly(stop - start, size, lanes)
+            exact = cover_unevenly(stop - start, size, lanes)
             parts += [Segment(start + s.start, s.count, s.size) for s in exact]
     return tuple(parts)
 

@@ -225,8 +225,3 @@ def filled(extent: int, tile: int, lanes: int) -> float:
     padded = -(-rest // lanes) * lanes if extent >= lanes else rest
     cost = full * tile + (padded + (tile - padded) * 0.25 if rest else 0)
     return extent / cost if cost else 1.0
-
-
-def pieces(extent: int, lanes: int) -> int:
-    """Vector instructions for a row without overlap: whole vectors, then powers of two."""
-    return extent // lanes + (extent % lanes).bit_count()

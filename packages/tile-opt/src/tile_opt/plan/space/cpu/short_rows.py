@@ -14,7 +14,7 @@ from tile_opt.kernel.unify import is_indirect
 from tile_opt.kernel.view import Stage, Use
 from tile_opt.kernel.work import merged_use, op_cost
 from tile_opt.plan.plan import Cover, Edge, Level, Plan, Staging
-from tile_opt.plan.space.cpu.facts import Facts, pieces
+from tile_opt.plan.space.cpu.facts import Facts
 from tile_opt.plan.space.cpu.groups import cut, group_levels, wanted_groups
 from tile_opt.plan.steps.stage import walked_alike
 
@@ -71,13 +71,11 @@ def _pays(facts: Facts, length: int, lanes: int, staged: int) -> bool:
 def _along(facts: Facts, length: int) -> tuple[int, float]:
     """Vectors of a row whose lanes go along it, and trees in which they come together, in those of whole vectors.
 
-    Without masks, what whole vectors leave over goes in pieces of powers of two, and the lanes of each come together.
+    Without masks, what whole vectors leave over is a vector of its own, and its lanes come together.
     """
     whole, rest = divmod(length, facts.lanes)
-    if facts.settings.masks or not whole:
-        return whole + min(rest, 1), 1
-    levels = sum(bit for bit in range(rest.bit_length()) if rest >> bit & 1)
-    return pieces(length, facts.lanes), 1 + levels / log2(facts.lanes)
+    beside = 0.0 if facts.settings.masks or not whole else log2(max(rest, 1)) / log2(facts.lanes)
+    return whole + min(rest, 1), 1 + beside
 
 
 def _staged(facts: Facts, vector: str) -> dict[str, tuple[str, str]]:

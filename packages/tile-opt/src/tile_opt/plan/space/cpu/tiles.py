@@ -15,7 +15,7 @@ from tile_opt.kernel.view import KernelView, Use
 from tile_opt.kernel.work import view_is_heavy
 from tile_opt.model.operations import NARROW, NARROW_ALONE
 from tile_opt.plan.space.cpu import operands as cpu_operands
-from tile_opt.plan.space.cpu.facts import SPILLS, Facts, Operand, converted, filled, pieces, vector_ops
+from tile_opt.plan.space.cpu.facts import SPILLS, Facts, Operand, converted, filled, vector_ops
 from tile_opt.plan.space.cpu.operands import TURNED
 
 MAX_VECTORS, MOST_VECTORS = 4, 7
@@ -355,9 +355,9 @@ class _Along:
             whole = -(-extent // lanes) * lanes
             return extent / self.facts.slots(extent, vectors * lanes) * filled(whole, vectors * lanes, lanes)
         if self.vector in self.facts.constrained and not self.own:
-            slots = extent if extent < 3 * lanes else pieces(extent, lanes) + 4
+            slots = extent if extent < 3 * lanes else -(-extent // lanes) + 4
         elif extent < lanes:
-            slots = pieces(extent, lanes)
+            slots = 1
         else:
             return filled(extent, vectors * lanes, lanes)
         return extent / (slots * lanes)
