@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -18,6 +18,8 @@ _ROOT = re.compile(r"^L\[[^]]*\]\.?")
 _LINE = 60
 LABEL = "tile_label"
 """Where nodes of a graph that was kept have their label: PyTorch's notes of their origin are not kept."""
+FALLBACK = 'options={"fallback": "eager"} of torch.compile leaves it to PyTorch, between programs'
+"""What helps where nothing else does."""
 _LISTED = 3
 """Nodes that are named for each operator and reason."""
 
@@ -91,5 +93,5 @@ def _where(problems: Sequence[Problem]) -> str:
 
 
 def unsupported(problems: Sequence[Problem]) -> TileTypeError:
-    """One error with every problem."""
-    return TileTypeError(diagnostics(problems))
+    """One error with every problem, and what helps."""
+    return TileTypeError([replace(d, hint=d.hint or FALLBACK) for d in diagnostics(problems)])

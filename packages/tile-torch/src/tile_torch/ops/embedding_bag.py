@@ -44,7 +44,7 @@ def embedding_bag(
     include_last_offset: bool = False,
     padding_idx: int = -1,
 ) -> tuple[Value, ...]:
-    """[bags, width]; the bag of each index; the size of each bag; and for each element of a largest row its number."""
+    """[bags, width]; the bag of each index; the size of each bag; and for each element of a largest row the number of the first."""
     count, (number, width) = int(indices.shape[0]), call.shape
     bag, there = bags(count, offsets), counted(indices, padding_idx)
     dtype = dtype_of(weight)
@@ -60,13 +60,15 @@ def embedding_bag(
         contraction("N", (number,), ("B[k]",), "+", "C[k]"),
         f"Y = {cast(_result(mode, number), dtype)};",
         contraction("T", (count, width), ("k", "d"), "=", "R[B[k], d]"),
-        f"H = (E == T) & reshape(M, {count}, 1) ? as_int(reshape(I, {count}, 1), 64) : -1;",
-        contraction("Z", (number, width), ("B[k]", "d"), ">", "H[k, d]"),
+        f"H = (E == T) & reshape(M, {count}, 1) ? {count} - index(E, 0) : 0;",
+        contraction("L", (number, width), ("B[k]", "d"), ">", "H[k, d]"),
+        f"Q = {count} - L;",
+        contraction("J", (number, width), ("b", "d"), "=", "I[Q[b, d]]"),
+        "Z = L > 0 ? as_int(J, 64) : 0;",
     ]
     found = apply(function(["W", "I", "B", "M", *("P" if each else "")], "YNZ", *statements), *given)
-    places = apply("function (Z) -> (Y) { Y = max(Z, 0); }", found[2])
     wide_bags = apply("function (B) -> (Y) { Y = as_int(B, 64); }", bag)
-    return found[0], *(_fitted(v, call.types[k + 1]) for k, v in enumerate((wide_bags, found[1], places)))
+    return found[0], *(_fitted(v, call.types[k + 1]) for k, v in enumerate((wide_bags, found[1], found[2])))
 
 
 def _nothing(mode: int) -> str:
@@ -108,8 +110,9 @@ def embedding_bag_backward(
         raise call.unsupported(f"{option}=True", "leave the option out")
     width, count = int(grad.shape[1]), int(indices.shape[0])
     if mode == MAX:
-        text = contraction("Y", (num_weights, width), ("Z[b, d]", "d"), "+", "G[b, d]")
-        return apply(function("GZ", "Y", text), grad, maximum_indices)
+        filled = f"F = reshape(N, {int(grad.shape[0])}, 1) > 0 ? G : 0;"
+        text = contraction("Y", (num_weights, width), ("Z[b, d]", "d"), "+", "F[b, d]")
+        return apply(function("GZN", "Y", filled, text), grad, maximum_indices, bag_size)
     weighted = per_sample_weights is not None
     each = f"X * reshape(P, {count}, 1)" if weighted else "X"
     statements = [

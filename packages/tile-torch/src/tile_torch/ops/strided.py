@@ -8,7 +8,7 @@ from math import prod
 
 import numpy as np
 import torch
-from tile_runtime.ops.moving import permuted, reshaped
+from tile_runtime.ops.moving import expanded, permuted, reshaped
 from tile_runtime.ops.text import Shape, affine, at, contraction, function, names
 from tile_runtime.ops.values import Array, Value, apply
 
@@ -83,9 +83,12 @@ def unfold(call: Call, input: Value, dimension: int, size: int, step: int) -> Va
 
 @operator(aten.unfold_backward.default)
 def unfold_backward(call: Call, grad: Value, input_sizes: Sequence[int], dim: int, size: int, step: int) -> Value:
-    """Where windows overlap, their gradients are added."""
+    """Where windows overlap, their gradients are added; `istft` gives those of one row for all."""
     if not input_sizes:
         return reshaped(grad, ())
+    along = axis(dim, len(call.shape))
+    rows = (*call.shape[:along], grad.shape[along], *call.shape[along + 1 :])
+    grad = expanded(grad, (*rows, size))
     body = at("G", names(len(grad.shape)))
     text = contraction("Y", call.shape, _windows(len(call.shape), dim, step), "+", body)
     return apply(function("G", "Y", text), grad)
