@@ -18,6 +18,7 @@ from tile_ir.dtype import DType
 from tile_ir.machine import Bandwidths, Cache, Machine, Memory
 from tile_ir.program.nodes import TensorType
 from tile_ir.stripe.nodes import Bind, Block, Direction, Program
+from tile_ir.stripe.walk import blocks_in
 from tile_ir.target import HardwareSettings, PassConfig, Target
 from tile_opt.blocks.buffers import in_the_way
 from tile_opt.blocks.tree import kernels_of
@@ -192,14 +193,20 @@ def test_chains_that_are_alike_are_put_together_once_each(monkeypatch: pytest.Mo
     assert all_ - first <= many - few
 
 
-def test_products_are_parts_so_that_attention_is_one_kernel_without_a_matrix_of_scores() -> None:
-    """Keys are put in the order in which every tile of queries reads them once, before that kernel."""
-    program = agree(stripe(ATTENTION, **SHAPES), replace(TINY, machine=ROOM))
+@pytest.mark.parametrize(("cores", "queries", "ahead"), [(1, 77, False), (2, 48, True)])
+def test_products_are_parts_so_that_attention_is_one_kernel_without_a_matrix_of_scores(
+    cores: int, queries: int, ahead: bool
+) -> None:
+    """Keys are put in the order in which tiles of queries read them: each head's by its tiles' groups, where that takes less memory."""
+    small = replace(ROOM, caches=(Cache(1, 1024, 4), Cache(2, 1 << 12, 8)))
+    target = replace(TINY, machine=small, settings=replace(TINY.settings, cores=cores))
+    program = agree(stripe(ATTENTION, **{**SHAPES, "Q": (2, queries, 8)}), target)
     *before, kernel = (k for k in kernels_of(program) if isinstance(k, Block))
-    boxes = [r for r in kernel.refs if r.dir is Direction.ALLOC]
-    assert {b.into for b in boxes} >= {"P", "Y"} and all(b.type.sizes[1] < 48 for b in boxes)
-    assert [k.name for k in before] == ["kernel_0_panels"]
-    scores = 2 * 48 * 40
+    boxes = {r.into: r.type for k in blocks_in(kernel) for r in k.refs if r.dir is Direction.ALLOC}
+    assert boxes.keys() >= {"P", "Y"} and all(boxes[b].sizes[1] < queries for b in "PY")
+    assert ("kernel_0_panels" in (k.name for k in before)) is ahead
+    assert ("K_panels" in boxes) is not ahead and all(prod(t.sizes) < 640 for b, t in boxes.items() if "panels" in b)
+    scores = 2 * queries * 40
     assert all(prod(r.type.sizes) < scores for k in kernels_of(program) if isinstance(k, Block) for r in k.refs)
 
 

@@ -7,12 +7,17 @@ have these loops themselves, bound to the grid, so that whatever handles a kerne
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
+from types import MappingProxyType
 
 from tile_ir.frozen import frozen, replace
+from tile_ir.names import claim
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Bind, Block, Direction, Index, Refinement
 from tile_ir.stripe.walk import blocks_in
+
+NOWHERE: Mapping[str, Affine] = MappingProxyType({})
 
 
 @frozen
@@ -42,9 +47,9 @@ def open_pipeline(block: Block) -> Pipeline | None:
     return Pipeline(block.name, block.indexes, boxes, tuple(_own_loops(p, block.indexes) for p in parts))
 
 
-def close_pipeline(pipeline: Pipeline) -> Block:
-    """The kernel of a pipeline; it is scheduled when its parts are."""
-    parts = tuple(_passed_loops(p) for p in pipeline.parts)
+def close_pipeline(pipeline: Pipeline, places: Mapping[str, Affine] = NOWHERE) -> Block:
+    """The kernel of a pipeline; it is scheduled when its parts are. Of some tile loops they are told the number in `places`."""
+    parts = tuple(_passed_loops(p, places) for p in pipeline.parts)
     return Block(
         pipeline.name,
         indexes=pipeline.loops,
@@ -56,15 +61,38 @@ def close_pipeline(pipeline: Pipeline) -> Block:
     )
 
 
+def close_scoped(pipeline: Pipeline, copies: Sequence[Block], panels: Sequence[Refinement], groups: int) -> Block:
+    """The kernel of a pipeline that makes `copies` anew for each iteration of the tile loops that these have.
+
+    A group makes them, into `panels` that are its own, and then runs the tiles of one iteration, or of a part of those where
+    there are to be so many groups.
+    """
+    names = {i.name for c in copies for i in c.indexes if i.bind is Bind.GRID}
+    around = tuple(i for i in pipeline.loops if i.name in names)
+    first, *others = (replace(i, bind=Bind.NONE) for i in pipeline.loops if i.name not in names)
+    parts = max(1, min(first.range, -(-groups // prod(i.range for i in around))))
+    run = -(-first.range // parts)
+    taken = {i.name for p in pipeline.parts for i in p.indexes}
+    group, step = (claim(f"{first.name}_{kind}", taken) for kind in ("group", "step"))
+    place = Affine.of({group: run, step: 1})
+    inner = close_pipeline(pipeline, {first.name: place})
+    loops = (*around, Index(group, -(-first.range // run), bind=Bind.GRID))
+    left = (place * -1 + (first.range - 1),) if first.range % run else ()
+    tiles = replace(inner, indexes=(*loops, Index(step, run), *others), constraints=left, comment="")
+    made = close_pipeline(Pipeline(pipeline.name, loops, tuple(panels), (*copies, tiles)))
+    return replace(made, comment=inner.comment)
+
+
 def _own_loops(part: Block, loops: tuple[Index, ...]) -> Block:
     """A part as a kernel of its own."""
     own = tuple(i for i in part.indexes if i.value is None)
     return replace(part, indexes=loops + own, tags=part.tags | {"kernel"})
 
 
-def _passed_loops(part: Block) -> Block:
+def _passed_loops(part: Block, places: Mapping[str, Affine]) -> Block:
     """A kernel with its loops over the grid handed down from around it."""
-    indexes = tuple(Index(i.name, 1, Affine.var(i.name)) if i.bind is Bind.GRID else i for i in part.indexes)
+    passed = ((i, places.get(i.name, Affine.var(i.name))) for i in part.indexes)
+    indexes = tuple(Index(i.name, 1, value) if i.bind is Bind.GRID else i for i, value in passed)
     return replace(part, indexes=indexes, tags=part.tags - {"kernel", "scheduled"}, comment=part.comment)
 
 

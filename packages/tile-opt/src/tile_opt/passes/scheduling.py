@@ -18,14 +18,14 @@ from tile_ir.diagnostics import Diagnostic, TileDeviceError
 from tile_ir.frozen import frozen
 from tile_ir.names import claim
 from tile_ir.stripe.hashing import structural_hash
-from tile_ir.stripe.nodes import Block, Program, Refinement, Statement
+from tile_ir.stripe.nodes import Bind, Block, Program, Refinement, Statement
 from tile_ir.stripe.walk import buffers_written
 from tile_ir.target import Target
 
 from tile_opt.blocks.buffers import fixed_buffers, wholes, with_main_refs
 from tile_opt.blocks.tree import main_of, with_kernels
-from tile_opt.kernel.pipeline import Pipeline, close_pipeline, open_pipeline
-from tile_opt.kernel.tiles import read_again
+from tile_opt.kernel.pipeline import Pipeline, close_pipeline, close_scoped, open_pipeline
+from tile_opt.kernel.tiles import PRIVATE, read_again
 from tile_opt.kernel.view import KernelView, close_kernel, open_kernel
 from tile_opt.model.search import choose
 from tile_opt.passes.base import Pass
@@ -36,6 +36,7 @@ from tile_opt.plan.again import again
 from tile_opt.plan.check import PlanCheck
 from tile_opt.plan.names import Names, operands, renamed
 from tile_opt.plan.plan import Plan
+from tile_opt.plan.space.cpu.groups import ROUNDS
 
 
 @frozen
@@ -56,6 +57,11 @@ class Built:
     def alone(self) -> bool:
         """It is one kernel."""
         return not (self.before or self.after)
+
+
+def _has_tiles(copy: Block) -> bool:
+    """A copy that each group of a pipeline's tiles makes for itself."""
+    return any(i.bind is Bind.GRID for i in copy.indexes)
 
 
 def _copied(view: KernelView, plan: Plan, built: Built) -> int:
@@ -271,8 +277,16 @@ class _Run:
             self.decisions = {name: d for name, d in self.decisions.items() if d.within != pipeline.name}
             yield close_pipeline(pipeline)
             return
-        yield from self._copied(tuple(copy for b in parts for copy in b.before))
-        yield close_pipeline(replace(pipeline, parts=tuple(b.kernel for b in parts)))
+        copies = [copy for b in parts for copy in b.before]
+        scoped = [copy for copy in copies if _has_tiles(copy)]
+        yield from self._copied(tuple(copy for copy in copies if not _has_tiles(copy)))
+        pipeline = replace(pipeline, parts=tuple(b.kernel for b in parts))
+        if not scoped:
+            yield close_pipeline(pipeline)
+            return
+        made = [b.kernel for copy in scoped if (b := self._built(copy, pipeline.name)) is not None]
+        panels = [ref for b in parts for ref in b.buffers]
+        yield close_scoped(pipeline, made, panels, ROUNDS * self.target.settings.cores)
 
     def _copied(self, copies: tuple[Block, ...]) -> Iterator[Statement]:
         yield from self.kernels(copies)
@@ -318,15 +332,17 @@ class _Run:
         there = self.copies.again(built.before)
         mine = [ref for ref in built.buffers if ref.into not in there]
         new = there | {ref.into: claim(ref.into, self.taken) for ref in mine}
-        self.buffers += [replace(ref, into=new[ref.into]) for ref in mine]
+        named = [replace(ref, into=new[ref.into]) for ref in mine]
+        private = tuple(ref for ref in named if ref.loc == PRIVATE)
+        self.buffers += [ref for ref in named if ref.loc != PRIVATE]
         if not there and all(old == name for old, name in new.items()):
-            return built
+            return replace(built, buffers=private)
 
         def moved(kernel: Block) -> Block:
             return replace(kernel, refs=tuple(replace(r, source=new.get(r.source, r.source)) for r in kernel.refs))
 
         before = tuple(moved(k) for k in built.before if there.keys().isdisjoint(buffers_written(k)))
-        return Built(moved(built.kernel), before, tuple(map(moved, built.after)))
+        return Built(moved(built.kernel), before, tuple(map(moved, built.after)), private)
 
     def _told_apart(self, built: Built) -> Built:
         """The kernels that a plan adds under the names that they will be met by: two copies of one kernel would be called the same."""

@@ -2,6 +2,7 @@
 
 ``stage W in DRAM as [k, o]`` above all levels, where registers take 32 iterations of `o`, makes of ``W[o, k]`` a copy
 ``[o / 32, k, o % 32]``: a kernel walks a panel from its first byte to its last. Where W is a constant, so is the copy.
+A part of a pipeline may leave loops over tiles out: each group of tiles that read the same makes a copy for itself.
 """
 
 from __future__ import annotations
@@ -15,10 +16,23 @@ from tile_ir.frozen import frozen
 from tile_ir.matrix import ROUND, TF32_BITS
 from tile_ir.names import claim
 from tile_ir.stripe.affine import Affine, names_in
-from tile_ir.stripe.nodes import Block, Const, Direction, Index, Instr, Load, Op, Refinement, Store, TensorType
+from tile_ir.stripe.nodes import (
+    Bind,
+    Block,
+    Const,
+    Direction,
+    Index,
+    Instr,
+    Load,
+    Op,
+    Refinement,
+    Store,
+    TensorType,
+)
 
 from tile_opt.kernel.inlining import computed, with_sources
 from tile_opt.kernel.strides import limits_inside
+from tile_opt.kernel.tiles import PRIVATE
 from tile_opt.kernel.unify import is_indirect
 from tile_opt.kernel.view import KernelView, Stage, Use, close_kernel
 from tile_opt.plan.plan import Plan, Staging
@@ -44,6 +58,8 @@ class Panels:
     """The elements behind each row are 0."""
     outside: bool = False
     """What would be outside the operand is 0."""
+    around: tuple[Index, ...] = ()
+    """Loops over tiles for each iteration of which the copy is made anew."""
 
     @property
     def type(self) -> TensorType:
@@ -53,7 +69,7 @@ class Panels:
 
     @property
     def buffer(self) -> Refinement:
-        return Refinement.allocation(self.name, self.type)
+        return Refinement.allocation(self.name, self.type, PRIVATE if self.around else None)
 
     def ref(self, direction: Direction = Direction.IN) -> Refinement:
         """The whole copy, as a kernel sees it."""
@@ -80,13 +96,14 @@ class Panels:
         if self.zeros:
             inner = (*inner[:-1], replace(inner[-1], range=inner[-1].range + self.pad))
         values = {n: Affine.var(outer[n].name, size) + Affine.var(n) for n, size in self.tiles.items()}
-        loops = (*outer.values(), *inner)
+        own = (*outer.values(), *inner)
+        loops = (*self.around, *own)
         cut = tuple(values[n] * -1 + (self.extents[n] - 1) for n, size in self.tiles.items() if self.extents[n] % size)
         forms = tuple(f.substitute(values) for f in self.operand.forms)
         inside = limits_inside(forms, self.source.sizes, {i.name: i.range for i in loops})
         uses = (
             Use("src", self.operand.buffer, forms, Direction.IN),
-            Use("dst", self.name, tuple(Affine.var(i.name) for i in loops), Direction.OUT),
+            Use("dst", self.name, tuple(Affine.var(i.name) for i in own), Direction.OUT),
         )
         converted = () if self.dtype is self.source.dtype else (Op("$y", "cast", ("$x",), self.dtype),)
         body = (Load("$x", "src"), *converted, Store("dst", "$y" if converted else "$x"))
@@ -136,7 +153,7 @@ def read_ahead(
     view: KernelView, staging: Staging, tiles: Mapping[str, int], outside: bool = False
 ) -> tuple[KernelView, Panels]:
     """`view` reading a copy with a dimension per loop of the staging, not yet in panels; `outside` the operand there are zeros."""
-    found = next((u for s in view.stages for u in s.uses if _is_staged(s, u, staging)), None)
+    found = next((u for s in view.stages for u in s.uses if _is_staged(view, s, u, staging)), None)
     if found is None:
         message = f"no access to {staging.operand!r} moves with just the loops {', '.join(staging.order) or 'of none'}"
         raise TileDeviceError(Diagnostic("TILE-E415", message, hint="name all loops that its subscripts mention"))
@@ -147,7 +164,10 @@ def read_ahead(
     cut = {n: tiles[n] for n in staging.order if n in tiles}
     source = view.type_of(staging.operand)
     dtype = staging.kept_as(source.dtype)
-    panels = Panels(found, name, staging.order, cut, source, view.ranges, dtype, staging.pad, outside=outside)
+    around = tuple(i for i in _tile_loops(view) if i.name in names_in(found.forms) - {*staging.order})
+    panels = Panels(
+        found, name, staging.order, cut, source, view.ranges, dtype, staging.pad, outside=outside, around=around
+    )
     whole = TensorType.row_major(dtype, tuple(view.ranges[n] for n in staging.order), align=64)
     ref = replace(panels.ref(), access=(Affine(),) * len(whole.sizes), type=whole)
     forms = tuple(Affine.var(n) for n in staging.order)
@@ -250,9 +270,16 @@ def _is_written(view: KernelView, buffer: str) -> bool:
     return sources.get(buffer, buffer) in written
 
 
-def _is_staged(stage: Stage, use: Use, staging: Staging) -> bool:
+def _is_staged(view: KernelView, stage: Stage, use: Use, staging: Staging) -> bool:
+    """The copy has what moves the operand, but loops over tiles may be around it."""
     plain = use.buffer == staging.operand and not use.writes and not (use.extent or is_indirect(stage, use))
-    return plain and names_in(use.forms) == set(staging.order)
+    around = {i.name for i in _tile_loops(view)} - {*staging.order}
+    return plain and names_in(use.forms) - around == {*staging.order}
+
+
+def _tile_loops(view: KernelView) -> tuple[Index, ...]:
+    """Loops of the pipeline that the kernel is a part of."""
+    return tuple(i for i in view.loops if i.bind is Bind.GRID)
 
 
 def with_panels(view: KernelView, panels: Iterable[Panels]) -> KernelView:

@@ -38,6 +38,8 @@ from tile_opt.plan.space.cpu.tiles import fastest_cycles
 
 ALIKE = 1.01
 """Times the shortest that tiles may be expected to take: of those the smallest leave most of a cache to what they read."""
+LITTLE = 1.2
+"""Times the least that such tiles move."""
 MARGIN = 0.95
 """One kernel must be expected to take less than this share of what its parts take one after the other."""
 ROOMY = 1.02
@@ -84,6 +86,8 @@ class Timed:
     kernels: Tiled
     cycles: float = 0.0
     """Of a core at work, where choices need them apart from what memory takes."""
+    moving: float = 0.0
+    """Seconds that bytes move, hidden behind work or not."""
 
 
 class Chains(Kernels):
@@ -98,8 +102,8 @@ class Chains(Kernels):
         self.machine = target.machine
         self.alone: dict[str, Forecast] = {}
         """Of kernels by themselves, by their structure: layers of a network are alike, and each kind of them is weighed once."""
-        self.together: dict[str, float] = {}
-        """Seconds of several as one, by the structure of that."""
+        self.together: dict[str, Forecast] = {}
+        """Of several as one, by the structure of that."""
         self.cycles: dict[str, float | None] = {}
         """Of the parts' fastest register tiles."""
         self.weighed: dict[object, tuple[tuple[int, ...], Timed | None]] = {}
@@ -250,8 +254,9 @@ class Chains(Kernels):
             cycles = ((v.name, self._cycles(v)) for v in made.views)
             known = {name: each for name, each in cycles if each is not None}
             boxes = {b.into for b in made.boxes}
-            self.together[key] = forecast_tiled(made.views, boxes, self.machine, known).seconds
-        return Timed(self.together[key], made)
+            self.together[key] = forecast_tiled(made.views, boxes, self.machine, known)
+        found = self.together[key]
+        return Timed(found.seconds, made, moving=found.memory)
 
     # --- tiles ---------------------------------------------------------------------------------------
 
@@ -266,8 +271,9 @@ class Chains(Kernels):
         return self.preferred(alike) if alike else None
 
     def preferred(self, alike: Sequence[Timed]) -> Timed:
-        """Of tiles that are expected to take as long: the smallest."""
-        return min(alike, key=lambda m: m.kernels.nbytes)
+        """Of tiles that are expected to take as long: the smallest of those that move least, for not all of that is hidden."""
+        least = LITTLE * min(m.moving for m in alike)
+        return min((m for m in alike if m.moving <= least), key=lambda m: m.kernels.nbytes)
 
     def tiles(
         self, views: Sequence[KernelView], boxes: Mapping[str, int], kept: Mapping[int, Collection[str]]

@@ -7,6 +7,7 @@ from math import prod
 
 from tile_ir.stripe.nodes import Bind
 
+from tile_opt.kernel.tiles import MANY
 from tile_opt.kernel.view import Use
 from tile_opt.kernel.work import nbytes
 from tile_opt.plan.plan import Across, Cover, Level, Plan, Reduction, Staging
@@ -245,8 +246,17 @@ def _staging(facts: Facts, use: Use, tile: Tile, level: int, pad: int, apart: Se
     return Staging(use.buffer, level, "L2", order, pad=pad)
 
 
+def _anew(facts: Facts, use: Use) -> set[str]:
+    """Loops over tiles for which a copy is made anew: of them all it would take more than those that cores have at a time."""
+    tiles = [i for i in facts.view.loops if i.bind is Bind.GRID]
+    moving, same = (prod(i.range for i in tiles if (i.name in facts.names(use)) is moved) for moved in (True, False))
+    cores = facts.settings.cores
+    anew = use.buffer not in facts.view.fixed and moving > cores and same >= ROUNDS * MANY
+    return {i.name for i in tiles} if anew else set()
+
+
 def _panels(facts: Facts, use: Use, tile: Tile) -> Staging:
     """A copy before the kernel, where no loop is fixed yet."""
-    names = facts.names(use)
+    names = facts.names(use) - _anew(facts, use)
     outer = tuple(i.name for i in facts.view.loops if i.name in names and i.name != tile.vector)
     return Staging(use.buffer, -1, "DRAM", (*outer, *_staging(facts, use, tile, -1, 0).order))
