@@ -360,3 +360,20 @@ def test_the_plan_reads_back_and_a_given_one_is_built() -> None:
     small = rewrite(given, (ShareCommon(), DropDead(), NormaliseLast(kept=4), DropDead()))
     again = schedule(to_stripe(small, ON), ON, plans=plans)
     assert again.program == made.program
+
+
+WEIGHED = """function (Q[H, S, D], K[H, T, D], V[H, T, D], G[H, S, D], M[H, S, U]) -> (O) {{
+    {scores} X = index(P, 2) <= index(P, 1) ? P : -inf; E = exp(X - M); R[h, s, t : H, S, T] = +(G[h, s, d] * V[h, t, d]);
+    Y = {weights}; O[h, s, d : H, S, D] = +(Y[h, s, t] * K[h, t, d]); }}"""
+
+
+@pytest.mark.parametrize(
+    "weights", ["index(P, 2) <= index(P, 1) ? R * E : 0", "(index(P, 2) > index(P, 1) ? 0.0 : R * E) * 0.5"]
+)
+def test_weights_that_a_comparison_makes_0_are_not_computed(weights: str) -> None:
+    """As gradients of masked attention have them, below a largest element that is known."""
+    types = {n: TensorType(DType.FLOAT16, (1, 48, 16)) for n in "QKVG"} | {"M": TensorType(DType.FLOAT16, (1, 48, 1))}
+    made = scheduled(bind(parse(WEIGHED.format(scores=SCORES, weights=weights)), types), MATRIX)
+    found = (rows_in_steps(d.view) for d in made.decisions.values())
+    (kinds,) = (k for k in found if k is not None)
+    assert [str_of(f, kinds.row) for f in seen(kinds)] == ["s - t"]

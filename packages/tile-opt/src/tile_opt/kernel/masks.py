@@ -39,8 +39,14 @@ def _weights(kinds: RowsInSteps) -> Iterator[Value]:
 
 
 def _weighs(value: object) -> Iterator[Affine]:
-    """Forms that are >= 0 wherever an exponential among the factors is not that of minus infinity."""
+    """Forms that are >= 0 wherever no factor is 0 by a comparison, or the exponential of minus infinity."""
     match _parts(value):
+        case ("cond", _, condition, kept, fill) if _parts(fill)[:1] == (0,):
+            yield from _holds(condition, True)
+            yield from _weighs(kept)
+        case ("cond", _, condition, fill, kept) if _parts(fill)[:1] == (0,):
+            yield from _holds(condition, False)
+            yield from _weighs(kept)
         case ("exp", _, inner):
             (below,) = [inner]
             yield from _seen(_parts(below)[2]) if _parts(below)[:1] == ("sub",) else ()
