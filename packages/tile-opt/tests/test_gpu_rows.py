@@ -254,6 +254,20 @@ def test_fewer_items_share_rows_that_are_only_read(length: int, items: int) -> N
     assert f" {items} items share a row" in f" {plan.reason}"
 
 
+@pytest.mark.parametrize(
+    ("dtype", "width", "rows"),
+    [(DType.INT8, 333, 8), (DType.FLOAT16, 333, 8), (DType.FLOAT32, 333, 1), (DType.INT8, 320, 1)],
+)
+def test_narrow_elements_of_a_row_that_all_rows_read_are_loaded_for_several(
+    dtype: DType, width: int, rows: int
+) -> None:
+    """Where rows begin anywhere, accesses are parts of words: a row that is read once more takes as long as the others."""
+    source = "function (X, S) -> (Y) { Y = X * S; }"
+    plan = plan_of(source, target(256, 132), dtype, X=(100003, width), S=(1, width))
+    steps = {c.loop: c.size for level in plan.bound(Bind.GROUP) for c in level.covers}
+    assert steps["i0"] == rows
+
+
 @pytest.mark.parametrize(("agg", "sign"), [(">", -1), ("<", 1)])
 def test_items_that_share_a_row_start_from_the_identity(agg: str, sign: int) -> None:
     source = f"function (X[M, N]) -> (R) {{ R[i : M] = {agg}(X[i, j]); }}"

@@ -173,6 +173,11 @@ class Facts:
             if len(shared) == 1 and any(abs(shared[0][1]) < (self.extent(n)) * abs(c) for n, c in own):
                 yield shared[0][0]
 
+    def repeated(self, along: str | None) -> tuple[str, ...]:
+        """Shared loops, innermost first, all of whose iterations read the same row of elements along `along`."""
+        rows = [names_in(u.forms) for _, u in self.accesses if u.reads and along in names_in(u.forms)]
+        return tuple(n for n in reversed(self.shared) if n != along and any(n not in names for names in rows))
+
     def shifted(self, along: str | None) -> tuple[str, ...]:
         """Shared loops, not `along`, a few of whose iterations apart accesses read the same elements."""
         return tuple(n for n in self.shared if n != along and self._is_shifted(n))

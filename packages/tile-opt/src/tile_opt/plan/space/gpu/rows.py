@@ -347,7 +347,8 @@ class _Chooser(RowShares):
     def _met_again(self, along: str | None, wide: int) -> dict[str, int]:
         """Steps of an item along a loop whose neighbours read some of the same elements; one along others of these.
 
-        Shifts along several loops are for groups of whole rows of memory: others meet too few elements again.
+        Shifts along several loops are for groups of whole rows of memory: others meet too few elements again. Where accesses
+        are parts of words, to load such elements once more takes as long as all others.
         """
         facts = self.facts
         slid, shifted = facts.slid(along), facts.shifted(along)
@@ -355,6 +356,9 @@ class _Chooser(RowShares):
             return {slid[0]: FEW_STEPS // 2}
         if len(shifted) == 1:
             return {shifted[0]: FEW_STEPS}
+        if not shifted and wide * self._widest() < WORD:
+            even = {n: -(-facts.extent(n) // -(-facts.extent(n) // FEW_STEPS)) for n in facts.repeated(along)}
+            return dict([(n, each) for n, each in even.items() if each >= FEW_STEPS // 2][:1])
         whole = along is not None and facts.extent(along) % (ACROSS * wide) == 0
         return dict.fromkeys(shifted, 1) | {shifted[0]: FEW_STEPS // 2} if shifted and whole else {}
 
