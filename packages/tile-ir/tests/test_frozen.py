@@ -110,6 +110,24 @@ def test_replace_of_ordinary_dataclasses() -> None:
     assert replace(Ordinary(1), y=2) == Ordinary(1, y=2)
 
 
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What is found once is found anew for another value."""
+
+    x: int
+    y: int = 0
+    found: list[int] = field(default_factory=list[int], init=False, compare=False)
+
+
+def test_replace_leaves_fields_that_are_no_parameters_at_their_defaults() -> None:
+    old = Kept(1, 2)
+    old.found.append(3)
+    new = replace(old, x=4)
+    assert new == Kept(4, 2) and not new.found
+    with pytest.raises(ValueError, match="found"):
+        replace(old, found=[])
+
+
 def test_fields_that_are_no_positional_parameters() -> None:
     with pytest.raises(TypeError, match="Odd: the fields hidden must be positional"):
 

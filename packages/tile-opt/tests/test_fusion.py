@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cProfile import Profile
 from dataclasses import replace
 from math import prod
 
@@ -309,3 +310,15 @@ def test_values_of_indexes_alone_are_stored_only_where_that_takes_less(value: st
         P[y, x : K, L] = >(X[2*y + i, 2*x + j] == Y[y, x] ? R[2*y + i, 2*x + j]), i < 3, j < 3; }}"""
     choices = Inline().choose(translated(source, X=(64, 96), Y=(30, 40)), processor("zen4")).choices
     assert [c.chosen is Chosen.STORED for c in choices if c.producer == "R"] == [stays]
+
+
+@pytest.mark.parametrize("steps", [4, 12])
+def test_a_scalar_is_not_put_together_with_each_stage_of_a_growing_kernel_that_reads_it(steps: int) -> None:
+    """They have no loop in common, which is seen of each of them alone."""
+    text = "".join(f"B{k + 1} = tanh(B{k}) * S; " for k in range(steps))
+    source = f"function (A[N], X) -> (B{steps}) {{ S = exp(X); B0 = A + 1; {text}}}"
+    program, profile = translated(source, A=(4096,), X=()), Profile()
+    found = profile.runcall(optimize, program, CPU, passes=[PassConfig("fuse")])
+    assert len(views(found)) == 2
+    tries = [e.callcount for e in profile.getstats() if getattr(e.code, "co_name", "") == "localised"]
+    assert sum(tries) <= 2

@@ -40,7 +40,7 @@ def frozen(cls: type[T]) -> type[T]:
 
 
 def replace(value: T, /, **changes: Any) -> T:
-    """As `dataclasses.replace`, several times as quick where all fields are positional parameters."""
+    """As `dataclasses.replace`, several times as quick where all fields that are parameters are positional ones."""
     kind = type(value)
     values_of, places = _shape(kind)
     if not places or not places.keys() >= changes.keys():
@@ -54,8 +54,8 @@ def replace(value: T, /, **changes: Any) -> T:
 @cache
 def _shape(kind: type) -> tuple[Callable[[Any], tuple[Any, ...]], dict[str, int]]:
     """What reads the fields of a dataclass in the order of its parameters, and their places; no places where it is not that plain."""
-    entries = fields(cast("Any", kind))
-    if len(entries) < 2 or any(f.kw_only or not f.init for f in entries):
+    entries = [f for f in fields(cast("Any", kind)) if f.init]
+    if len(entries) < 2 or any(f.kw_only for f in entries):
         return tuple, {}
     names = [f.name for f in entries]
     return attrgetter(*names), {name: n for n, name in enumerate(names)}

@@ -14,7 +14,7 @@ from tile_ir.names import claim
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Index
 
-from tile_opt.kernel.view import KernelView, Stage, is_parallel
+from tile_opt.kernel.view import KernelView, Stage, is_parallel, written_uses
 
 
 @frozen
@@ -28,8 +28,13 @@ class _Spelling:
 
 def dense_digits(form: Affine, stage: Stage, size: int) -> tuple[Index, ...]:
     """The stage's loops, outermost first, whose mixed-radix number is the form and counts from 0 to `size`; () for others."""
+    if form.const or not form.terms:
+        return ()
+    if len(form.terms) == 1:  # most are
+        ((name, step),) = form.terms
+        return tuple([i for i in stage.loops if i.name == name and i.range == size]) if step == 1 else ()
     loops = {i.name: i for i in stage.loops}
-    if form.const or any(n not in loops for n in form.names):
+    if any(n not in loops for n in form.names):
         return ()
     terms = sorted(((c, loops[n]) for n, c in form.terms), key=lambda t: -t[0])
     found = tuple(i for _, i in terms)
@@ -46,9 +51,12 @@ def same_digits(view: KernelView) -> KernelView:
 
 def _spellings(view: KernelView) -> Iterator[_Spelling]:
     """Single loops beside several ones over the same dimension of a buffer that some stage writes."""
-    for buffer in sorted({u.buffer for u in view.uses if u.writes}):
-        uses = [(k, u) for k, s in enumerate(view.stages) for u in s.uses if u.buffer == buffer and not u.extent]
+    written = written_uses(view.stages)
+    for buffer in sorted(written):
+        uses = [(k, u) for k, u in written[buffer] if not u.extent]
         for d, size in enumerate(view.type_of(buffer).sizes if len(uses) > 1 else ()):
+            if not any(len(u.forms[d].terms) > 1 for _, u in uses):
+                continue
             counted = [(k, dense_digits(u.forms[d], view.stages[k], size)) for k, u in uses]
             ranges = next((tuple(i.range for i in loops) for _, loops in counted if len(loops) > 1), ())
             single = ((k, loops[0]) for k, loops in counted if len(loops) == 1 and is_parallel(loops[0]))

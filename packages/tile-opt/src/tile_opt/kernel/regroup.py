@@ -44,16 +44,14 @@ def localised(view: KernelView, mine: Set[str]) -> KernelView:
 
 def share(view: KernelView, shared: tuple[SharedLoop, ...]) -> KernelView:
     """`view` (all loops in its stages) with the shared loops moved around the stages; local buffers lose their dimensions."""
+    return shrunk(around(view, shared))
+
+
+def around(view: KernelView, shared: tuple[SharedLoop, ...]) -> KernelView:
+    """`view` (all loops in its stages) with the shared loops moved around the stages."""
     names = {loop.index.name for loop in shared}
-    stages = tuple(_with_shared(stage, k, shared, names) for k, stage in enumerate(view.stages))
-    shrunk = tuple(_shrink(alloc, stages, names) for alloc in view.allocs)
-    local = {a.into: d for a, d in shrunk}
-    return replace(
-        view,
-        loops=tuple(loop.index for loop in shared),
-        stages=tuple(_drop_dims(s, local) for s in stages),
-        allocs=tuple(a for a, _ in shrunk),
-    )
+    stages = tuple([_with_shared(stage, k, shared, names) for k, stage in enumerate(view.stages)])
+    return replace(view, loops=tuple(loop.index for loop in shared), stages=stages)
 
 
 def _with_shared(stage: Stage, k: int, shared: tuple[SharedLoop, ...], names: set[str]) -> Stage:
@@ -65,22 +63,26 @@ def _with_shared(stage: Stage, k: int, shared: tuple[SharedLoop, ...], names: se
     return replace(stage.substitute({a: Affine.var(b) for a, b in mine.items()}), loops=own)
 
 
-def _shrink(alloc: Refinement, stages: tuple[Stage, ...], shared: set[str]) -> tuple[Refinement, set[int]]:
-    """The allocation without the dimensions that shared loops subscript."""
-    uses = [u for s in stages for u in s.uses if u.buffer == alloc.into]
-    dims = {d for u in uses for d, form in enumerate(u.forms) if set(form.names) & shared}
-    sizes = tuple(1 if d in dims else size for d, size in enumerate(alloc.type.sizes))
-    return replace(alloc, type=packed(alloc.type, sizes)), dims
+def shrunk(view: KernelView) -> KernelView:
+    """`view` whose local buffers have no dimensions that the loops around its stages subscript."""
+    if not view.allocs:
+        return view
+    lost: dict[str, set[int]] = {a.into: set() for a in view.allocs}
+    names = {loop.name for loop in view.loops}
+    for use in view.uses:
+        if use.buffer in lost:
+            lost[use.buffer].update([d for d, f in enumerate(use.forms) if not names.isdisjoint(f.names)])
+    stages = tuple([s.map_uses(lambda use: _shrunk(use, lost.get(use.buffer))) for s in view.stages])
+    return replace(view, stages=stages, allocs=tuple([_without(a, lost[a.into]) for a in view.allocs]))
 
 
-def _drop_dims(stage: Stage, local: dict[str, set[int]]) -> Stage:
-    def shrunk(use: Use) -> Use:
-        dims = local.get(use.buffer)
-        if not dims:
-            return use
-        return replace(use, forms=tuple(Affine() if d in dims else f for d, f in enumerate(use.forms)))
+def _shrunk(use: Use, dims: set[int] | None) -> Use:
+    return replace(use, forms=tuple([Affine() if d in dims else f for d, f in enumerate(use.forms)])) if dims else use
 
-    return stage.map_uses(shrunk) if any(local.get(u.buffer) for u in stage.uses) else stage
+
+def _without(alloc: Refinement, dims: set[int]) -> Refinement:
+    sizes = tuple([1 if d in dims else size for d, size in enumerate(alloc.type.sizes)])
+    return replace(alloc, type=packed(alloc.type, sizes))
 
 
 def packed(old: TensorType, sizes: tuple[int, ...]) -> TensorType:

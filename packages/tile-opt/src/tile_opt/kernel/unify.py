@@ -8,7 +8,6 @@ loses that dimension.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
 
@@ -18,12 +17,10 @@ from tile_ir.stripe.nodes import Index, TensorType
 
 from tile_opt.kernel.bodies import facts
 from tile_opt.kernel.digits import dense_digits
-from tile_opt.kernel.view import KernelView, Stage, Use, is_parallel
+from tile_opt.kernel.view import KernelView, Stage, Use, Uses, is_parallel, written_uses
 
 Loop = tuple[int, str]
 """A loop of a stage: (stage number, loop name)."""
-Uses = dict[str, list[tuple[int, Use]]]
-"""Accesses to each buffer: (stage number, use)."""
 
 
 @frozen
@@ -38,7 +35,7 @@ class SharedLoop:
 def shared_loops(view: KernelView) -> tuple[SharedLoop, ...]:
     """The loops that may be shared by all stages, in the order of the widest stage."""
     stages, types = view.stages, {r.into: r.type for r in (*view.refs, *view.allocs)}
-    uses = _written_uses(stages)
+    uses = written_uses(stages)
     # What one stage alone writes at data moves with the loops of its other dimensions.
     several = (access for accesses in uses.values() if len(accesses) > 1 for access in accesses)
     if any(is_indirect(stages[k], use) and not _within_lines(use, types[use.buffer]) for k, use in several):
@@ -113,17 +110,6 @@ def _classes(stages: tuple[Stage, ...], types: Mapping[str, TensorType], written
             ):
                 broken += [(k, n) for k, use in uses for n in use.forms[d].names if (k, n) in classes._parent]  # pyright: ignore[reportPrivateUsage]
     return classes, {classes.find(loop) for loop in broken}
-
-
-def _written_uses(stages: tuple[Stage, ...]) -> Uses:
-    """Every use of every buffer that some stage writes."""
-    written = {u.buffer for s in stages for u in s.uses if u.writes}
-    table: dict[str, list[tuple[int, Use]]] = defaultdict(list)
-    for k, stage in enumerate(stages):
-        for use in stage.uses:
-            if use.buffer in written:
-                table[use.buffer].append((k, use))
-    return table
 
 
 def plain_loop(form: Affine, stage: Stage, size: int) -> str | None:

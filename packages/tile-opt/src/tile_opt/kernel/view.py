@@ -12,6 +12,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from operator import is_
 from typing import cast
 
 from tile_ir.diagnostics import Span
@@ -118,11 +119,12 @@ class Stage:
         )
 
     def map_uses(self, changed: Callable[[Use], Use]) -> Stage:
-        return replace(self, uses=tuple(map(changed, self.uses)))
+        uses = tuple([changed(u) for u in self.uses])
+        return self if all(map(is_, uses, self.uses)) else replace(self, uses=uses)
 
     def with_buffers(self, names: Mapping[str, str]) -> Stage:
         """The same on other buffers in the place of those named."""
-        return self.map_uses(lambda use: replace(use, buffer=names.get(use.buffer, use.buffer)))
+        return self.map_uses(lambda use: replace(use, buffer=names[use.buffer]) if use.buffer in names else use)
 
     @staticmethod
     def copy(name: str, loops: tuple[Index, ...], source: Use, target: Use, limits: tuple[Affine, ...] = ()) -> Stage:
@@ -160,6 +162,8 @@ class KernelView:
     _local: frozenset[str] = field(init=False, repr=False, compare=False)
     _touched: tuple[frozenset[str], frozenset[str]] | None = field(default=None, init=False, repr=False, compare=False)
     """What `reads` and `writes` have found."""
+    _ranges: dict[str, int] | None = field(default=None, init=False, repr=False, compare=False)
+    _uses: tuple[Use, ...] | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         # Both are asked for more often than anything else here.
@@ -174,11 +178,12 @@ class KernelView:
 
     @property
     def ranges(self) -> dict[str, int]:
-        """Range of every loop, shared and own."""
-        table = {loop.name: loop.range for loop in self.loops}
-        for stage in self.stages:
-            table |= {loop.name: loop.range for loop in stage.loops}
-        return table
+        """Range of every loop, shared and own: the same object each time, which nobody may change."""
+        if self._ranges is None:
+            loops = (*self.loops, *[loop for stage in self.stages for loop in stage.loops])
+            object.__setattr__(self, "_ranges", {loop.name: loop.range for loop in loops})
+        assert self._ranges is not None
+        return self._ranges
 
     @property
     def buffers(self) -> set[str]:
@@ -188,7 +193,10 @@ class KernelView:
     @property
     def uses(self) -> tuple[Use, ...]:
         """All accesses, stage by stage."""
-        return tuple([u for s in self.stages for u in s.uses])
+        if self._uses is None:
+            object.__setattr__(self, "_uses", tuple([u for s in self.stages for u in s.uses]))
+        assert self._uses is not None
+        return self._uses
 
     def users(self, buffer: str) -> list[tuple[Stage, Use]]:
         """The accesses to one buffer, and who has them."""
@@ -222,6 +230,20 @@ class KernelView:
             object.__setattr__(self, "_touched", (reads - self._local, writes - self._local))
         assert self._touched is not None
         return self._touched
+
+
+Uses = Mapping[str, Sequence[tuple[int, Use]]]
+"""Accesses to each buffer: (stage number, use)."""
+
+
+def written_uses(stages: Sequence[Stage]) -> Uses:
+    """Every use of every buffer that some stage writes."""
+    table: dict[str, list[tuple[int, Use]]] = {u.buffer: [] for s in stages for u in s.uses if u.writes}
+    for k, stage in enumerate(stages):
+        for use in stage.uses:
+            if use.buffer in table:
+                table[use.buffer].append((k, use))
+    return table
 
 
 def is_parallel(loop: Index) -> bool:

@@ -71,9 +71,10 @@ def _whole(view: KernelView, stage: Stage, loop: Index, read: bool) -> tuple[int
     if not is_parallel(loop):
         return None
     walked = (u for u in stage.uses if u.writes or (read and view.is_local(u.buffer)))
+    alone = Affine.var(loop.name).terms
     for use in walked:
         for form, size in zip(use.forms, view.type_of(use.buffer).sizes, strict=True):
-            if form == Affine.var(loop.name) + form.const and loop.range < size:
+            if form.terms == alone and loop.range < size:
                 return form.const, size
     return None
 

@@ -11,14 +11,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Set
-from dataclasses import dataclass, replace
-from math import prod
+from dataclasses import dataclass
 from typing import ClassVar
 
 from tile_ir.deadline import check
-from tile_ir.frozen import frozen
+from tile_ir.frozen import replace
 from tile_ir.machine import Machine
-from tile_ir.stripe.affine import names_in
 from tile_ir.stripe.nodes import Block, Direction, Program, Refinement, Statement
 from tile_ir.stripe.walk import buffers_read, buffers_written
 from tile_ir.target import Target
@@ -28,15 +26,15 @@ from tile_opt.blocks.tree import main_of, with_kernels
 from tile_opt.kernel.digits import same_digits
 from tile_opt.kernel.merge_stages import merge_stages
 from tile_opt.kernel.parts import in_wholes, writes_parts_of_rows
-from tile_opt.kernel.pointwise import pointwise_sizes
-from tile_opt.kernel.regroup import drop_unit_loops, joined, localised, share, unique_loops
+from tile_opt.kernel.regroup import drop_unit_loops, joined, localised, shrunk, unique_loops
 from tile_opt.kernel.strides import flat_stride
-from tile_opt.kernel.unify import SharedLoop, is_atomic, shared_loops
+from tile_opt.kernel.unify import is_atomic
 from tile_opt.kernel.view import KernelView, Stage, close_kernel, open_kernel
 from tile_opt.kernel.widen import narrow, widen, writes_each_point
-from tile_opt.kernel.work import is_heavy, merged_use, nbytes, op_cost, points, view_carries, view_is_heavy
+from tile_opt.kernel.work import is_heavy, nbytes, op_cost, points
 from tile_opt.model.fusion import VECTORS, forecast, neighbours, pieces, tile_bytes, waits
 from tile_opt.passes.choosing import Choice, Choices, ChoosingPass, Chosen, results
+from tile_opt.passes.parts import Part
 from tile_opt.plan.space.facts import Facts
 from tile_opt.plan.steps.alike import alike
 
@@ -45,6 +43,7 @@ SPLIT_GAIN = 4
 
 MARGIN = 1.05
 ONE_PASS = "one pass over the same elements"
+TOO_FEW = "too few iterations in common"
 FEW = 4
 """Rows for each core below which some cores have to walk more of them than others."""
 LONG = 1 << 14
@@ -86,17 +85,6 @@ class Fuse(ChoosingPass):
         return Choices(group.finish(), tuple(group.choices.values()))
 
 
-@frozen
-class _Facts:
-    """What is asked of a view for each part that may join it."""
-
-    view: KernelView
-    sizes: tuple[int, ...] | None
-    """What it goes over element by element, if that is all it does."""
-    cost: int
-    """Operations of one iteration of each stage."""
-
-
 class _Groups:
     """Kernels gathered so far, each a flat view (all loops in the stages) or an opaque statement."""
 
@@ -119,10 +107,12 @@ class _Groups:
         self.writer: dict[str, int] = {}
         """The last item that writes each buffer: looking through all items for each kernel takes long in long programs."""
         self.reader: dict[str, int] = {}
-        self.shared: dict[int, tuple[KernelView, tuple[SharedLoop, ...]]] = {}
-        """By the view's identity, which lasts as long as it is kept here: a group is asked about for each part that may join."""
-        self.facts: dict[int, _Facts] = {}
-        """By the view's identity, too."""
+        self.parts: dict[int, Part] = {}
+        """By the view's identity, which lasts as long as it is kept here."""
+        self.around: dict[tuple[int, frozenset[str]], tuple[KernelView, KernelView]] = {}
+        """By the view's identity and the names of what it keeps to itself: groups grow, and are what was tried before."""
+        self.seconds: dict[int, float] = {}
+        """Forecasts, by the identity of what is `around`."""
         self.choices: dict[tuple[str, str], Choice] = {}
         self.temps = temporaries(program)
         self.refs = {r.into: r for r in main_of(program).refs}
@@ -154,8 +144,8 @@ class _Groups:
             replace(view, name=f"{view.name}_{k}", stages=(s,), refs=_named(view, {u.buffer for u in s.uses}))
             for k, s in enumerate(view.stages)
         )
-        alone = max(_iterations(self._shared(h)) for h in halves[1:])
-        return halves if alone >= SPLIT_GAIN * _iterations(self._shared(view)) else (view,)
+        alone = max(self._part(h).iterations for h in halves[1:])
+        return halves if alone >= SPLIT_GAIN * self._part(view).iterations else (view,)
 
     def _place(self, view: KernelView, members: frozenset[int]) -> None:
         """`view` joins what computes its operands, or stands alone."""
@@ -200,13 +190,16 @@ class _Groups:
             return None
         if len(early.stages) + len(late.stages) > self.options.max_stages:
             return None
-        cost = self._facts(early).cost + self._facts(late).cost
+        cost = self._part(early).cost + self._part(late).cost
         fused = in_wholes(joined(early, late), self.refs) if cost <= self.options.max_cost else None
         if fused is None:
             return None
         if self._in_one_pass(early, late, members):
-            self.facts[id(fused)] = _Facts(fused, self._facts(early).sizes, cost)
+            part = self._part(fused)
+            part.sizes, part.cost = self._part(early).sizes, cost
             choice = Choice(Chosen.FUSED, results((early,)), results((late,)), reason=ONE_PASS)
+        elif self._has_too_few(early, late, members):
+            choice = Choice(Chosen.APART, results((early,)), results((late,)), reason=TOO_FEW)
         else:
             fused = fused if early.writes() & late.writes() else self._fitted(fused)  # parts of rows stay apart
             choice = self._weighed(early, late, fused, members)
@@ -223,14 +216,13 @@ class _Groups:
 
     def _in_one_pass(self, early: KernelView, late: KernelView, members: frozenset[int]) -> bool:
         """Both go over the same elements: no forecast is needed to see that going once is better."""
-        sizes = self._facts(early).sizes
-        return sizes is not None and sizes == self._facts(late).sizes and self._as_often(members)
+        sizes = self._part(early).sizes
+        return sizes is not None and sizes == self._part(late).sizes and self._as_often(members)
 
-    def _facts(self, view: KernelView) -> _Facts:
-        known = self.facts.get(id(view))
+    def _part(self, view: KernelView) -> Part:
+        known = self.parts.get(id(view))
         if known is None:
-            cost = sum(map(op_cost, view.stages))
-            known = self.facts[id(view)] = _Facts(view, pointwise_sizes(view), cost)
+            known = self.parts[id(view)] = Part(view)
         return known
 
     def _as_often(self, members: frozenset[int]) -> bool:
@@ -239,7 +231,7 @@ class _Groups:
 
     def _goes_once(self, item: KernelView | Statement | None) -> bool:
         """It is a kernel that reduces nothing."""
-        return isinstance(item, KernelView) and (self._facts(item).sizes is not None or _reduces_nothing(item))
+        return isinstance(item, KernelView) and (self._part(item).sizes is not None or _reduces_nothing(item))
 
     def _may_move(self, k: int, home: int) -> bool:
         """Nothing between the two items reads what item `k` writes, or writes what it touches."""
@@ -253,10 +245,10 @@ class _Groups:
         wide = widen(exact, divided=self.divided)
         if wide is exact:
             return view
-        shared = self._shared(wide)
-        if _iterations(shared) <= _iterations(self._shared(exact)):
+        part = self._part(wide)
+        if part.iterations <= self._part(exact).iterations:
             return exact
-        return widen(exact, {name for loop in shared for name in loop.members}, self.divided)
+        return widen(exact, {name for loop in part.shared for name in loop.members}, self.divided)
 
     def _append(self, item: KernelView | Statement, members: frozenset[int]) -> int:
         """Another item; gives its number."""
@@ -301,13 +293,6 @@ class _Groups:
         row = type.sizes[-1]
         return row * type.dtype.bytes <= ROW and writes_parts_of_rows(view, buffer, row)
 
-    def _shared(self, view: KernelView) -> tuple[SharedLoop, ...]:
-        known = self.shared.get(id(view))
-        if known is None:
-            loops = shared_loops(view)
-            known = self.shared[id(view)] = (view, loops)
-        return known[1]
-
     def _forecast(
         self, a: KernelView, b: KernelView, fused: KernelView, members: frozenset[int]
     ) -> tuple[float, float]:
@@ -316,8 +301,11 @@ class _Groups:
 
     def _seconds(self, view: KernelView, members: frozenset[int]) -> float:
         """The forecast for a kernel; what only `members` use can be local."""
-        elsewhere = {r.into for r in view.refs if r.into in self.temps and self.users[r.into] - members}
-        return forecast(share(self._localised(view, elsewhere), self._shared(view)), self.machine).seconds
+        around = self._around(view, frozenset(b for b in view.writes() & self.temps if self.users[b] <= members))
+        known = self.seconds.get(id(around))
+        if known is None:
+            known = self.seconds[id(around)] = forecast(around, self.machine).seconds
+        return known
 
     def _obstacle(self, a: KernelView, b: KernelView, fused: KernelView, members: frozenset[int]) -> str:
         """Why the two cannot be one kernel; "" where a forecast is to decide."""
@@ -325,27 +313,37 @@ class _Groups:
             return "one of them is known before a run"
         if _waits_for_all(fused):
             return "every item merges into what is read"
-        parts = (self._shared(a), self._shared(b))
-        heavy = [p for p, v in zip(parts, (a, b), strict=True) if view_is_heavy(v)]
+        parts, whole = (self._part(a), self._part(b)), self._part(fused)
+        heavy = [p for p in parts if p.is_heavy]
         if len(heavy) > 1 or (heavy and any(s.constraints and not is_heavy(fused, s) for s in fused.stages)):
             # Two contractions would share little, and a guard's edges would be computed without vectors in all of one.
             return "two contractions" if len(heavy) > 1 else "edges in a contraction"
-        both = self._shared(fused)
-        carrying = [p for p, v in zip(parts, (a, b), strict=True) if view_carries(v)]
+        carrying = [p for p in parts if p.carries]
         # As many loops may be fewer iterations: the digits of one of them, where another is lost.
-        if any(len(p) != len(both) or _iterations(p) > _iterations(both) for p in (*heavy, *carrying)):
+        if any(len(p.shared) != len(whole.shared) or p.iterations > whole.iterations for p in (*heavy, *carrying)):
             return "fewer loops around a contraction or a scan"
-        before = (*_in_registers(a, parts[0]), *_in_registers(b, parts[1]))
-        if any(kept > now for kept, now in zip(before, _in_registers(fused, both), strict=True)):
+        before = (*parts[0].in_registers, *parts[1].in_registers)
+        if any(kept > now for kept, now in zip(before, whole.in_registers, strict=True)):
             return "a reduction would not stay in registers"
-        work = [_total_points(v) for v in (a, b)]
-        least = max(self.options.small, sum(work) // SLIGHT)
-        needed = [_iterations(p) for p, points in zip(parts, work, strict=True) if points > least]
-        local = share(self._localised(fused, set()), both)
-        if _iterations(both) < self._wanted(needed, local) or self._is_idle(a, parts, both, work, local):
-            return "too few iterations in common"
-        large = [share(v, p) for v, p, points in zip((a, b), parts, work, strict=True) if points > least]
+        large = self._large(parts)
+        local = self._around(fused, fused.writes() & self.temps)
+        wanted = self._wanted([p.iterations for p in large], local)
+        if whole.iterations < wanted or self._is_idle(parts, whole.iterations, local):
+            return TOO_FEW
         return self._lost_side_by_side(local, large) or self._too_much_beside(local)
+
+    def _has_too_few(self, early: KernelView, late: KernelView, members: frozenset[int]) -> bool:
+        """One has a stage without loops, so that both share none, and there is no other obstacle: no need to look at the two as one."""
+        parts = self._part(early), self._part(late)
+        if not any(p.has_point for p in parts) or any(p.may_lose for p in parts) or not self._as_often(members):
+            return False
+        least = min((p.iterations for p in self._large(parts)), default=0)
+        return min(self.options.min_shared, self.options.min_parallel, least) > 1
+
+    def _large(self, parts: tuple[Part, Part]) -> list[Part]:
+        """Those whose iterations count."""
+        least = max(self.options.small, sum(p.points for p in parts) // SLIGHT)
+        return [p for p in parts if p.points > least]
 
     def _too_much_beside(self, fused: KernelView) -> str:
         """What an iteration would keep that caches have no room for; "" for nothing."""
@@ -354,11 +352,11 @@ class _Groups:
         kept = sum(nbytes(r.type) for r in fused.allocs)
         return f"{kept} bytes local to an iteration" if kept > self.options.max_local_bytes else ""
 
-    def _lost_side_by_side(self, fused: KernelView, parts: list[KernelView]) -> str:
+    def _lost_side_by_side(self, fused: KernelView, large: list[Part]) -> str:
         """What the large parts have beside each other on a processor and lose; "" for nothing."""
         if self.machine.occupancy is not None:
             return ""
-        left = pieces(fused, self.machine, VECTORS)
+        left, parts = pieces(fused, self.machine, VECTORS), [self._around(p.view, frozenset()) for p in large]
         if left < self.options.min_parallel and any(pieces(p, self.machine, VECTORS) > left for p in parts):
             return "too few pieces for cores to share"
         cells = neighbours(fused, self.machine)
@@ -373,10 +371,7 @@ class _Groups:
             return False
         return tile_bytes(view, self.machine) > self.machine.caches[0].bytes and any(map(_slides(view), view.stages))
 
-    def _is_idle(
-        self, early: KernelView, parts: tuple[tuple[SharedLoop, ...], ...], both: tuple[SharedLoop, ...], work: list[int],
-        local: KernelView,
-    ) -> bool:  # fmt: skip
+    def _is_idle(self, parts: tuple[Part, Part], left: int, local: KernelView) -> bool:
         """A device holds more items than would run together, and than one part would give something to do by itself.
 
         That is a reduction in more iterations, or work beside which the other is slight, unless rows are many and not long.
@@ -384,10 +379,12 @@ class _Groups:
         occupancy = self.machine.occupancy
         if occupancy is None:
             return False
-        full, left = self.machine.cores * occupancy.items // IDLE, _iterations(both)
-        reduces, moves = (left < min(_iterations(p), full) for p in parts)
-        crowded = _walks_rows(local) and left >= FEW * self.machine.cores and work[1] <= LONG * left
-        return (reduces and not _reduces_nothing(early)) or (moves and work[0] * SLIGHT < work[1] and not crowded)
+        early, late = parts
+        full = self.machine.cores * occupancy.items // IDLE
+        reduces, moves = (left < min(p.iterations, full) for p in parts)
+        crowded = _walks_rows(local) and left >= FEW * self.machine.cores and late.points <= LONG * left
+        slight = early.points * SLIGHT < late.points
+        return (reduces and not _reduces_nothing(early.view)) or (moves and slight and not crowded)
 
     def _wanted(self, needed: list[int], fused: KernelView) -> int:
         """Shared iterations that fusing must keep: rows also run in parallel along themselves, and columns that items share."""
@@ -395,9 +392,13 @@ class _Groups:
             return min(self.options.min_shared, min(needed, default=0))
         return min(self.options.min_parallel, max(needed, default=0))
 
-    def _localised(self, view: KernelView, elsewhere: set[str]) -> KernelView:
-        """Temporaries of main that only this view uses become its own allocations."""
-        return localised(view, self.temps - elsewhere)
+    def _around(self, view: KernelView, mine: frozenset[str]) -> KernelView:
+        """`view` with its shared loops around its stages; the temporaries of main that are `mine` become its own allocations."""
+        known = self.around.get((id(view), mine))
+        if known is None:
+            known = view, shrunk(localised(self._part(view).around, mine))
+            self.around[id(view), mine] = known
+        return known[1]
 
     def finish(self) -> Program:
         for number in self.waiting:
@@ -412,10 +413,10 @@ class _Groups:
             if not isinstance(item, KernelView):
                 kernels += [] if item is None else [item]
                 continue
-            elsewhere = {r.into for r in item.refs if users[r.into] > (r.into in mine)}
-            view = self._localised(item, elsewhere)
+            own = item.writes() & self.temps
+            view = self._around(item, frozenset(b for b in own if users[b] == (b in mine)))
             local |= {a.into for a in view.allocs}
-            kernels.append(close_kernel(merge_stages(share(view, self._shared(view)))))
+            kernels.append(close_kernel(merge_stages(view)))
         program = with_kernels(self.program, tuple(kernels))
         refs = tuple(r for r in main_of(program).refs if r.dir is not Direction.ALLOC or r.into not in local)
         return with_main_refs(program, refs)
@@ -432,30 +433,10 @@ def _slides(view: KernelView) -> Callable[[Stage], bool]:
     return slides
 
 
-def _in_registers(view: KernelView, shared: tuple[SharedLoop, ...]) -> list[bool]:
-    """For each stage whether it reduces contiguous memory to one cell for each iteration of the kernel's loops.
-
-    Then each vector lane has an accumulator of its own; a cell that other loops of the stage move has none.
-    """
-    found: list[bool] = []
-    for k, stage in enumerate(view.stages):
-        out = merged_use(stage)
-        cell = names_in(out.forms) if out is not None else set[str]()
-        inner = [i.name for i in stage.loops if i.name not in cell]
-        reads = [u for u in stage.uses if u.reads and not u.writes]
-        rows = out is not None and any(flat_stride(view, u, name) == 1 for u in reads for name in inner)
-        found.append(rows and cell <= {loop.members[k] for loop in shared})
-    return found
-
-
 def _waits_for_all(view: KernelView) -> bool:
     """Some stage uses what any iteration of another merges into, wherever data says."""
     merged = {u.buffer for s in view.stages for u in s.uses if is_atomic(s, u)}
     return any(sum(b in {u.buffer for u in s.uses} for s in view.stages) > 1 for b in merged)
-
-
-def _iterations(shared: tuple[SharedLoop, ...]) -> int:
-    return prod(loop.index.range for loop in shared)
 
 
 def _walks_rows(view: KernelView) -> bool:
@@ -471,11 +452,6 @@ def _shares_columns(view: KernelView) -> bool:
     facts = Facts(alike(view))
     own = frozenset(facts.main.loop_names)
     return all({*s.loop_names} in (own, set()) for s in facts.view.stages) and facts.may_share(own)
-
-
-def _total_points(view: KernelView) -> int:
-    ranges = view.ranges
-    return sum(points(s, ranges) for s in view.stages)
 
 
 def _named(view: KernelView, names: set[str]) -> tuple[Refinement, ...]:
