@@ -256,8 +256,6 @@ EDGES = np.array([np.nan, np.inf, -np.inf, 0.0, 1.0, -1.0, 0.1, -0.1, 3.0, 7.0, 
 @pytest.mark.parametrize("name", ["floor_divide", "remainder", "logaddexp", "hypot", "power"])
 def test_quotients_and_lengths_at_the_edges(name: str) -> None:
     left, right = (np.ascontiguousarray(a.ravel()) for a in np.meshgrid(EDGES, EDGES))
-    keep = ~(np.isnan(left) | np.isnan(right))
-    left, right = left[keep], right[keep]
     with np.errstate(all="ignore"):
         expected = getattr(np, name)(left, right)
     found = getattr(tnp, "pow" if name == "power" else name)(tile.asarray(left), tile.asarray(right)).numpy()

@@ -54,9 +54,10 @@ _QUOTIENT = (
 """Of what a remainder leaves, as Python has it: ``floor(1.0 / 0.1)`` is 10, ``1.0 // 0.1`` is 9."""
 _LONG, _SHORT = "max(abs(X0), abs(X1))", "min(abs(X0), abs(X1))"
 _HYPOTENUSE = (
-    f"{_LONG} == {_SHORT} ? {_LONG} * {sqrt(2)} : {_LONG} * sqrt(1 + {_SHORT} / {_LONG} * ({_SHORT} / {_LONG}))"
+    "abs(X0) == inf | abs(X1) == inf ? inf : "
+    f"({_LONG} == {_SHORT} ? {_LONG} * {sqrt(2)} : {_LONG} * sqrt(1 + {_SHORT} / {_LONG} * ({_SHORT} / {_LONG})))"
 )
-"""Squares of large numbers would be infinite."""
+"""Squares of large numbers would be infinite; infinity beside NaN is."""
 
 OPERATORS: Mapping[str, Operator] = {
     "add": Operator("X0 + X1", truths="X0 | X1"),

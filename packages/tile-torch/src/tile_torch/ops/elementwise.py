@@ -14,6 +14,9 @@ from tile_torch.registry import Overload, operator
 
 aten = torch.ops.aten
 
+SIGN = "({0} > 0 ? 1 : ({0} < 0 ? -1 : 0))"
+"""PyTorch's, which is 0 of NaN and +0 of -0."""
+
 UNARY: dict[Overload, str] = {
     aten.abs.default: "abs({0})",
     aten.neg.default: "-{0}",
@@ -21,8 +24,8 @@ UNARY: dict[Overload, str] = {
     aten.floor.default: "floor({0})",
     aten.trunc.default: "trunc({0})",
     aten.round.default: "round_even({0})",
-    aten.sign.default: "sign({0})",
-    aten.sgn.default: "sign({0})",
+    aten.sign.default: SIGN,
+    aten.sgn.default: SIGN,
     aten.reciprocal.default: "1 / {0}",
     aten.sqrt.default: "sqrt({0})",
     aten.rsqrt.default: "1 / sqrt({0})",
@@ -162,8 +165,10 @@ def div_mode(call: Call, x: Value, other: Value, rounding_mode: str | None = Non
     return call.elementwise("({0} - mod({0}, {1})) / {1}", x, other)
 
 
-_FLOOR_DIVISION = "({1} == 0 ? {0} / {1} : round_even(({0} - mod({0}, {1})) / {1}))"
-"""As Python divides floats; PyTorch does so, too."""
+_REST = "fmod({0}, {1})"
+_BELOW = f"(({_REST} != 0) & (({_REST} < 0) != ({{1}} < 0)) ? 1 : 0)"
+_FLOOR_DIVISION = f"({{1}} == 0 ? {{0}} / {{1}} : round_even(({{0}} - {_REST}) / {{1}}) - {_BELOW})"
+"""As Python divides floats, by infinities too; PyTorch does so."""
 
 
 @operator(aten.remainder.Tensor, aten.remainder.Scalar, aten.remainder.Scalar_Tensor)

@@ -31,10 +31,11 @@ def extreme(call: Call, input: Value, other: Value) -> Value:
 
 @operator(aten.hypot.default)
 def hypot(call: Call, input: Value, other: Value) -> Value:
-    """The root of the squares' sum, scaled by the larger one so that no square is out of range."""
+    """The root of the squares' sum, scaled by the larger one so that no square is out of range; infinity beside NaN counts."""
     large, small = "max(abs({0}), abs({1}))", "min(abs({0}), abs({1}))"
     scaled = f"({large}) * sqrt(1 + ({small}) / ({large}) * (({small}) / ({large})))"
-    return call.elementwise(f"(({large}) == 0) | (({large}) == inf) ? ({large}) : {scaled}", input, other)
+    endless = "(abs({0}) == inf) | (abs({1}) == inf)"
+    return call.elementwise(f"({endless}) ? inf : (({large}) == 0 ? 0 : {scaled})", input, other)
 
 
 @operator(aten.signbit.default)
@@ -97,7 +98,7 @@ def erfinv(call: Call, input: Value) -> Value:
     log = f"log((1 - {x}) * (1 + {x}))"
     half = f"(4.330746750799873 + {log} / 2)"
     guess = f"(sign({x}) * sqrt(sqrt({half} * {half} - {log} * 6.802721088435374) - {half}))"
-    value = call.elementwise(f"abs({x}) < 1 ? {guess} : {x} / (1 - abs({x}))", input)
+    value = call.elementwise(f"abs({x}) < 1 ? {guess} : {x} / sqrt(1 - abs({x}))", input)
     for _ in range(2):
         off = "(erf({1}) - {0}) / (1.1283791670955126 * exp(-({1} * {1})))"
         step = f"{off} / (1 + {{1}} * ({off}))"

@@ -1,0 +1,32 @@
+"""Recurrent layers that Dynamo was told to capture, beside eager PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import nn
+
+
+@pytest.fixture(autouse=True)
+def captured() -> Iterator[None]:
+    torch._dynamo.reset()
+    with torch._dynamo.config.patch(allow_rnn=True):
+        yield
+
+
+@pytest.mark.parametrize(
+    ("options", "dtype"),
+    [({"bidirectional": True, "num_layers": 2}, torch.float32), ({"bias": False, "batch_first": True}, torch.bfloat16)],
+    ids=str,
+)
+def test_inference_of_lstm(options: dict[str, int], dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    layer, x = nn.LSTM(5, 8, **options).to(dtype), torch.randn(6, 3, 5, dtype=dtype)
+    with torch.no_grad():
+        found, (hidden, cell) = torch.compile(layer, backend="tile")(x)
+        wanted, (last, state) = layer(x)
+    atol = 1e-6 if dtype is torch.float32 else 2e-2
+    for ours, theirs in ((found, wanted), (hidden, last), (cell, state)):
+        assert ours.dtype is theirs.dtype and torch.allclose(ours, theirs, atol=atol)
