@@ -110,6 +110,24 @@ def test_a_form_of_many_points_is_counted_by_its_values(step: int) -> None:
     assert counted([block]) == want
 
 
+def test_a_rest_of_many_groups_runs_once() -> None:
+    """The vectors that a kernel of many groups leaves over had been counted as often as all of them."""
+    at, ranges = Affine.of({"i": 4348, "j": 1}), (65, 4348)
+    blocks = [
+        Block("b", tuple(Index(n, r) for n, r in zip(NAMES, ranges, strict=False)), forms)
+        for forms in ((at * -1 + 278296,), (at - 278297, at * -1 + 278297))
+    ]
+    assert [counted([block]) for block in blocks] == [278297, 1]
+
+
+def test_a_rest_of_pieces_of_groups_runs_as_often_as_it_can() -> None:
+    """Groups of 1266 vectors, of which a loop goes over half: nothing is left over behind the vectors of all three."""
+    at = Affine.of({"i": 40512, "j": 32})
+    forms = (at - 80993, at * -1 - Affine.var("k") + 81023)
+    ranges = zip(NAMES, (3, 633, 32), strict=True)
+    assert counted([Block("b", tuple(Index(n, r) for n, r in ranges), forms)]) == 0
+
+
 def test_tiled_and_shifted_indexes_are_counted_exactly() -> None:
     i, j = Affine.of({"i": 7, "j": 1}), Affine.var("k")
     forms = (i * -1 + 499, i + j - 500, (i + j) * -1 + 1600)

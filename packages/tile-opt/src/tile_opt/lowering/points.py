@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import permutations
 from math import gcd, prod
 from typing import Any, cast
 
@@ -13,6 +14,8 @@ from tile_ir.stripe.nodes import Block
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Ranges = Mapping[str, int]
+Step = tuple[int, int]
+"""What an index is multiplied by in a sum, and how many values it has."""
 
 LIMIT = 1 << 16
 """Points, or values of sums of indexes, that are looked at one by one; where there would be more, the count is a bound."""
@@ -95,7 +98,7 @@ def _coupled(forms: Iterable[Quasi]) -> list[list[Quasi]]:
 
 def _count(forms: Sequence[Quasi], ranges: Ranges) -> int:
     """Points of the box `ranges` where all `forms` are >= 0."""
-    forms, ranges = _narrowed(forms, ranges)
+    forms, ranges = _narrowed(*_joined(forms, ranges))
     lines = [f for f in forms if isinstance(f, Affine)]
     everything = prod(ranges.values())
     if everything <= (LIMIT if len(lines) < len(forms) else FEW):
@@ -104,6 +107,21 @@ def _count(forms: Sequence[Quasi], ranges: Ranges) -> int:
     if counts == [None]:
         counts = [_by_values([form], ranges) for form in lines]
     return min((n for n in counts if n is not None), default=everything)
+
+
+def _joined(forms: Sequence[Quasi], ranges: Ranges) -> tuple[Sequence[Quasi], Ranges]:
+    """Indexes that all forms take as digits of one number, such as ``16*i_g + i_t`` with 16 values of ``i_t``, as that number.
+
+    It has the name of the last digit.
+    """
+    if not all(isinstance(form, Affine) for form in forms):
+        return forms, ranges
+    weights = {n: [form.coefficient(n) for form in forms if isinstance(form, Affine)] for n in ranges}
+    for low, high in permutations(ranges, 2):
+        if weights[high] == [ranges[low] * weight for weight in weights[low]]:
+            left = {n: r for n, r in ranges.items() if n != high} | {low: ranges[low] * ranges[high]}
+            return _joined([form.substitute({high: Affine()}) for form in forms], left)
+    return forms, ranges
 
 
 def _narrowed(forms: Sequence[Quasi], ranges: Ranges) -> tuple[Sequence[Quasi], Ranges]:
@@ -145,20 +163,27 @@ class _Sum:
 
 def _by_values(forms: Sequence[Affine], ranges: Ranges) -> int | None:
     """The exact count, by the values of few sums instead of by points; None where they are still too many."""
-    columns: dict[tuple[int, ...], list[tuple[int, int]]] = {}
+    columns: dict[tuple[int, ...], list[Step]] = {}
     for name, extent in ranges.items():
         column = [form.coefficient(name) for form in forms]
         step = gcd(*column) * (1 if next(filter(None, column), 1) > 0 else -1)
         columns.setdefault(tuple(c // step for c in column) if step else (0,) * len(forms), []).append((step, extent))
     rest = prod(extent for _, extent in columns.pop((0,) * len(forms), ()))
-    lengths = sorted(1 + sum(abs(step) * (n - 1) for step, n in steps) for steps in columns.values())
+    sums = dict(_whole(factors, steps) for factors, steps in columns.items())
+    lengths = sorted(1 + sum(abs(step) * (n - 1) for step, n in steps) for steps in sums.values())
     if any(n > LIMIT for n in lengths) or prod(lengths[:-1]) > LIMIT:
         return None
-    *listed, last = sorted((_sum(f, steps) for f, steps in columns.items()), key=lambda s: len(s.values))
+    *listed, last = sorted((_sum(f, steps) for f, steps in sums.items()), key=lambda s: len(s.values))
     return rest * _pairs(listed, last, [form.const for form in forms])
 
 
-def _sum(factors: tuple[int, ...], steps: Sequence[tuple[int, int]]) -> _Sum:
+def _whole(factors: tuple[int, ...], steps: Sequence[Step]) -> tuple[tuple[int, ...], Sequence[Step]]:
+    """A sum in the largest units that all its steps are multiples of."""
+    unit = gcd(*(step for step, _ in steps))
+    return tuple(factor * unit for factor in factors), [(step // unit, extent) for step, extent in steps]
+
+
+def _sum(factors: tuple[int, ...], steps: Sequence[Step]) -> _Sum:
     often = np.ones(1, np.int64)
     for step, extent in ((abs(step), extent) for step, extent in steps):
         size = len(often) + step * (extent - 1)
