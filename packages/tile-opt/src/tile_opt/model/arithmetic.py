@@ -458,7 +458,7 @@ def _joined(tree: Tree, vector: Loop | None, machine: Machine) -> tuple[Loop | N
     """
     lanes = vector.lanes if vector else 1
     unrolled, accesses = [i for i in tree.static if i.bind is Bind.UNROLL], list(tree.accesses.values())
-    plain = not any(a.agg is not None or a.buffer.in_registers for a in accesses)
+    plain = not any(a.agg is not None or a.buffer.in_registers or a.scattered for a in accesses)
     if vector is None or machine.is_gpu or len(unrolled) != 1 or not plain or _constrained(tree, *tree.static):
         return None, lanes
     whole = machine.vector.bytes // max(a.dtype.bytes for a in accesses)

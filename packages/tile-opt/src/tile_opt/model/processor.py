@@ -100,7 +100,7 @@ def _parts(tree: Tree, machine: Machine, lines: Mapping[int, Lines]) -> list[_Pa
         return [_Part(_phases(tree, machine, lines, 0), groups)]
     return [
         _Part(
-            _phases(t, machine, lines, tree.registers),
+            _phases(t, machine, lines, _lasting(tree)),
             max(1.0, groups * min(1.0, t.points / max(1, t.entries * prod(i.extent for i in t.loops)))),
         )
         for t in tree.inner
@@ -147,7 +147,7 @@ def _collect(
     tree: Tree, machine: Machine, lines: Mapping[int, Lines], phases: list[Phase], registers: int
 ) -> tuple[Phase, Flow]:
     """What of this tree overlaps with its surroundings, longer parts being added to `phases`; and how it waits."""
-    registers += tree.registers
+    registers += _lasting(tree)
     phase = Phase.empty(machine)
     phase.work.issue += _control(tree)
     own = [_own(phase, tree, machine, lines.get(id(tree), {}), registers)] if tree.accesses else []
@@ -162,6 +162,11 @@ def _collect(
         phases.append(phase)
         return Phase.empty(machine), whole
     return phase, whole
+
+
+def _lasting(tree: Tree) -> int:
+    """Bytes of its arrays in registers that stay there while a loop within it runs; straight-line code needs each only for a moment."""
+    return tree.registers if any(inner.serial for block in tree.inner for inner in block.walk()) else 0
 
 
 def _control(tree: Tree) -> float:
