@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 PART = "processors"
 """Of the disk cache."""
-VERSION = 1
+VERSION = 2
 """Of the loops."""
 
 

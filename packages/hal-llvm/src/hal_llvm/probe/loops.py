@@ -13,6 +13,8 @@ from tile_ir.frozen import frozen
 LINE, BLOCK = 64, 256
 """Bytes of a line, and of what one trip of a walk moves."""
 ELEMENT = 4
+PAGES = 4
+"""Pages that one trip of the walk over pages goes to, another line of each."""
 WAITING = 24
 """Multiplications in a row, in the loop that tells how far a core looks ahead."""
 
@@ -36,10 +38,10 @@ class Chain:
 
 
 class Loops:
-    """Loops on vector registers of so many bytes; `fused`: they multiply and add at once."""
+    """Loops on vector registers of so many bytes; `fused`: they multiply and add at once; `page`: bytes of one."""
 
-    def __init__(self, bytes_: int, fused: bool) -> None:
-        self.bytes = bytes_
+    def __init__(self, bytes_: int, fused: bool, page: int) -> None:
+        self.bytes, self.apart = bytes_, page + LINE
         lanes = bytes_ // ELEMENT
         self.vector, self._bits, self._truth = (f"<{lanes} x {kind}>" for kind in ("float", "i32", "i1"))
         self._near = _mask(lane ^ 1 for lane in range(lanes))
@@ -89,6 +91,7 @@ class Loops:
         yield self._walk("write", store)
         yield self._walk("copy", f"{load}\n{store.replace('%k', '%v@')}")
         yield self._walk("past", past)
+        yield self._walk("pages", load.replace(f"align {self.bytes}", f"align {ELEMENT}"), self.apart, PAGES)
 
     # instructions
 
@@ -168,8 +171,10 @@ class Loops:
     def _kind(self, chain: Chain) -> str:
         return "i64" if chain.scalar else self.vector
 
-    def _walk(self, name: str, forms: str) -> Loop:
-        """One trip moves a block."""
+    def _walk(self, name: str, forms: str, step: int = 0, count: int = 0) -> Loop:
+        """One trip moves a block, or goes to so many places `step` bytes apart."""
+        step = step or self.bytes
+        block = step * count or BLOCK
         body = [
             "loop:",
             "  %n = phi i64 [0, %entry], [%n.next, %done]",
@@ -177,17 +182,17 @@ class Loops:
             "inner:",
             "  %m = phi i64 [0, %loop], [%m.next, %inner]",
         ]
-        for at in range(0, BLOCK, self.bytes):
+        for at in range(0, block, step):
             body.append(f"  %o{at} = add i64 %m, {at}")
             body += [f"  %{side}{at} = getelementptr i8, ptr %{side}, i64 %o{at}" for side in "pq"]
             body.append(forms.replace("@", str(at)))
         body += [
-            *_again("m", "inner", BLOCK, "%bytes", "done"),
+            *_again("m", "inner", block, "%bytes", "done"),
             "done:",
             *_again("n", "loop", 1, "%times", "end"),
             "end:",
         ]
-        return Loop(name, self._function(name, body), BLOCK)
+        return Loop(name, self._function(name, body), block)
 
     def _function(self, name: str, body: Iterable[str]) -> str:
         of, bits = self.vector, self._bits
