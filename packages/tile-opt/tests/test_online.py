@@ -112,6 +112,18 @@ def test_rows_that_groups_keep_are_left_alone() -> None:
         assert partials(Online(units=132).apply(bound(source("softmax", lines), *shape)))
 
 
+def test_columns_of_which_only_aggregates_are_wanted_are_cut_earlier() -> None:
+    """A group keeps the elements of a softmax for what it stores; of a log-sum-exp nothing but two numbers of each column."""
+    for name, columns, cut in (
+        ("log-sum-exp", (3000, 64), True),
+        ("softmax", (3000, 64), False),
+        ("log-sum-exp", (1000, 64), False),
+    ):
+        program = bound(source(name, COLUMNS), *columns)
+        assert bool(partials(Online(units=132).apply(program))) is cut
+    assert not partials(Online(units=132).apply(bound(source("log-sum-exp", ROWS), 64, 30000)))
+
+
 @pytest.mark.parametrize("special", [-np.inf, np.inf, np.nan], ids=str)
 @pytest.mark.parametrize("places", [(3,), (0, 1, 2, 3, 4, 5, 6, 7), tuple(range(40))], ids=["one", "a chunk", "all"])
 def test_elements_that_are_not_numbers(special: float, places: tuple[int, ...]) -> None:

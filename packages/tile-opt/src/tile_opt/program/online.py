@@ -18,7 +18,8 @@ from typing import ClassVar
 
 from tile_ir.frozen import frozen
 from tile_ir.ops import Aggregation
-from tile_ir.program.nodes import Contraction, Literal, Op, Program
+from tile_ir.program.liveness import used_by
+from tile_ir.program.nodes import Contraction, Literal, Op, Program, results_of
 
 from tile_opt.analysis import FlatDomain
 from tile_opt.program.base import Rewrite
@@ -31,6 +32,8 @@ ALIGNED, BESIDE = 8, 16
 """Neighbouring columns that a group keeps at least, where rows begin with whole pieces of memory and where they do not."""
 COLUMNS, SEVERAL = 0.7, 0.45
 """Share of the elements of a row that a group keeps of columns, and where items share several loops: these do not come out even."""
+READ = 0.2
+"""The same of columns of which nothing but aggregates is wanted: small groups read chunks faster than large ones whole columns."""
 LEAST = 4
 """Part of a chunk that is worth a group of its own, where groups are few."""
 
@@ -69,7 +72,7 @@ class Online(Rewrite):
 class _Work(Pairs):
     def __init__(self, options: Online, program: Program) -> None:
         super().__init__(program)
-        self.options = options
+        self.options, self.ops = options, program.ops
         self.used: set[str] = set()
         """Aggregates that pairs were made of."""
 
@@ -124,6 +127,7 @@ class _Work(Pairs):
         beside = 1 if along else min(STRETCH, cells)
         least = ALIGNED if cells % ALIGNED == 0 else BESIDE
         share = 1.0 if along else COLUMNS if len(own) == 1 else SEVERAL
+        share = share if along or self._is_read_again(op.name, length * cells) else min(share, READ)
         if length * words * (1 if along else min(least, cells)) <= self.options.kept * share:
             return {}
         chunk, groups = max(1, self.options.chunk // (beside * words)), -(-cells // beside)
@@ -131,6 +135,17 @@ class _Work(Pairs):
         order = reductions(op, domain, self.types, 1) if wanted > 1 else []
         sizes = chunk_sizes(domain, order, wanted, more=True)
         return {n: size for n, size in sizes.items() if size < own[n]}
+
+    def _is_read_again(self, aggregate: str, elements: int) -> bool:
+        """Something is made of each element, given the aggregate: a group that keeps the elements need not read them twice."""
+        behind = {aggregate}
+        for op in self.ops:
+            if not behind.isdisjoint(used_by(op)):
+                made = results_of(op)
+                if any(type.size >= elements for _, type in made):
+                    return True
+                behind |= {name for name, _ in made}
+        return False
 
 
 def _read(op: Contraction, domain: FlatDomain, tree: Tree) -> tuple[Contraction, FlatDomain]:
