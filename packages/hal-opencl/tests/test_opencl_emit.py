@@ -192,6 +192,22 @@ def test_nothing_is_contracted_or_approximated_by_default() -> None:
     assert "mad(" in fast and "native_exp(" in fast
 
 
+@pytest.mark.parametrize("dtype", [DType.FLOAT16, DType.BFLOAT16])
+@pytest.mark.parametrize("lanes", [1, 4])
+def test_functions_of_halves_are_the_processors(dtype: DType, lanes: int) -> None:
+    """float16's logarithm of what is beside 1 is not: it would lose the last place."""
+
+    def made(name: str, dialect: Dialect) -> str:
+        call = Call(name, (load("a", dtype, Const(0, INT), lanes),), Type(dtype, lanes))
+        return emit(Store(pointer("out", dtype), Const(0, INT), call), dialect=dialect).text
+
+    own = {"exp": "ex2.approx.f32", "sqrt": "sqrt.approx.f32", "tanh": "rcp.approx.f32", "recip": "rcp.approx.f32"}
+    own |= {"log": "lg2.approx.f32"} if dtype is DType.BFLOAT16 else {}
+    for name, instruction in own.items():
+        assert made(name, Dialect(ptx=True)).count(instruction) == lanes and "asm" not in made(name, Dialect())
+    assert ("log(" in made("log", Dialect(ptx=True)).replace("tile_log", "")) is (dtype is DType.FLOAT16)
+
+
 def test_math_by_lane() -> None:
     wide = Type(F32, 4)
     store = Store(pointer("out", F32), Const(0, INT), Call("exp", (load("a", F32, Const(0, INT), 4),), wide))

@@ -226,8 +226,8 @@ class Functions:
     """fmod."""
     pow: float = 120
     approximate: float = 0
-    """Instructions of the shuffle port for exp and reciprocals of float32 beside products whose factors are rounded; 0 where these
-    functions are computed as everywhere."""
+    """Instructions of the shuffle port for exp and reciprocals, of float32 beside products whose factors are rounded and of 16-bit
+    floats; 0 where these functions are computed as everywhere."""
     minmax: float = 3
     """The larger or smaller of two floats, NaN if either is."""
     sign: float = 1

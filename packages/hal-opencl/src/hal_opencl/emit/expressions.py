@@ -34,7 +34,7 @@ from tile_ir.semtree.nodes import (
     WorkId,
 )  # fmt: skip
 
-from hal_opencl.emit import helpers, ptx
+from hal_opencl.emit import approximate, helpers, ptx
 from hal_opencl.emit.dialect import PLAIN, Dialect
 from hal_opencl.emit.intervals import Intervals
 from hal_opencl.emit.types import (
@@ -361,6 +361,9 @@ class OpenCLExpressions(CLikePrinter):
 
     def _call(self, node: Call) -> Expansion:
         t, name = node.type, node.name
+        own = approximate.of_halves.get(t.dtype, {}).get(name) if self._dialect.ptx else None
+        if own is not None:
+            return self._round(call(self.helper(f"{name}_{tag(t)}", own, t), node.args), t)
         if name == "recip":
             one = self._text(self.literal(1.0, Type(DType.FLOAT32 if t.dtype in HALVES else t.dtype, t.lanes)))
             return self._round((TERM, [f"{one} / ", (node.args[0], TERM + 1)]), t)

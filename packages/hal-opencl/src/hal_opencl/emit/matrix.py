@@ -12,12 +12,10 @@ from tile_ir.matrix import LANES, MANTISSA_BITS, TF32_BITS, MatrixInstruction, O
 from tile_ir.semtree.errors import SemtreeError
 from tile_ir.semtree.nodes import Call, Expr, Function, MatrixLoad, Mma, Round, Space, SubgroupOp, TeamMma
 
-from hal_opencl.emit import dpas, helpers, ptx
+from hal_opencl.emit import approximate, dpas, helpers, ptx
 from hal_opencl.emit.lanes import LaneExpressions
 from hal_opencl.emit.types import HALVES, tag
 
-_APPROXIMATE = {"exp": ptx.exponential, "recip": ptx.reciprocal}
-"""The processor's own functions of float32."""
 CONTRACTED, CONTRACTS = "#pragma OPENCL FP_CONTRACT ON", "-cl-mad-enable"
 """Products may be added without having been rounded; the option is for drivers to which the words of the language say nothing."""
 
@@ -48,7 +46,7 @@ class MatrixExpressions(LaneExpressions):
 
     def _call(self, node: Call) -> Expansion:
         t = node.type
-        maker = _APPROXIMATE.get(node.name) if self._rounded and t.dtype is DType.FLOAT32 else None
+        maker = approximate.of_floats.get(node.name) if self._rounded and t.dtype is DType.FLOAT32 else None
         if maker is None:
             return super()._call(node)
         return call(self.helper(f"{node.name}_{tag(t)}", maker, t), node.args)

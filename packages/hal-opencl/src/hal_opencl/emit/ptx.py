@@ -6,7 +6,6 @@ PTX calls shared, and bfloat16 values are floats whose low 16 bits are 0 (`hal_o
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate, pairwise
 
@@ -106,26 +105,6 @@ def round_tf32(name: str, t: Type) -> str:
         lines.append(f'    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(r{n}) : "f"({_lane("x", n, t.lanes)}));')
     words = "r0" if t.lanes == 1 else f"({unsigned(t.dtype, t.lanes)})({', '.join(f'r{n}' for n in lanes)})"
     return "\n".join([*lines, f"    return as_{F}({words});", "}"])
-
-
-def exponential(name: str, t: Type) -> str:
-    """exp of float32 by the processor's power of 2: off by 2**-22, and by 2**-24 of the argument, of the result; none is subnormal."""
-    F, lanes = register(t.dtype, t.lanes), range(t.lanes)
-    lines = [f"{F} {name}({F} x) {{", f"    float {', '.join(f'r{n}' for n in lanes)};"]
-    for n in lanes:
-        operand = f"{_lane('x', n, t.lanes)} * {math.log2(math.e).hex()}f"
-        lines.append(f'    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r{n}) : "f"({operand}));')
-    value = "r0" if t.lanes == 1 else f"({F})({', '.join(f'r{n}' for n in lanes)})"
-    return "\n".join([*lines, f"    return {value};", "}"])
-
-
-def reciprocal(name: str, t: Type) -> str:
-    """1 / x of float32, off by a unit in the last place; for what is subnormal, and of what would be, infinity and 0."""
-    F, lanes = register(t.dtype, t.lanes), range(t.lanes)
-    lines = [f"{F} {name}({F} x) {{", f"    float {', '.join(f'r{n}' for n in lanes)};"]
-    lines += [f'    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r{n}) : "f"({_lane("x", n, t.lanes)}));' for n in lanes]
-    value = "r0" if t.lanes == 1 else f"({F})({', '.join(f'r{n}' for n in lanes)})"
-    return "\n".join([*lines, f"    return {value};", "}"])
 
 
 def extreme(name: str, op: str, t: Type) -> str:

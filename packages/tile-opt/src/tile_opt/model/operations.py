@@ -16,8 +16,12 @@ _FUNCTION: Mapping[str, str] = {
     "expm1": "exp", "log1p": "log", "erf": "erf", "erfc": "erfc", "fmod": "remainder",
 }  # fmt: skip
 DIVISIONS = frozenset({"div", "recip", "sqrt"})
-_APPROXIMATE = frozenset({"exp", "recip"})
-"""Functions of float32 that a graphics processor has instructions of its own for, off by more than a rounding."""
+_OF_HALVES: Mapping[str, float] = {"exp": 1, "recip": 1, "sqrt": 1, "tanh": 3}
+_APPROXIMATE: Mapping[DType, Mapping[str, float]] = {
+    DType.FLOAT32: {"exp": 1, "recip": 1}, DType.FLOAT16: _OF_HALVES, DType.BFLOAT16: {**_OF_HALVES, "log": 1},
+}  # fmt: skip
+"""Functions that a graphics processor has instructions of its own for, and how many: off by more than a rounding of float32, which
+16-bit floats do not show."""
 _DOUBLE_DIVISION = 1.6
 """Times that a register of float64 takes as long as one of float32."""
 _INTEGER_DIVISION = 12
@@ -44,8 +48,9 @@ def width(dtype: DType) -> int:
 
 def instructions(name: str, dtype: DType, machine: Machine, fragments: bool = False) -> tuple[str, float]:
     """(port, instructions of one vector); on `fragments` of products whose factors were rounded, functions need be no better."""
-    if fragments and name in _APPROXIMATE and dtype is DType.FLOAT32 and machine.functions.approximate:
-        return "shuffle", machine.functions.approximate
+    own = _APPROXIMATE.get(dtype, {}).get(name) if fragments or dtype is not DType.FLOAT32 else None
+    if own and machine.functions.approximate:
+        return "shuffle", own * machine.functions.approximate
     if name in DOTS:
         return "fma", machine.slots(name)
     if name == "mul":
