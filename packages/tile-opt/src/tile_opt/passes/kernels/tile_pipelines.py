@@ -265,10 +265,15 @@ class Chains(Kernels):
         views = [self._view(k) for k in members]
         kept = {k: self._kept(member, members) for k, member in enumerate(members[:-1])}
         boxes = {b: k for k, view in enumerate(views[:-1]) for b in view.writes() - kept[k]}
-        made = [self.timed(tiles) for tiles in self.tiles(views, boxes, kept)]
+        made = [self.timed(tiles) for tiles in self.tiles(self.seen(views, boxes), boxes, kept)]
         limit = self.alike * min((m.seconds for m in made), default=0.0)
         alike = [m for m in made if m.seconds <= limit]
         return self.preferred(alike) if alike else None
+
+    def seen(self, views: Sequence[KernelView], boxes: Collection[str]) -> Sequence[KernelView]:
+        """The members as tiles want to see what they exchange."""
+        del boxes
+        return views
 
     def preferred(self, alike: Sequence[Timed]) -> Timed:
         """Of tiles that are expected to take as long: the smallest of those that move least, for not all of that is hidden."""
