@@ -205,6 +205,19 @@ def test_windows_of_one_operand_that_overlap_are_kept_in_registers(agg: str) -> 
         agree(program, plan())
 
 
+@pytest.mark.parametrize("shape", [(96,), (5, 24)])
+def test_long_windows_of_one_operand_along_memory_are_kept_too(shape: tuple[int, ...]) -> None:
+    """Though nothing but neighbours in memory share them."""
+    lead, sizes = ("x, ", "X, Y") if len(shape) > 1 else ("", "Y")
+    for taps, taken in ((7, False), (15, True)):
+        source = f"function (D[{sizes}]) -> (R) {{ R[{lead}y : {sizes}] = +(D[{lead}y + i - 3]), i < {taps}; }}"
+        program = front(Case(source, {"D": shape}))
+        found = ranked(contracted(program), TARGET)
+        assert bool(found) == taken
+        for _, plan in found[:1]:
+            agree(program, plan())
+
+
 @pytest.mark.parametrize(
     "own", ["X / 2, Y / 2] = +(D[2*x+i, 2*y+j]), i < 3, j < 3", "X, Y] = +(D[x, y+j-100]), j < 201"]
 )

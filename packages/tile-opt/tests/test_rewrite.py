@@ -42,7 +42,7 @@ F = DType.FLOAT32
 i, j = p(i=1), p(j=1)
 TINY = SplitReduction(chunk_points=2, max_chunks=4)
 EAGER = Factorise(gain=0, worth=0, searched=3)
-SEPARATE = SeparateWindows(gain=0, worth=0)
+SEPARATE = SeparateWindows(gain=0, ragged=0, worth=0)
 NARROW = ConvertOnce(uses=1, least=0)
 ALL: tuple[Rewrite, ...] = (
     ShareCommon(), DropDead(), EAGER, SEPARATE, Subsample(uses=1), Prepack(least=0), TINY, NARROW

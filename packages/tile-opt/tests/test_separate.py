@@ -7,13 +7,14 @@ import pytest
 from program_samples import random_inputs
 from test_to_stripe_programs import assert_same
 from tile_ir.dtype import DType
+from tile_ir.frozen import replace
 from tile_ir.program.nodes import Contraction, Program, TensorType
 from tile_lang import bind, parse
 from tile_lang.evaluate import evaluate
 from tile_opt.program import SeparateWindows, rewrite
 from tile_opt.translate import to_stripe
 
-EAGER = SeparateWindows(gain=0.5, worth=0)
+EAGER = SeparateWindows(gain=0.5, ragged=0.5, worth=0)
 POOL = "function (I[N, C, H, W]) -> (O) {{ O[n, c, y, x : N, C, {y}, {x}] = {agg}(I[n, c, {form}]), i < 5, j < 4; }}"
 BLOCK = "function (I[A, B, C]) -> (O) { O[x, y, z : 3, 4, 5] = +(I[x + i, 2*y + j - 1, z + k]), i < 3, j < 2, k < 4; }"
 
@@ -54,6 +55,32 @@ def test_each_dimension_of_a_block_is_taken_by_itself() -> None:
     same(program, after)
 
 
+def test_windows_along_memory_go_first_where_that_is_wanted() -> None:
+    program = bound(POOL.format(agg=">", form="y + i - 2, x + j - 1", y=6, x=7), 2, 3, 9, 11)
+    after = replace(EAGER, near=True).apply(program)
+    assert windows(after) == [((2, 3, 9, 7), 1), ((2, 3, 6, 7), 1)]
+    same(program, after)
+
+
+@pytest.mark.parametrize("dtype", [DType.FLOAT16, DType.BFLOAT16])
+def test_sums_of_halves_are_rounded_once(dtype: DType) -> None:
+    """Their parts are float32."""
+    program = bound(BLOCK, 6, 9, 8, dtype=dtype)
+    after = EAGER.apply(program)
+    parts = [op.type.dtype for op in after.ops if isinstance(op, Contraction)]
+    assert parts == [DType.FLOAT32, DType.FLOAT32, dtype]
+    same(program, after)
+
+
+def test_narrow_results_in_ragged_rows_have_a_gain_of_their_own() -> None:
+    text = "function (I[A, B]) -> (O) {{ O[y, x : 60, {}] = >(I[y + i, x + j]), i < 5, j < 5; }}"
+    for width, parts in ((48, 2), (44, 1)):
+        after = SeparateWindows(gain=2.0, ragged=9.0, worth=0).apply(
+            bound(text.format(width), 64, 64, dtype=DType.INT8)
+        )
+        assert len(after.ops) == parts
+
+
 def test_not_a_number_stays_in_its_windows() -> None:
     program = bound(POOL.format(agg=">", form="y + i - 2, x + j - 1", y=9, x=11), 1, 1, 9, 11)
     data = np.ones((1, 1, 9, 11), np.float32)
@@ -69,6 +96,7 @@ def test_not_a_number_stays_in_its_windows() -> None:
     "function (I[A, B, C]) -> (O) { O[x, y, z : A, 4, 5] = +(I[x, y + i, z + i]), i < 3; }",
     "function (I[A, B, C]) -> (O) { O[x, y, z : A, 4, 5] = +(I[x, y + i, z + j] * I[x, y + i, z + j]), i < 3, j < 3; }",
     "function (I[A, B, C]) -> (O) { O[x : A] = +(I[x, i, j]); }",
+    "function (I[A, B, C]) -> (O) { O[] = +(I[i, j, k]); }",
     "function (I[A, B, C]) -> (O) { O[x, y, z : A, 4, 5] = =(I[x, y, z]); }",
 ])  # fmt: skip
 def test_what_is_not_a_product_of_windows_stays(text: str) -> None:

@@ -15,6 +15,7 @@ from math import prod
 
 from tile_ir.machine import Machine, Occupancy
 
+from tile_opt.kernel.overlaps import left
 from tile_opt.kernel.strides import flat_stride
 from tile_opt.kernel.view import Use
 from tile_opt.model.coalescing import PER_TURN, sectors
@@ -33,6 +34,8 @@ EXPOSED = 0.35
 AROUND, SINGLE = 1.4, 1.6
 """Times as long that items take whose cells are a product of two operands' elements, where reduction loops stand around
 that, and again where all of them do: 21 tiles of 5 convolutions (1.1 to 1.8, and 2.2)."""
+NEAR = 4
+"""Cells of an item along a loop, as most have where windows slide."""
 COLD = 3.5e-9
 """Seconds until an instruction has come from memory where a kernel begins."""
 APART, CROWD = 0.1, 6.0
@@ -103,6 +106,19 @@ class DirectCost:
         """Reduction loops that are straight-line code."""
         return {n: e for n, e in self.work.own.items() if n not in tile.outer}
 
+    @property
+    def least(self) -> float:
+        """Operations of a cell, in those of one point, where a few neighbours share theirs."""
+        return prod(self.work.own.values()) * left(
+            self.work.main, dict.fromkeys(self.work.shared, NEAR) | self.work.own
+        )
+
+    def points(self, tile: DirectTile) -> float:
+        """Operations of an item's straight-line code, in those of one point: neighbouring windows share theirs."""
+        inner = dict(tile.each) | self.inner(tile)
+        straight = {n: 1 if n == tile.vector and tile.lanes > 1 else k for n, k in inner.items()}
+        return prod(inner.values()) * left(self.work.main, straight)
+
     def registers(self, tile: DirectTile) -> int:
         """32-bit registers of an item: its cells, and the elements under way."""
         counts = dict(tile.each) | self.inner(tile)
@@ -156,7 +172,7 @@ class DirectCost:
         inner = self.inner(tile)
         repeats = prod(self.work.own[n] for n in tile.outer)
         counts = dict(tile.each) | inner
-        points = tile.cells * prod(inner.values())
+        points = self.points(tile)
         loads = turns = 0.0
         for o in self.work.operands:
             wide = max(tile.lanes, tile.whole) if tile.vector and self._stride(o.use, tile.vector) == 1 else 1
@@ -185,7 +201,7 @@ class DirectCost:
     def _code(self, tile: DirectTile) -> float:
         """Instructions of the kernel."""
         counts = dict(tile.each) | self.inner(tile)
-        points = tile.cells * prod(self.inner(tile).values()) * self.work.slots
+        points = self.points(tile) * self.work.slots
         moved = sum(o.distinct(counts) for o in self.work.operands) + tile.cells
         return START + (points + moved * (1 + ACCESS)) / tile.lanes
 

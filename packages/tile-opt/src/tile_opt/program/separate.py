@@ -2,7 +2,8 @@
 
 ``O[y, x] = >(I[y + i, x + j]), i < 5, j < 5`` meets 25 elements for each result. ``T[y, x] = >(I[y + i, x]), i < 5`` and
 ``O[y, x] = >(T[y, x + j]), j < 5`` meet ten. What is valid for i does not depend on j, so that cells of T without a valid i
-hold 0, as those cells of O do. Integers wrap, so that any order gives the same; floats round as a sum of as many terms may.
+hold 0, as those cells of O do. Integers wrap, so that any order gives the same; floats round as a sum of as many terms may,
+narrow ones once, at the end.
 """
 
 from __future__ import annotations
@@ -20,28 +21,40 @@ from tile_ir.program.nodes import Constraint, Contraction, Op, Poly, Program, Te
 from tile_opt.program.base import Rewrite, with_each
 from tile_opt.program.factorise import index_sizes
 
+WORD, VECTOR = 4, 16
+"""Bytes of elements that machines load and store one by one, and of the widest accesses of a graphics processor."""
 MERGING = (Aggregation.SUM, Aggregation.PROD, Aggregation.MAX, Aggregation.MIN)
 
 
 @frozen
 class SeparateWindows(Rewrite):
-    """Take a dimension of a window by itself where that meets a `gain`-th of the elements or less, of `worth` or more."""
+    """Take a dimension of a window by itself where that meets a `gain`-th of the elements or less, of `worth` or more.
+
+    A `ragged`-th where results are narrower than words, in rows that are no whole vectors. Windows along memory go last, or
+    with `near` first.
+    """
 
     name: ClassVar[str] = "separate_windows"
     gain: float = 1.55
+    ragged: float = 1.55
     worth: int = 1 << 14
+    near: bool = False
 
     def apply(self, program: Program) -> Program:
         types = program.types()
         taken = set(types)
         return with_each(program, lambda op: self._op(op, types, taken))
 
+    def _gain(self, window: _Window) -> float:
+        """Times fewer elements from which it is worth it."""
+        return self.ragged if window.is_ragged else self.gain
+
     def _op(self, op: Op, types: Mapping[str, TensorType], taken: set[str]) -> Iterator[Op]:
         """The contraction, and before it those of dimensions that were taken by themselves."""
         window = _window(op, types) if isinstance(op, Contraction) else None
         while window is not None:
-            first = min(window.alone(), key=window.points, default=None)
-            if first is None or window.whole < max(self.worth, self.gain * window.points(first)):
+            first = min(window.alone(self.near), key=window.points, default=None)
+            if first is None or window.whole < max(self.worth, self._gain(window) * window.points(first)):
                 break
             part, rest = window.parted(first, claim(f"{window.op.name}_window", taken))
             yield part
@@ -64,10 +77,19 @@ class _Window:
         """Elements that it meets."""
         return prod(self.sizes.values())
 
-    def alone(self) -> Iterator[int]:
-        """Dimensions that may go first: one result along each, and no constraint ties it to others; never the last window's."""
+    @property
+    def is_ragged(self) -> bool:
+        """Its results are narrow, and their rows no whole vectors."""
+        dtype = self.op.type.dtype
+        return dtype.bytes < WORD and self.op.type.shape[-1] * dtype.bytes % VECTOR > 0
+
+    def alone(self, near: bool) -> Iterator[int]:
+        """Dimensions that may go first: one result along each, and no constraint ties it to others; never the last window's.
+
+        With `near` from the last on, and never the first window's.
+        """
         forms, windows = self.op.loads[0].formulas, [d for d, own in enumerate(self.own) if own]
-        for d in windows[:-1]:
+        for d in windows[:0:-1] if near else windows[:-1]:
             names = frozenset(forms[d].names)
             others = frozenset(n for k, f in enumerate(forms) if k != d for n in f.names)
             tied = (frozenset(c.formula.names) for c in self.op.constraints)
@@ -88,6 +110,8 @@ class _Window:
             indexes=tuple(n for n in op.indexes if n not in self.own[d]),
             constraints=tuple(c for c in op.constraints if c not in mine),
             loads=(replace(load, tensor=name, formulas=(*load.formulas[:d], at, *load.formulas[d + 1 :])),),
+            body=(),
+            result=load.dst,
         )
         return self._first(d, name), rest
 
@@ -101,7 +125,7 @@ class _Window:
         return replace(
             op,
             name=name,
-            type=TensorType(op.type.dtype, shape),
+            type=TensorType(op.acc, shape),
             indexes=(*(n for f in cells for n in f.names), *(n for n in op.indexes if n in self.own[d])),
             output=cells,
             constraints=(*ranges, *limits),
@@ -120,11 +144,11 @@ class _Window:
 
 def _window(op: Contraction, types: Mapping[str, TensorType]) -> _Window | None:
     """The aggregation of a tensor's elements as they are, each once, over windows of it; None for other contractions."""
-    if op.agg not in MERGING or len(op.loads) != 1 or op.body or op.default is not None:
+    if op.agg not in MERGING or len(op.loads) != 1 or not _is_plain(op) or op.default is not None:
         return None
     (load,), sizes = op.loads, index_sizes(op)
     source = types[load.tensor] if isinstance(load.tensor, str) else None
-    if source is None or sizes is None or op.result != load.dst or not source.dtype is op.acc is op.type.dtype:
+    if source is None or sizes is None or source.dtype not in (op.type.dtype, op.acc):
         return None
     cells = [f.index for f in op.output]
     free = frozenset(op.indexes) - {n for n in cells if n is not None}
@@ -132,3 +156,14 @@ def _window(op: Contraction, types: Mapping[str, TensorType]) -> _Window | None:
     if None in cells or sorted(met) != sorted(free):
         return None
     return _Window(op, source, sizes, tuple(free.intersection(f.names) for f in load.formulas))
+
+
+def _is_plain(op: Contraction) -> bool:
+    """It aggregates what it loads, at most converted to what it aggregates in."""
+    loaded = op.loads[0].dst
+    if not op.body:
+        return op.result == loaded
+    cast = op.body[0]
+    return (
+        len(op.body) == 1 and (cast.fn, cast.args, cast.dst) == ("cast", (loaded,), op.result) and cast.dtype is op.acc
+    )

@@ -32,6 +32,7 @@ from tile_opt.kernel.work import merged_use
 from tile_opt.plan.plan import Plan
 from tile_opt.plan.steps.digits import Digit, Split, split
 from tile_opt.plan.steps.groups.homes import row_part
+from tile_opt.plan.steps.groups.overlaps import with_shared_overlaps
 from tile_opt.plan.steps.groups.parts import LARGE, STATIC, Version, inner_and_edges, item_kernel, synchronised
 from tile_opt.plan.steps.groups.staging import WIDEST
 from tile_opt.plan.steps.groups.window import Window, side_by_side, window
@@ -145,6 +146,12 @@ class GroupChain:
             for a in self.view.allocs
         }
         return {name: parts[0] for name, parts in seen.items() if len(parts) == 1}
+
+    @cached_property
+    def registers(self) -> tuple[Refinement, ...]:
+        """The same where an item has them."""
+        own = (a for a in self.view.allocs if a.into in self.private)
+        return tuple(row_part(a, self.run(self.private[a.into])).alloc for a in own)
 
     @cached_property
     def boxes(self) -> dict[str, Refinement]:
@@ -264,10 +271,7 @@ class GroupChain:
         parts = [node for part in self.parts for node in made.nodes(part)]
         parts = [*made.before, *parts]
         parts = synchronised(parts, {*self.boxes}, set(), Sync(Scope.GROUP))
-        registers = (
-            row_part(a, self.run(self.private[a.into])).alloc for a in self.view.allocs if a.into in self.private
-        )
-        allocs = (*self.boxes.values(), *registers, *made.held)
+        allocs = (*self.boxes.values(), *self.registers, *made.held)
         items = tuple(replace(i, axis=0) for i in self.items)
         return item_kernel(self.view, self.grid, items, [Version(tuple(parts))], allocs)
 
@@ -284,6 +288,8 @@ class Made:
         """Names of stages that fill windows."""
         self.compact: dict[str, Node] = {}
         """Long stages as loops, which groups at edges run: by name."""
+        self.registers = {a.into: a.type for a in chain.registers}
+        """Types of what items have for themselves, by name."""
         self.known: dict[object, Refinement] = {}
         """Windows that are the same for all cells, by what they are of."""
 
@@ -296,7 +302,7 @@ class Made:
         made: list[Node] = []
         for k, version in enumerate(inner_and_edges(sums, chain.around(part), {i.name for i in chain.grid}, BODY)):
             inside = dict(zip((s.name for s in sums), version.parts, strict=True)) | (self.compact if k else {})
-            body = tuple(self._as_loaded(inside.get(s.name, s)) for s in stages)
+            body = tuple(with_shared_overlaps(self._as_loaded(inside.get(s.name, s)), self.registers) for s in stages)
             made.append(
                 Nest(f"{name}_part{k or ''}", chain.rounds(part), body, guard=(*chain.begun(part), *version.guard))
             )

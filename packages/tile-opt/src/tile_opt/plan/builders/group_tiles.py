@@ -33,6 +33,7 @@ from tile_opt.kernel.work import MERGING, merged_use
 from tile_opt.plan.plan import Level, Plan, Staging
 from tile_opt.plan.steps.groups.axes import Axis, axis_of, choices, combinations, item_levels
 from tile_opt.plan.steps.groups.copy import GroupCopy, Items, group_copy
+from tile_opt.plan.steps.groups.overlaps import with_shared_overlaps
 from tile_opt.plan.steps.groups.teams import Teams
 from tile_opt.plan.steps.groups.window import Window, side_by_side, window
 from tile_opt.plan.tree import REGISTER, Nest, Node, close_tree
@@ -325,7 +326,9 @@ class GroupTile:
 
     def _direct(self) -> list[Node]:
         """Operands from where they are: through windows as far as the plan has them."""
-        return [*(w.fetch() for w in self.windows), self._accumulate((), Affine(), Part(Affine(), 0))]
+        sums = self._accumulate((), Affine(), Part(Affine(), 0))
+        own = {name: r.type for name, r in self.registers.items()}
+        return [*(w.fetch() for w in self.windows), with_shared_overlaps(sums, own)]
 
     def _steps(self) -> Iterator[Node]:
         index = self._step_index

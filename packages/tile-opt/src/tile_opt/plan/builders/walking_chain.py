@@ -348,7 +348,8 @@ class WalkingChain(GroupChain):
             (*self._arrived(), *parts, *self._stored(), *map(_moved_on, carried)),
         )
         whole = (*made.before, *map(_empty, carried), *self._before(), steps)
-        own = (row_part(a, self.run(self.private[a.into])).alloc for a in self.view.allocs if a not in self.handed)
+        handed = {a.into for a in self.handed}
+        own = (a for a in self.registers if a.into not in handed)
         items = tuple(replace(i, axis=0) for i in self.items)
         allocs = (*(r.alloc for r in self.rings), *own, *made.held, *self._local)
         return item_kernel(self.view, self.grid, items, [Version(whole)], allocs)

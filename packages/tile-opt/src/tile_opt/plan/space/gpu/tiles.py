@@ -298,7 +298,8 @@ def ranked(view: KernelView, target: Target) -> list[Timed]:
         return []
     space, windows = TileSpace(work, target), WindowSpace(work, target)
     if len(work.operands) == 1:
-        return [(f.cost.seconds, partial(window_plan, windows, f)) for f in windows.best() if windows.slides(f.tile)]
+        kept = [f for f in windows.best() if windows.slides(f.tile)] or windows.long_rows()
+        return [(f.cost.seconds, partial(window_plan, windows, f)) for f in kept]
     near = windows.best() if space.windows or prod(work.own.values()) <= FEW else []
     found: list[Timed] = []
     for r in (ranked := space.best()):
