@@ -90,6 +90,20 @@ def test_what_stays_apart(source: str, shapes: dict[str, tuple[int, ...]], cores
     assert RepeatSmall().choose(before, on).program is before
 
 
+MADE = """function (X[K, L, N], A[M, N]) -> (O) {
+    P[k, j : K, N] = >(X[k, l, j]); R[j : N] = >(P[k, j]); O[i, j : M, N] = =(A[i, j] * R[j]);
+}"""
+
+
+def test_what_a_last_group_may_put_together_is_not_repeated_beside_columns() -> None:
+    on = target()
+    before = kernels_before(stripe_of(MADE, X=(5, 40, 8), A=(700, 8)), on)
+    assert len(list(kernels_of(before))) == 3
+    assert len(list(kernels_of(RepeatSmall().choose(before, on).program))) == 2
+    counting = replace(on, nodes=on.nodes | {"LastGroup"})
+    assert RepeatSmall().choose(before, counting).program is before
+
+
 def test_a_choice_says_what_it_was_made_by() -> None:
     on = target()
     made = RepeatSmall().choose(kernels_before(stripe_of(ROWS, P=(5, 3), A=(3, 2000)), on), on)

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
 
-from tile_ir.machine import Machine
 from tile_ir.stripe.nodes import Program
 from tile_ir.target import Target
 
@@ -47,7 +46,7 @@ class RepeatSmall(ChoosingPass):
     def choose(self, program: Program, target: Target) -> Choices:
         if target.machine.occupancy is None:
             return Choices(program, ())
-        pairs = _Pairs(program, self, target.machine)
+        pairs = _Pairs(program, self, target)
         for last in range(len(pairs.kernels)):
             pairs.join(last)
         fused = any(c.chosen is Chosen.FUSED for c in pairs.choices)
@@ -57,9 +56,10 @@ class RepeatSmall(ChoosingPass):
 class _Pairs(Kernels):
     """The kernels of a program, of which some become part of the one that reads their results."""
 
-    def __init__(self, program: Program, options: RepeatSmall, machine: Machine) -> None:
+    def __init__(self, program: Program, options: RepeatSmall, target: Target) -> None:
         super().__init__(program)
-        self.options, self.machine = options, machine
+        self.options, self.machine = options, target.machine
+        self.counts_groups = "LastGroup" in target.nodes
 
     def join(self, last: int) -> None:
         """Kernel `last` with the one whose results it reads, where each group had better repeat that."""
@@ -97,12 +97,19 @@ class _Pairs(Kernels):
         return view is not None and buffer in view.writes()
 
     def _candidates(self, maker: KernelView, reader: KernelView) -> Iterator[Repeated]:
-        """Stretches that leave every unit some groups, the longest first."""
+        """Stretches that leave every unit some groups, the longest first.
+
+        Columns that meet in a group read memory in short pieces: the last group of a kernel puts together what it made of them.
+        """
+        put_together = self.counts_groups and bool(maker.reads() & self.temps)
         longest = max((i.range for s in maker.stages for i in s.loops), default=0)
         total = prod(i.range for i in reader.loops)
         if 1 < longest <= self.options.most:
             for repeat in stretches(maker, reader, self.options.stretch, BESIDE):
-                if total >= GROUPS_EACH * self.machine.cores * repeat.size * repeat.beside:
+                if (
+                    not (put_together and repeat.beside > 1)
+                    and total >= GROUPS_EACH * self.machine.cores * repeat.size * repeat.beside
+                ):
                     yield repeat
 
     def _seconds(self, maker: KernelView, reader: KernelView, repeat: Repeated) -> float:
