@@ -28,6 +28,7 @@ FOLDER = Path(__file__).parent / "golden_gpu"
 FAMILIES = ("gpu-nvidia", "gpu-amd")
 KERNELS: dict[str, tuple[str, dict[str, tuple[int, ...]], str]] = {
     "short-rows": ("function (X[M, N]) -> (R) { R = builtin_softmax(X, M, N); }", {"X": (65536, 256)}, "float32"),
+    "odd-short-rows": ("function (X[M, N]) -> (R) { R = builtin_softmax(X, M, N); }", {"X": (1000003, 5)}, "float32"),
     "long-rows": ("function (X[M, N]) -> (R) { R = builtin_softmax(X, M, N); }", {"X": (512, 65536)}, "float16"),
     "kept-columns": (
         """function (X[M, N]) -> (R) {

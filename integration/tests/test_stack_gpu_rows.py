@@ -57,6 +57,7 @@ TWO = """function (X[M, N]) -> (R, U) { S[] = +(X[i, j]); R = S / 3.0; U = sqrt(
 
 CASES: dict[str, tuple[str, tuple[int, int], str, Callable[[Array], Array]]] = {
     "long rows": (SOFTMAX, (2, 70001), "float32", softmax),
+    "short rows of an odd length": (SOFTMAX, (20001, 3), "float32", softmax),
     "long columns": (NORM, (9000, 20), "float32", norm),
     "a row's result is shown": (SHOWN, (40, 1000), "float32", shown),
     "one result of two is shown": (BESIDE, (40, 1000), "float32", beside),

@@ -18,10 +18,12 @@ from tile_opt.plan.builders.group_chain import GroupChain
 from tile_opt.plan.builders.walking_chain import WalkingChain
 from tile_opt.plan.plan import Across, Plan
 from tile_opt.plan.space.gpu import chain_cost as gpu_chain
+from tile_opt.plan.space.gpu import row_tiles as gpu_row_tiles
 from tile_opt.plan.space.gpu import rows as gpu_rows
 from tile_opt.plan.space.gpu import scan as gpu_scan
 from tile_opt.plan.space.gpu import transpose as gpu_transpose
 from tile_opt.plan.space.gpu.chain import shares
+from tile_opt.plan.steps.groups.row_tiles import RowTiles
 from tile_opt.plan.steps.groups.scan import GroupScan
 from tile_opt.plan.steps.groups.spread import Spread
 from tile_opt.plan.steps.groups.transpose import Turn
@@ -42,6 +44,7 @@ class GpuTile(SchedulingPass):
         yield from gpu_chain.plans(view, target)
         yield from gpu_scan.plans(view, target)
         yield from gpu_transpose.plans(view, target)
+        yield from gpu_row_tiles.plans(view, target)
         yield from gpu_rows.plans(view, target, self.stage_rows)
 
     def build(self, view: KernelView, plan: Plan, target: Target) -> Built:
@@ -56,4 +59,6 @@ class GpuTile(SchedulingPass):
             return Built(GroupScan(view, plan).build())
         if any(s.unit == "LOCAL" for s in plan.stagings) and not any(s.loops for s in view.stages):
             return Built(Turn(view, plan, 4 * target.settings.vec_size).build())
+        if any(s.unit == "LOCAL" for s in plan.stagings) and not plan.reductions:
+            return Built(RowTiles(gpu_rows.prepared(view), plan, target.settings.max_mem).build())
         return Built(Spread(gpu_rows.rewritten(view, plan), plan, target.settings.max_mem).build())

@@ -1,0 +1,71 @@
+"""Rows that begin anywhere: short ones go through local memory, with the same results, by plans that are read back."""
+
+from __future__ import annotations
+
+import pytest
+from test_gpu_rows import agree, plan_of, stripe_of, target, views
+from tile_ir.dtype import DType
+from tile_ir.stripe.nodes import Bind
+from tile_opt.passes.kernels.gpu_tile import GpuTile
+from tile_opt.plan.text import parse_plans, print_plans
+
+SOFTMAX = """function (X[M, N]) -> (R) {
+    T[i, z : M, 1] = >(X[i, j]), z < 1; E = exp(X - T); S[i, z : M, 1] = +(E[i, j]), z < 1; R = E / S; }"""
+SHOWN = """function (X[M, N], W[M], V[N]) -> (R, S) {
+    S[i : M] = +(X[i, j]); Q[i, j : M, N] = +(X[i, j] * V[j]); R[i, j : M, N] = +(Q[i, j] * W[i]); }"""
+SUM = "function (X[M, N]) -> (R) { R[i : M] = +(X[i, j]); }"
+CENTRED = "function (X[M, N]) -> (R) { S[i, z : M, 1] = +(X[i, j]), z < 1; R = X - S / 4.0; }"
+ON = target(256, 1, 49152)
+
+
+def taken(source: str, dtype: DType, rows: int, length: int) -> bool:
+    return "through local memory" in plan_of(source, ON, dtype, X=(rows, length)).reason
+
+
+@pytest.mark.parametrize(
+    ("source", "dtype", "rows", "length"),
+    [
+        pytest.param(CENTRED, DType.FLOAT32, 4100, 3, id="ragged tiles"),
+        pytest.param(CENTRED, DType.FLOAT32, 4096, 3, id="whole tiles"),
+        pytest.param(CENTRED, DType.INT16, 2111, 7, id="narrow elements"),
+        pytest.param(SUM, DType.FLOAT16, 4111, 5, id="a result of each row"),
+        pytest.param(SOFTMAX, DType.FLOAT64, 2600, 5, id="wide elements"),
+    ],
+)
+def test_results_stay(source: str, dtype: DType, rows: int, length: int) -> None:
+    assert taken(source, dtype, rows, length)
+    agree(stripe_of(source, dtype, X=(rows, length)), ON)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "rows", "length"),
+    [
+        pytest.param(DType.FLOAT32, 40000, 4, id="a row is a whole access"),
+        pytest.param(DType.FLOAT32, 40000, 17, id="rows that items share"),
+        pytest.param(DType.FLOAT16, 40000, 20, id="several elements at a time"),
+        pytest.param(DType.FLOAT32, 900, 3, id="few rows"),
+    ],
+)
+def test_other_rows_are_taken_as_before(dtype: DType, rows: int, length: int) -> None:
+    assert not taken(CENTRED, dtype, rows, length)
+
+
+def test_the_plan_is_read_back_and_built_again() -> None:
+    (view,) = views(stripe_of(CENTRED, X=(4100, 3)), ON)
+    plan = next(GpuTile().candidates(view, ON))
+    assert parse_plans(print_plans({"k": plan})) == {"k": plan}
+    assert GpuTile().build(view, plan, ON) == GpuTile().build(view, parse_plans(print_plans({"k": plan}))["k"], ON)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "width", "rows"),
+    [(DType.INT8, 333, 8), (DType.FLOAT16, 333, 8), (DType.FLOAT32, 333, 1), (DType.INT8, 320, 1)],
+)
+def test_narrow_elements_of_a_row_that_all_rows_read_are_loaded_for_several(
+    dtype: DType, width: int, rows: int
+) -> None:
+    """Where rows begin anywhere, accesses are parts of words: a row that is read once more takes as long as the others."""
+    source = "function (X, S) -> (Y) { Y = X * S; }"
+    plan = plan_of(source, target(256, 132), dtype, X=(100003, width), S=(1, width))
+    steps = {c.loop: c.size for level in plan.bound(Bind.GROUP) for c in level.covers}
+    assert steps["i0"] == rows
