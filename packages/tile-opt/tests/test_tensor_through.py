@@ -108,7 +108,16 @@ def test_what_is_fetched_element_by_element_serves_many_results(name: str) -> No
     busy = ONLY_TEAMS.resolved(cores=132)
     plan = next(TensorTile().candidates(view_of(sample, busy), busy))
     assert prod(c.size for c in plan.levels[0].covers) >= 64 * 128
-    assert max(r.ways for r in plan.reductions) >= ways
+    assert prod(r.ways for r in plan.reductions) >= ways
+
+
+def test_two_loops_are_shared_where_one_leaves_cores_idle() -> None:
+    """142 steps of 17 images for one tile and 132 cores: shares of two steps are 71."""
+    sample = Sample(bound(WEIGHTS, BF16, D=(17, 64, 9025), G=(17, 128, 9025)), lambda given: (given["G"], given["D"]))
+    busy = ONLY_TEAMS.resolved(cores=132)
+    plan = next(TensorTile().candidates(view_of(sample, busy), busy))
+    assert prod(c.size for c in plan.levels[0].covers) == 64 * 128
+    assert all(r.ways > 1 for r in plan.reductions) and 110 < prod(r.ways for r in plan.reductions) <= 132
 
 
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])

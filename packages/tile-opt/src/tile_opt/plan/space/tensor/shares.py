@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import permutations
+from itertools import combinations, product
 from math import prod
 
 from tile_ir.frozen import replace
@@ -21,6 +21,8 @@ from tile_opt.plan.steps.groups.share_reduction import SharedReduction, even_sha
 
 EACH = (1, 2)
 """Groups that a core may get."""
+CLEARLY = 0.9
+"""Share of the steps of the busiest core up to which it pays that groups share two loops: there are more partial results."""
 COMBINES = 1.7
 """Launches that a kernel takes which puts partial results together (an H200: 6.8 to 7.8 µs)."""
 LONGER = 1.05
@@ -118,33 +120,65 @@ def _spread(view: KernelView, best: Tile) -> Iterator[Shared]:
     cores = max(1, best.target.settings.cores)
     if best.groups >= cores:
         return
-    for loops in _divided(best):
-        ways = {-(-each * cores // best.groups) for each in EACH}
-        found = [t for n in sorted(ways) for t in _ways(view, best, loops, n)]
-        most = most_ways(prod(best.group.values()), best.target)
-        fewer = {n for many in ways for n in (most, most // 2) if 1 < n < many} - ways
-        found += [t for n in sorted(fewer) for t in _ways(view, best, loops, n) if t.is_short]
+    wanted = [-(-each * cores // best.groups) for each in EACH]
+    joined = most_ways(prod(best.group.values()), best.target)
+    for loops in _divided(best, min(wanted)):
+        ways = _distinct(best, loops, wanted)
+        found = [t for w in ways for t in _ways(view, best, w)]
+        fewer = [w for w in _distinct(best, loops, (joined, joined // 2)) if w not in ways]
+        found += [t for w in fewer for t in _ways(view, best, w) if t.is_short]
         needed = not any(t.joined for t in found)
         yield from found if needed else (replace(t, launches=COMBINES) for t in found)
 
 
-def _divided(best: Tile) -> Iterator[tuple[str, ...]]:
-    """What groups may share: each loop; and where none has steps for half of the cores, two of them."""
+def _divided(best: Tile, most: int) -> Iterator[tuple[str, ...]]:
+    """What groups may share: each loop; and two of them where that leaves clearly less to the busiest core."""
     steps = _steps(best)
     yield from ((loop,) for loop in steps)
-    if 2 * best.groups * max(steps.values()) <= best.target.settings.cores:
-        yield from permutations((n for n, count in steps.items() if count > 1), 2)
+    alone = min(_load(best, w) for loop in steps for w in ({}, *_whole_shares(best, (loop,), most)))
+    for loops in combinations(steps, 2):
+        if any(_load(best, w) < CLEARLY * alone for w in _whole_shares(best, loops, most)):
+            yield loops
 
 
-def _ways(view: KernelView, best: Tile, loops: Sequence[str], wanted: int) -> Iterator[Shared]:
-    """Tiles of about so many shares of loops, in whole steps: all steps of the first ones."""
-    sizes, ways = dict[str, int](), dict[str, int]()
-    for loop in loops:
-        deep = best.deep if loop == best.loops["k"] else 1
-        sizes[loop] = even_share(view.ranges[loop], -(-wanted // prod(ways.values())), deep)
-        ways[loop] = -(-view.ranges[loop] // sizes[loop])
-        if ways[loop] < 2 or even_share(view.ranges[loop], ways[loop], deep) != sizes[loop]:
-            return
+def _distinct(best: Tile, loops: Sequence[str], most: Iterable[int]) -> list[dict[str, int]]:
+    """Ways for at most so many groups of a tile, none twice."""
+    found = [w for n in most for w in _even_shares(best, loops, n)]
+    return [w for k, w in enumerate(found) if w not in found[:k]]
+
+
+def _even_shares(best: Tile, loops: Sequence[str], most: int) -> Iterator[dict[str, int]]:
+    """As many shares of a loop as there may be; and those that leave the fewest steps to the busiest core, where these are clearly fewer."""
+    ways = _whole_shares(best, loops, most)
+    if not ways:
+        return
+    even = min(ways, key=lambda w: (_load(best, w), prod(w.values())))
+    largest = ways[-1]
+    if len(loops) == 1:
+        yield largest
+    if len(loops) > 1 or _load(best, even) < CLEARLY * _load(best, largest):
+        yield even
+
+
+def _whole_shares(best: Tile, loops: Sequence[str], most: int) -> list[dict[str, int]]:
+    """All ways, at least two of each loop, of which none is empty where all but the last have as many steps."""
+    steps = _steps(best)
+    counts = ({-(-steps[n] // size) for size in range(-(-steps[n] // max(1, most)), steps[n])} for n in loops)
+    return [dict(zip(loops, w, strict=True)) for w in product(*map(sorted, counts)) if prod(w) <= most]
+
+
+def _load(best: Tile, ways: Mapping[str, int]) -> int:
+    """Steps of the busiest core, if cores had as many groups as each other, about."""
+    groups = best.groups * prod(ways.values())
+    each = prod(-(-count // ways.get(n, 1)) for n, count in _steps(best).items())
+    return -(-groups // max(1, best.target.settings.cores)) * each
+
+
+def _ways(view: KernelView, best: Tile, ways: Mapping[str, int]) -> Iterator[Shared]:
+    """Tiles of shares of loops, in whole steps."""
+    sizes = {
+        n: even_share(view.ranges[n], count, best.deep if n == best.loops["k"] else 1) for n, count in ways.items()
+    }
     yield from _tiles(view, best, sizes, ways)
 
 
