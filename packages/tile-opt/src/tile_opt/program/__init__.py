@@ -29,6 +29,7 @@ from tile_opt.program.lift_reshapes import LiftReshapes as LiftReshapes
 from tile_opt.program.literals import Literals as Literals
 from tile_opt.program.long_orders import LongOrders as LongOrders
 from tile_opt.program.long_places import LongPlaces as LongPlaces
+from tile_opt.program.masked_rows import MaskedRows as MaskedRows
 from tile_opt.program.normalise_last import NormaliseLast as NormaliseLast
 from tile_opt.program.online import Online as Online
 from tile_opt.program.parts_read import PartsRead as PartsRead
@@ -121,9 +122,10 @@ def rewrites_for(target: Target) -> tuple[Rewrite, ...]:
     steps = any(entry.name == "join_rows" for entry in target.passes)
     apart = Subsample(uses=APART_USES, least=APART, tile=TILE)
     kept = STEPPED if steps else 0
+    masked = MaskedRows(kept=kept, options=target.options)
     weighted = (ExchangeSums(kept=kept), HeadsApart(kept=kept), NormaliseLast(kept=kept))
     split = SplitReduction(units=units, joined="LastGroup" in target.nodes)
-    rows = (SingleTerms(), *weighted, ShareCommon(), DropDead(), Online(units=units), split)
+    rows = (masked, SingleTerms(), *weighted, ShareCommon(), DropDead(), Online(units=units), split)
     return (
         *fold,
         *_channels_last(target),
