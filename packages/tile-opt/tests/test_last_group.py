@@ -125,3 +125,13 @@ def test_chunks_along_memory_are_runs_of_neighbours(shape: tuple[int, ...]) -> N
     first = SplitReduction(units=132).apply(program).ops[0]
     assert isinstance(first, Contraction) and first.type.size >= 264
     assert any(c.formula == Poly.of({"l": 1}) and c.size == shape[-1] for c in first.constraints)
+
+
+@pytest.mark.parametrize(("larger", "parts"), [("V[h, t, d]", 2), ("V[h, d, t]", 1)])
+def test_what_most_is_read_of_says_how_groups_share_a_product(larger: str, parts: int) -> None:
+    """Weights lie along the sum, and values across it: eight groups of columns would leave others idle; of rows there are enough."""
+    order = "H, T, D" if parts == 2 else "H, D, T"
+    text = f"function (Y[H, T], V[{order}]) -> (O) {{ O[h, d : H, D] = +(Y[h, t] * {larger}); }}"
+    sizes = {"H": 4, "T": 20000, "D": 64}
+    program = bound(text, Y=(4, 20000), V=tuple(sizes[n] for n in order.split(", ")))
+    assert len(SplitReduction(units=132).apply(program).ops) == parts

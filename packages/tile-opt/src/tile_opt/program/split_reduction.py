@@ -115,7 +115,7 @@ class SplitReduction(Rewrite):
         """How many chunks the reduction is worth; 0 or 1 to leave it whole."""
         points = prod(domain.ranges)
         if self.units:
-            return self._for_groups(op, points // op.type.size, reduces_along_memory(op, domain, types))
+            return self._for_groups(op, points // op.type.size, _most_is_along_memory(op, domain, types))
         if len(op.loads) < 2 and self._are_enough(rows_around(op, domain, types)):
             return 0
         if op.type.size <= self.max_outputs:
@@ -180,17 +180,33 @@ def _elements_read(op: Contraction, domain: FlatDomain, types: Mapping[str, Tens
 
 
 def reduces_along_memory(
-    op: Contraction, domain: FlatDomain, types: Mapping[str, TensorType], moved: Collection[str] = ()
+    op: Contraction,
+    domain: FlatDomain,
+    types: Mapping[str, TensorType],
+    moved: Collection[str] = (),
+    only: TensorLoad | None = None,
 ) -> bool:
-    """Some operand is read with stride 1 along a reduced index; of those that an index in `moved` moves, if there are any."""
+    """Some operand, or that of one load, is read with stride 1 along a reduced index; of those that an index in `moved` moves, if any."""
     outputs = names_in(domain.output)
     for load, access in zip(op.loads, domain.accesses, strict=True):
         names = names_in(access)
+        if only is not None and load is not only:
+            continue
         if isinstance(load.tensor, str) and (not moved or names.intersection(moved)):
             steps, _ = domain.strides(access, types[load.tensor].shape)
             if any(abs(s) == 1 and n not in outputs for n, s in zip(domain.names, steps, strict=True)):
                 return True
     return False
+
+
+def _most_is_along_memory(op: Contraction, domain: FlatDomain, types: Mapping[str, TensorType]) -> bool:
+    """The operand of the most elements is read with stride 1 along a reduced index."""
+    read = [
+        (prod(domain.extents[n] for n in names_in(access)), load)
+        for load, access in zip(op.loads, domain.accesses, strict=True)
+    ]
+    largest = max(read, key=lambda found: found[0])[1]
+    return reduces_along_memory(op, domain, types, only=largest)
 
 
 def rows_around(op: Contraction, domain: FlatDomain, types: Mapping[str, TensorType]) -> int:
