@@ -37,6 +37,24 @@ def test_results_stay(source: str, dtype: DType, rows: int, length: int) -> None
     agree(stripe_of(source, dtype, X=(rows, length)), ON)
 
 
+@pytest.mark.parametrize("product", ["X[i, j] * X[i, N - 1 - j]", "X[i, N - 1 - j] * X[i, j]"])
+def test_rows_that_are_also_read_otherwise_are_taken_as_before(product: str) -> None:
+    source = f"function (X[M, N]) -> (R) {{ R[i : M] = +({product}); }}"
+    assert "through local memory" not in plan_of(source, ON, X=(4100, 3)).reason
+    agree(stripe_of(source, X=(4100, 3)), ON)
+
+
+def test_operands_that_are_no_rows_are_taken_as_before() -> None:
+    source = "function (X[M, N], Y[M, K]) -> (R) { R[i, j : M, N] = +(X[i, j] * Y[i, 2 * j]); }"
+    assert "through local memory" not in plan_of(source, ON, X=(4100, 3), Y=(4100, 8)).reason
+
+
+@pytest.mark.parametrize(("most", "rows"), [(49152, 4), (15360, 3), (5000, 0)])
+def test_tiles_have_as_many_rows_as_local_memory_holds(most: int, rows: int) -> None:
+    reason = plan_of(CENTRED, target(256, 1, most), X=(40000, 5)).reason
+    assert reason.endswith(f"{rows} of each item") if rows else "local memory" not in reason
+
+
 @pytest.mark.parametrize(
     ("dtype", "rows", "length"),
     [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tile_ir.stripe.affine import names_in
 from tile_ir.stripe.nodes import Bind, Scope
 from tile_ir.target import Target
 
@@ -32,15 +33,18 @@ def plans(view: KernelView, target: Target) -> Iterator[Plan]:
     if len(view.loops) != 1 or view.constraints or target.settings.use_global or not target.machine.is_gpu:
         return
     facts, (loop,) = Facts(view), view.loops
-    lengths = {u.buffer: row_length(view, s, u) for s in view.stages for u in s.uses if not view.is_local(u.buffer)}
-    staged = [b for b, length in lengths.items() if length]
-    length = max(lengths.values(), default=0)
-    plain = not any(s.constraints or s.guard for s in view.stages) and len({lengths[b] for b in staged}) == 1
+    lengths: dict[str, set[int]] = {}
+    for stage, use in facts.accesses:
+        lengths.setdefault(use.buffer, set()).add(row_length(view, stage, use))
+    staged = [b for b, found in lengths.items() if 0 not in found]
+    length = max((n for b in staged for n in lengths[b]), default=0)
+    plain = not any(s.constraints or s.guard for s in view.stages) and all(lengths[b] == {length} for b in staged)
     reduces = any(s.loops and merged_use(s) is not None for s in view.stages)
-    if not (staged and plain and reduces and _is_odd(facts, length, target)):
+    if not (staged and plain and reduces and _is_odd(facts, length, target)) or _has_others(facts, staged):
         return
-    rows = max(1, EACH // length)
-    if loop.range < LEAST * target.settings.cores * ITEMS * rows:
+    row = length * sum(view.type_of(b).dtype.bytes for b in staged)
+    rows = min(max(1, EACH // length), target.settings.max_mem // (ITEMS * row))
+    if not rows or loop.range < LEAST * target.settings.cores * ITEMS * rows:
         return
     own = dict.fromkeys(n for s in view.stages for n in s.loop_names)
     levels = (
@@ -50,6 +54,12 @@ def plans(view: KernelView, target: Target) -> Iterator[Plan]:
     )
     stagings = tuple(Staging(b, 0, "LOCAL", scope=Scope.GROUP) for b in sorted(staged))
     yield Plan(levels, stagings, reason=f"rows of {length} elements through local memory, {rows} of each item")
+
+
+def _has_others(facts: Facts, staged: list[str]) -> bool:
+    """Something else in memory has an element for each of the rows' elements."""
+    moved = ((u, names_in(u.forms)) for s, u in facts.accesses if s.loops)
+    return any(u.buffer not in staged and len(n & facts.loops.keys()) > 1 for u, n in moved)
 
 
 def _is_odd(facts: Facts, length: int, target: Target) -> bool:
