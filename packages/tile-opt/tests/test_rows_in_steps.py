@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from cProfile import Profile
 from dataclasses import replace
 from typing import Any
 
@@ -377,3 +378,14 @@ def test_weights_that_a_comparison_makes_0_are_not_computed(weights: str) -> Non
     found = (rows_in_steps(d.view) for d in made.decisions.values())
     (kinds,) = (k for k in found if k is not None)
     assert [str_of(f, kinds.row) for f in seen(kinds)] == ["s - t"]
+
+
+def test_whether_a_plan_fits_is_asked_of_those_that_are_taken() -> None:
+    """Whoever takes the first does not wait for what the others need of local memory."""
+    body, out = BODIES["scaled"]
+    inputs = arrays(2, 64, 64, 16, DType.FLOAT16)
+    (decision,) = (d for d in scheduled(program(body, out, inputs), MATRIX).decisions.values() if d.plan.instruction)
+    profile = Profile()
+    first = profile.runcall(lambda: next(space.plans(decision.view, MATRIX)))
+    asked = sum(e.callcount for e in profile.getstats() if getattr(e.code, "co_name", "") == "local_bytes")
+    assert first == decision.plan and asked == 1 < len(list(space.plans(decision.view, MATRIX)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from cProfile import Profile
 from dataclasses import replace
 
 import numpy as np
@@ -24,11 +25,15 @@ from test_tensor_copied import ONLY_TEAMS
 from tile_ir.dtype import DType
 from tile_ir.emit.walker import walk_statements
 from tile_ir.machine import LocalMemory
+from tile_ir.matrix import MATRIX_INSTRUCTIONS
 from tile_ir.semtree.nodes import For, TeamMma, TensorCopy
 from tile_ir.stripe import parse_program, print_program
 from tile_opt import compile
+from tile_opt.kernel.instructions import matches
 from tile_opt.passes.kernels.tensor_tile import TensorTile
 from tile_opt.plan.plan import TF32, Across, Plan
+from tile_opt.plan.space.tensor.tiles import tiles_of
+from tile_opt.plan.steps.groups.banks import takes_copies
 from tile_opt.plan.text import parse_plans, print_plans
 from tile_opt.proof.run import prove
 from tile_opt.translate import to_stripe
@@ -173,3 +178,25 @@ def test_items_copy_where_the_device_does_not() -> None:
 def ties(x: Array) -> Array:
     """Every element between two that TF32 has."""
     return (x.view(np.uint32) & np.uint32(0xFFFFE000) | np.uint32(0x1000)).view(np.float32)
+
+
+@pytest.mark.parametrize(("depth", "tries"), [(61, False), (64, True)])
+def test_rows_that_no_tensor_copy_brings_are_refused_before_tiles_are_made(depth: int, tries: bool) -> None:
+    """Rows of 61 words begin where no 16 bytes do, whatever the tile: no copy of one is planned to find that out."""
+    view = view_of(matmul("nt", F32, 256, 256, depth), BOXES)
+    found = [
+        m for name in BOXES.matrix for m in matches(view, MATRIX_INSTRUCTIONS[name]) if takes_copies(m.instruction)
+    ]
+    profile = Profile()
+    tiles = profile.runcall(lambda: [t for m in found for t in tiles_of(view, m, BOXES, boxes=True)])
+    copies = sum(e.callcount for e in profile.getstats() if getattr(e.code, "co_name", "") == "group_copy")
+    assert found and bool(tiles) is bool(copies) is tries
+
+
+def test_equal_boxes_are_shared_out_between_items_once() -> None:
+    """Tiles of other columns copy the same box of the rows."""
+    view = view_of(matmul("nt", F32, 512, 512, 64), BOXES)
+    plans, profile = list(TensorTile().candidates(view, BOXES)), Profile()
+    again = profile.runcall(lambda: list(TensorTile().candidates(view, BOXES)))
+    assert plans == again and len(plans) > 1
+    assert "copy_plan" not in {getattr(e.code, "co_name", "") for e in profile.getstats()}

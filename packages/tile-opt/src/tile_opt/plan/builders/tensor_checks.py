@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from math import prod
 
 from tile_ir.matrix import CHUNK_BYTES, PANEL_BYTES
 from tile_ir.semtree.verify_matrix import MOST_DIMENSIONS, MOST_ELEMENTS, MOST_STEP, STRIDE_BYTES
 from tile_ir.stripe.affine import Affine
-from tile_ir.stripe.nodes import Bind
+from tile_ir.stripe.nodes import Bind, TensorType
 
 from tile_opt.kernel.instructions import Match, is_box
-from tile_opt.kernel.view import KernelView
+from tile_opt.kernel.view import KernelView, Use
 from tile_opt.plan.builders.tensor_plans import (
     LEVELS,
     beside_rows,
@@ -78,7 +78,7 @@ def _team_problems(view: KernelView, match: Match, plan: Plan) -> Iterator[str]:
         yield f"{match.instruction.name}: steps are at most {line} deep, in local memory {listed}"
         return
     boxes = TensorTile(view, match, plan).boxes
-    least = CHUNK_BYTES if takes_copies(match.instruction) else COPIED_BYTES
+    least = _least(match)
     through, rounded, brought = in_registers(plan, Bind.NONE), in_registers(plan, Bind.UNROLL), by_tensor_copies(plan)
     if rounded and not _may_round(match, rounded - through):
         yield f"{match.instruction.name}: of two float32 factors the first one may be in registers under the unroll level"
@@ -91,30 +91,55 @@ def _team_problems(view: KernelView, match: Match, plan: Plan) -> Iterator[str]:
         c.runs_along(in_tile(loops["k"])) for c in boxes if c.use.buffer not in rounded
     ):
         yield f"{match.instruction.name}: rows of both factors run along {loops['k']!r}"
-    elif brought & rounded or not all(_is_of_tensor(view, match, c, deep) for c in boxes if c.use.buffer in brought):
+    elif brought & rounded or not all(
+        _is_of_tensor(view, match, c.use) and _is_whole(view, match, c, deep) for c in boxes if c.use.buffer in brought
+    ):
         yield f"{match.instruction.name}: tensor copies bring whole panels of a plain float32 parameter, along its rows"
     elif not all(c.panels(line) for c in boxes):
         yield f"{match.instruction.name}: rows of a factor in local memory are whole panels of {line} elements"
 
 
-def _is_of_tensor(view: KernelView, match: Match, copy: GroupCopy, deep: int) -> bool:
-    """Its boxes are whole panels of a tensor, outside of which there is all that the constraints, and the depth's end, leave out."""
-    use, sizes, depth = copy.use, copy.source.sizes, dict(match.loops)["k"]
-    ref = next(r for r in view.refs if r.into == use.buffer)
-    begins = all(f == Affine() for f in ref.access)
-    ends = all((b.sign, b.const) in ((1, 0), (-1, sizes[b.dim] - 1)) for b in match.bounds if b.factor == use.name)
-    whole = view.ranges[depth] % deep == 0 or is_alone(view, use, depth)
-    return takes_copies(match.instruction) and begins and ends and whole and _is_box(copy)
+def may_fit(view: KernelView, match: Match, *, through: bool, brought: Collection[Use]) -> bool:
+    """Whether a team may have factors that go to local memory `through` registers or not, and are `brought` by tensor copies or not.
+
+    What is asked of each tile by `problems`, as far as it is the same for all: there are hundreds.
+    """
+    factors = (match.main.use(name) for name in (match.left, match.right))
+    pieces = through or all(_has_pieces(view.type_of(u.buffer), _least(match)) for u in factors)
+    return pieces and all(_is_of_tensor(view, match, use) for use in brought)
 
 
-def _is_box(copy: GroupCopy) -> bool:
-    """A tensor copy has as many dimensions, and neighbours so far apart."""
-    width, extents = copy.source.dtype.bytes, copy.box.extents
-    *strides, last = copy.source.strides
-    long = max(e * s for e, s in zip(extents, copy.box.steps, strict=True))
-    known = len(extents) <= MOST_DIMENSIONS and long <= MOST_ELEMENTS and max(copy.box.steps) <= MOST_STEP
-    apart = last == copy.box.steps[-1] == 1 and all(s > 0 and s * width % STRIDE_BYTES == 0 for s in strides)
-    return known and apart and extents[-1] * width == PANEL_BYTES
+def _least(match: Match) -> int:
+    """Bytes of a piece of a factor that goes straight to local memory."""
+    return CHUNK_BYTES if takes_copies(match.instruction) else COPIED_BYTES
+
+
+def _has_pieces(type: TensorType, least: int) -> bool:
+    """Along some dimension pieces of so many bytes may begin on multiples of them."""
+    unit, dims = max(1, least // type.dtype.bytes), [*zip(type.sizes, type.strides, strict=True)]
+    return any(
+        stride == 1 and all(s % unit == 0 for e, (size, s) in enumerate(dims) if e != d and size > 1)
+        for d, (_, stride) in enumerate(dims)
+    )
+
+
+def _is_of_tensor(view: KernelView, match: Match, use: Use) -> bool:
+    """Tensor copies may bring boxes of it: a plain parameter, outside of which there is all that the constraints leave out."""
+    type, ref = view.type_of(use.buffer), next((r for r in view.refs if r.into == use.buffer), None)
+    begins = ref is not None and all(f == Affine() for f in ref.access)
+    ends = all((b.sign, b.const) in ((1, 0), (-1, type.sizes[b.dim] - 1)) for b in match.bounds if b.factor == use.name)
+    *strides, last = type.strides
+    apart = last == 1 and all(s > 0 and s * type.dtype.bytes % STRIDE_BYTES == 0 for s in strides)
+    return takes_copies(match.instruction) and begins and ends and apart
+
+
+def _is_whole(view: KernelView, match: Match, copy: GroupCopy, deep: int) -> bool:
+    """Its boxes are whole panels, outside of which there is what the depth's end leaves out; and no larger than tensor copies'."""
+    depth, box, width = dict(match.loops)["k"], copy.box, copy.source.dtype.bytes
+    whole = view.ranges[depth] % deep == 0 or is_alone(view, copy.use, depth)
+    long = max(e * s for e, s in zip(box.extents, box.steps, strict=True))
+    known = len(box.extents) <= MOST_DIMENSIONS and long <= MOST_ELEMENTS and max(box.steps) <= MOST_STEP
+    return whole and known and box.steps[-1] == 1 and box.extents[-1] * width == PANEL_BYTES
 
 
 def _may_round(match: Match, rounded: set[str]) -> bool:

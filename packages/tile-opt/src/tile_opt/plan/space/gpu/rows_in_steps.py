@@ -74,7 +74,8 @@ def _plans(kinds: RowsInSteps, target: Target) -> Iterator[Plan]:
     fits = (p for p in tensor_plans(kinds, row, target) if _fits(parts_of(kinds, p, target), target))
     found = next(fits, None)
     if found is not None:
-        yield from (found, *fits)
+        yield found
+        yield from fits
     elif _is_plain(kinds, target) and len(kinds.products) == LEAST:
         yield from _item_plans(kinds, row, target)
 

@@ -11,7 +11,7 @@ from tile_ir.target import Target
 
 from tile_opt.kernel.instructions import Match
 from tile_opt.kernel.view import KernelView
-from tile_opt.plan.builders.tensor_checks import problems
+from tile_opt.plan.builders.tensor_checks import may_fit, problems
 from tile_opt.plan.space.tensor.beside import loops_beside
 from tile_opt.plan.space.tensor.tile import MANY, WARPS, Tile
 
@@ -45,6 +45,10 @@ def _team_tiles(
     view: KernelView, match: Match, target: Target, through: bool, rounded: bool, boxes: bool
 ) -> Iterator[Tile]:
     """Every tile of teams of sub-groups, each of which has one instruction's rows of all columns."""
+    left, right = (match.main.use(name) for name in (match.left, match.right))
+    brought = () if not boxes else (right,) if rounded else (left, right)
+    if not may_fit(view, match, through=through, brought=brought):
+        return
     for deep, teams in product(_depths(view, match), TEAMS):
         for other in (None, *loops_beside(view, match)):
             warps = teams * match.instruction.team, 1

@@ -9,6 +9,7 @@ constraints leave out.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from math import prod
 
 from tile_ir.dtype import DType
@@ -49,6 +50,8 @@ from tile_opt.plan.steps.groups.staging import (
 from tile_opt.plan.tree import GROUP_MEMORY, REGISTER
 
 ZERO = Affine()
+KEPT = 1 << 10
+"""Plans of copies."""
 Ranges = Mapping[str, tuple[int, int]]
 """Inclusive interval of every loop around a copy."""
 
@@ -254,18 +257,21 @@ def _within(
     """
     widths = (n for n in pieces(width) if in_pieces(box, source, contiguous, n))
     for lanes in widths:
-        plan = _plan(use, box, contiguous, items, lanes, turned)
+        plan = _plan(use.name, box.extents, contiguous, items, lanes, turned)
         limits = _limits(box, plan, contiguous, source, around, wanted)
         whole = all(w.between(lanes) for w in wanted if w.dim == contiguous)
         if whole and (not limits or source.sizes[contiguous] % lanes == 0):
             return plan, limits
-    plan = _plan(use, box, contiguous, items, 1, turned)
+    plan = _plan(use.name, box.extents, contiguous, items, 1, turned)
     return plan, _limits(box, plan, contiguous, source, around, wanted)
 
 
-def _plan(use: Use, box: Box, contiguous: int, items: Items, lanes: int, turned: int | None) -> CopyPlan:
-    """The copy in which an item has the least to do."""
-    made = (copy_plan(f"{use.name}_c", box, contiguous, lanes, runs, turned) for runs in items.cuts())
+@lru_cache(KEPT)
+def _plan(
+    use: str, extents: tuple[int, ...], contiguous: int, items: Items, lanes: int, turned: int | None
+) -> CopyPlan:
+    """The copy of a box in which an item has the least to do: tiles by the hundred have equal ones."""
+    made = (copy_plan(f"{use}_c", extents, contiguous, lanes, runs, turned) for runs in items.cuts())
     return min(made, key=lambda plan: prod(i.range for i in plan.loops))
 
 

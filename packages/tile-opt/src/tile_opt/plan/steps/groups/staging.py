@@ -73,14 +73,14 @@ class CopyPlan:
 
 
 def copy_plan(
-    name: str, box: Box, contiguous: int, lanes: int, runs: Sequence[Run], turned: int | None = None
+    name: str, extents: Sequence[int], contiguous: int, lanes: int, runs: Sequence[Run], turned: int | None = None
 ) -> CopyPlan:
-    """Spread the box over work items, `lanes` elements of dimension `contiguous` at a time.
+    """Spread a box over work items, `lanes` elements of dimension `contiguous` at a time.
 
     `runs` are the item's number in parts, the fastest first: each may count along two dimensions. An item has `TURNED`
     neighbours of the dimension `turned`, too.
     """
-    counts, order = _counted(box, contiguous, lanes, turned)
+    counts, order = _counted(extents, contiguous, lanes, turned)
     dealt = deal([counts[d] for d in order], runs)
     loops: list[Index] = []
     parts: list[tuple[Affine, Quasi | None]] = [(Affine(), None)] * len(counts)
@@ -107,9 +107,9 @@ def copy_plan(
     return CopyPlan(tuple(loops), subscripts, tuple(parts), where, lanes, f"{name}_t" if turned is not None else "")
 
 
-def _counted(box: Box, contiguous: int, lanes: int, turned: int | None) -> tuple[list[int], list[int]]:
+def _counted(extents: Sequence[int], contiguous: int, lanes: int, turned: int | None) -> tuple[list[int], list[int]]:
     """Pieces of the box along each dimension, and the order in which items go along the dimensions."""
-    counts = list(box.extents)
+    counts = list(extents)
     counts[contiguous] //= lanes
     order = [contiguous, *sorted((d for d in range(len(counts)) if d != contiguous), key=lambda d: -counts[d])]
     if turned is not None:
