@@ -6,6 +6,7 @@ The golden text is made again by ``python test_tensor_tile.py``.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from cProfile import Profile
 from dataclasses import replace
 from math import prod
 from pathlib import Path
@@ -423,6 +424,15 @@ def test_a_small_product_has_a_golden_text() -> None:
     text = golden()
     assert text == GOLDEN.read_text(encoding="utf-8")
     assert print_program(parse_program(text)) == text
+
+
+def test_lanes_of_an_access_are_looked_at_once_for_all_that_it_is_unrolled_into() -> None:
+    """Which register each means differs by what the others' constants do."""
+    stripe = scheduled(matmul("nn", BF16, 128, 128, 64).program, TENSOR)
+    want, profile = lower_kernels(stripe, TENSOR), Profile()
+    assert profile.runcall(lower_kernels, stripe, TENSOR) == want
+    count = {getattr(e.code, "co_name", ""): e.callcount for e in profile.getstats()}
+    assert count["slot"] > 100 and "evaluate" not in count
 
 
 def golden() -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, lru_cache
 from itertools import product
 from math import prod
 
@@ -14,6 +14,9 @@ from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Fragment, TensorType
 
 from tile_opt.lowering.forms import Scaled
+
+KEPT = 1 << 8
+"""Accesses whose lanes are kept."""
 
 
 @frozen
@@ -60,13 +63,22 @@ def slot(
     or lanes for different registers.
     """
     found: set[int] = set()
-    for lane in range(LANES):
-        values = {name: lane // divisor % modulus for name, (divisor, modulus) in digits.items()}
-        at = affine.evaluate(values) + sum(scale * form.evaluate(values) for scale, form in quasi)
-        matrix, element = divmod(at, fragments.elements)
+    for lane, moved in enumerate(_moved(affine.terms, quasi, tuple(digits.items()))):
+        matrix, element = divmod(affine.const + moved, fragments.elements)
         owner, register = fragments.place[element]
         if owner != lane:
             raise TileInternalError(f"lane {lane} reaches for an element that lane {owner} holds")
         found.add(matrix * fragments.registers + register)
     (register,) = found
     return register
+
+
+@lru_cache(KEPT)
+def _moved(
+    terms: tuple[tuple[str, int], ...], quasi: tuple[Scaled, ...], digits: tuple[tuple[str, tuple[int, int]], ...]
+) -> tuple[int, ...]:
+    """How far from the constant each lane's element is: the same for the many that one access is unrolled into."""
+    lanes = ({name: lane // divisor % modulus for name, (divisor, modulus) in digits} for lane in range(LANES))
+    return tuple(
+        Affine(terms).evaluate(values) + sum(scale * form.evaluate(values) for scale, form in quasi) for values in lanes
+    )
