@@ -47,14 +47,14 @@ class Shared:
         memory = machine.memory.all_cores
         written = self.parts.buffer.type.nbytes / memory.write / 1e9 / BANDWIDTH
         if self.joined:
-            return LONGER * self.tile.seconds + written + joining_seconds(self._cells * self.parts.ways, machine)
+            return LONGER * self.tile.seconds + written + joining_seconds(self.tile.cells * self.parts.ways, machine)
         read = self.parts.buffer.type.nbytes / memory.read / 1e9 / BANDWIDTH
         return self.tile.seconds + written + read + self.launches * machine.launch.kernel
 
     @property
     def joined(self) -> bool:
         """The last group of each tile puts the partial results together, not a kernel of its own."""
-        return is_joined(self._cells, self.tile.groups // self.parts.ways, self.parts.ways, self.tile.target)
+        return is_joined(self.tile.cells, self.tile.groups // self.parts.ways, self.parts.ways, self.tile.target)
 
     @property
     def is_short(self) -> bool:
@@ -65,10 +65,6 @@ class Shared:
     def _stays(self, staging: Staging) -> bool:
         """Partial results that lie as the lanes have them need no local memory on their way."""
         return self.joined and staging.scope is Scope.SUBGROUP
-
-    @property
-    def _cells(self) -> int:
-        return prod(self.tile.group.values())
 
     @property
     def through(self) -> bool:
@@ -121,7 +117,7 @@ def _spread(view: KernelView, best: Tile) -> Iterator[Shared]:
     if best.groups >= cores:
         return
     wanted = [-(-each * cores // best.groups) for each in EACH]
-    joined = most_ways(prod(best.group.values()), best.target)
+    joined = most_ways(best.cells, best.target)
     for loops in _divided(best, min(wanted)):
         ways = _distinct(best, loops, wanted)
         found = [t for w in ways for t in _ways(view, best, w)]
@@ -187,8 +183,8 @@ def _tiles(view: KernelView, best: Tile, sizes: Mapping[str, int], ways: Mapping
     for match in matches(parts.partial, best.instruction):
         if match.loops == best.match.loops:
             for tile in tiles_of(
-                parts.partial, match, best.target, through=best.through, rounded=best.rounded, boxes=best.boxes
-            ):
-                if prod(tile.group.values()) == prod(best.group.values()):
-                    found = Shared(tile, ways, parts)
-                    yield replace(found, tile=replace(tile, shared=True)) if found.joined else found
+                parts.partial, match, best.target, through=best.through, rounded=best.rounded, boxes=best.boxes,
+                cells=best.cells,
+            ):  # fmt: skip
+                found = Shared(tile, ways, parts)
+                yield replace(found, tile=replace(tile, shared=True)) if found.joined else found

@@ -170,6 +170,11 @@ class Tile:
         return 1 if steps == 1 and not self.through else steps + 1
 
     @property
+    def cells(self) -> int:
+        """Results of a group."""
+        return prod(self.group.values())
+
+    @property
     def _area(self) -> tuple[int, int]:
         """Rows and columns of a group."""
         columns = self.group[self.loops["n"]]

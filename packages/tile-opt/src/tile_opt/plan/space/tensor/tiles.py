@@ -24,11 +24,14 @@ TILES = ((4, 8), (4, 4), (2, 4), (1, 2))
 
 
 def tiles_of(
-    view: KernelView, match: Match, target: Target, *, through: bool = False, rounded: bool = False, boxes: bool = False
-) -> Iterator[Tile]:
-    """Every tile that the target holds; factors of teams may go through registers, into local memory or the first out of it."""
+    view: KernelView, match: Match, target: Target, *, through: bool = False, rounded: bool = False, boxes: bool = False,
+    cells: int = 0,
+) -> Iterator[Tile]:  # fmt: skip
+    """Every tile that the target holds, or those of so many results; factors of teams may go through registers, into local memory or the
+    first out of it.
+    """
     if match.instruction.team > 1:
-        yield from _team_tiles(view, match, target, through, rounded, boxes)
+        yield from _team_tiles(view, match, target, through, rounded, boxes, cells)
         return
     depth = view.ranges[dict(match.loops)["k"]]
     side = match.instruction.sides["k"]
@@ -37,12 +40,12 @@ def tiles_of(
     for tall, wide in TILES:
         for other in (None, *loops_beside(view, match)):
             tile = Tile(view, match, target, tall, wide, deep, other)
-            if tile.fits and prod(WARPS) * LANES <= target.settings.threads:
+            if tile.fits and prod(WARPS) * LANES <= target.settings.threads and cells in (0, tile.cells):
                 yield tile
 
 
 def _team_tiles(
-    view: KernelView, match: Match, target: Target, through: bool, rounded: bool, boxes: bool
+    view: KernelView, match: Match, target: Target, through: bool, rounded: bool, boxes: bool, cells: int
 ) -> Iterator[Tile]:
     """Every tile of teams of sub-groups, each of which has one instruction's rows of all columns."""
     left, right = (match.main.use(name) for name in (match.left, match.right))
@@ -53,7 +56,7 @@ def _team_tiles(
         for other in (None, *loops_beside(view, match)):
             warps = teams * match.instruction.team, 1
             tile = Tile(view, match, target, 1, 1, deep, other, warps, through, rounded, boxes=boxes)
-            fits = tile.fits and prod(warps) * LANES <= target.settings.threads
+            fits = tile.fits and prod(warps) * LANES <= target.settings.threads and cells in (0, tile.cells)
             if fits and not next(problems(view, match, tile.plan()), None):
                 yield tile
                 yield from tile.with_more_beside()
