@@ -58,6 +58,7 @@ def matrix_target(device: Device, names: tuple[str, ...]) -> Target:
 ON_MATRICES = {
     "sub-groups": (tuple(i.name for i in MMA), {"WARPS": (2,), "TALL": (1,), "PIECES": (16,)}, (1, 2, 40, 133, 20)),
     "teams": (("wgmma_m64n64k16_f16",), {"PIECES": (64,)}, (1, 1, 40, 133, 64)),
+    "teams, three panels": (("wgmma_m64n64k16_f16",), {"PIECES": (64,)}, (1, 1, 40, 133, 160)),
 }
 """The instructions, options, and sizes with rows, scores and results left over."""
 ARRIVAL = {"piece by piece": 1, "ahead": 2}
@@ -66,7 +67,13 @@ ARRIVAL = {"piece by piece": 1, "ahead": 2}
 
 @pytest.mark.skipif(not devices(), reason="no OpenCL device")
 @pytest.mark.parametrize(
-    ("name", "arrival"), [("sub-groups", "ahead"), ("teams", "piece by piece"), ("teams", "ahead")]
+    ("name", "arrival"),
+    [
+        ("sub-groups", "ahead"),
+        ("teams", "piece by piece"),
+        ("teams", "ahead"),
+        pytest.param("teams, three panels", "piece by piece", marks=pytest.mark.slow),
+    ],
 )
 def test_values_of_short_floats_are_numpys_by_matrix_instructions(
     name: str, arrival: str, monkeypatch: pytest.MonkeyPatch

@@ -323,6 +323,19 @@ def test_pieces_of_teams_are_whole_panels(monkeypatch: pytest.MonkeyPatch) -> No
     assert not {d.plan.instruction for d in made.decisions.values()} - {None}
 
 
+@pytest.mark.parametrize(("d", "at_once"), [(160, 64), (192, 192), (96, 64)])
+def test_teams_begin_no_product_inside_a_panel(d: int, at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three panels are twice 96 columns, but the second half begins where no descriptor can."""
+    monkeypatch.setattr(tensor_space, "PIECES", (64,))
+    monkeypatch.setattr(tensor_space, "WARPS", (4,))
+    given = program(*BODIES["scaled"], arrays(1, 64, 133, d, DType.FLOAT16))
+    ((_, decision),) = scheduled(given, TEAMS).decisions.items()
+    kinds, plan = rows_in_steps(decision.view), decision.plan
+    assert kinds is not None and plan.instruction is not None and plan.instruction.name == "wgmma_m64n64k16_f16"
+    (column,) = (kinds.columns[k] for k in kinds.lasts)
+    assert [c.size for c in plan.levels[-1].covers if c.loop == column] == [at_once]
+
+
 TWICE = f"{SCORES} E = exp(P * 0.2 - 1.0); F = E * P; {VALUES.format(y='E')} W[h, s, d : H, S, D] = +(F[h, s, t] * K[h, t, d]);"
 """Two products of weights that are made of the same scores; keys are values of one of them."""
 

@@ -13,7 +13,7 @@ from tile_opt.lowering.forms import Scaled, bounds
 
 @frozen
 class Arrangement:
-    """Where the element at an offset by strides lies; all numbers are powers of two, but that of rows."""
+    """Where the element at an offset by strides lies; all numbers are powers of two, but those of rows and of panels in them."""
 
     version: int
     """Elements from one version to the next."""
@@ -78,7 +78,7 @@ class Arrangement:
         """The same, wherever the element is in its row."""
         at: Expr = builder.atom(offset, quasi)
         if self.panels:
-            row, column = _bits(builder, at, self.pitch)
+            row, column = _divided(builder, at, self.pitch)
             panel, rest = _bits(builder, column, self.panel)
             at = _op(builder, "add", _op(builder, "mul", row, builder.literal(self.panel)), rest)
             at = _op(builder, "add", at, _op(builder, "mul", panel, builder.literal(self.panels)))
@@ -92,6 +92,13 @@ class Arrangement:
         whole = whole + (offset.const // self.version * self.version)
         steps = tuple(q for q in quasi if q[0] % self.version == 0)
         return (offset - whole, tuple(q for q in quasi if q not in steps)), (whole, steps)
+
+
+def _divided(builder: Builder, value: Expr, size: int) -> tuple[Expr, Expr]:
+    """Quotient and remainder of what is not negative."""
+    if size & (size - 1) == 0:
+        return _bits(builder, value, size)
+    return _op(builder, "div", value, builder.literal(size)), _op(builder, "mod", value, builder.literal(size))
 
 
 def _bits(builder: Builder, value: Expr, size: int) -> tuple[Expr, Expr]:

@@ -386,8 +386,10 @@ class RowFragments(RowParts):
         swizzle = panel_swizzle(self.instruction)
         whole = self.scores.warp[self.row] == m and self.rows % (team * m) == 0
         turned = all(s.swizzle == swizzle and not s.pad for s in self.plan.stagings)
-        panels = all(c.panels(PANEL_BYTES // width) and c.plan.lanes * width == CHUNK_BYTES for c in self._copies)
-        return whole and turned and panels
+        line = PANEL_BYTES // width
+        panels = all(c.panels(line, shifts=False) and c.plan.lanes * width == CHUNK_BYTES for c in self._copies)
+        sides = (tile.match.instruction.sides["n"] for tile in self.lasts.values())
+        return whole and turned and panels and all(n % line == 0 or line % n == 0 for n in sides)
 
     def _copied(self, copy: GroupCopy, number: Affine) -> Stage:
         """The copy for a piece; it arrives behind a wait."""

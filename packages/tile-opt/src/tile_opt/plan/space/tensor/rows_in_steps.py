@@ -99,18 +99,26 @@ def _space(kinds: RowsInSteps, row: str, instruction: MatrixInstruction, target:
 
 
 def _beside(kinds: RowsInSteps, column: str, instruction: MatrixInstruction) -> MatrixInstruction | None:
-    """The instruction of a last product: of teams, the one for the most columns that whole panels are divided into."""
+    """The instruction of a last product: of teams, the one for the most columns that whole panels are divided into.
+
+    None begins inside a panel and goes on in the next one.
+    """
     if instruction.team == 1:
         return instruction
-    wide, extent = _whole(kinds, column, instruction), kinds.view.ranges[column]
-    alike = (i for i in WGMMA if i.a.dtype is instruction.a.dtype)
-    return next((i for i in alike if wide % i.sides["n"] == 0 and i.sides["n"] <= extent), None)
+    wide, extent, side = _whole(kinds, column, instruction), kinds.view.ranges[column], _side(instruction)
+    alike = ((i, i.sides["n"]) for i in WGMMA if i.a.dtype is instruction.a.dtype)
+    whole = ((i, n) for i, n in alike if wide % n == 0 and (n % side == 0 or side % n == 0))
+    return next((i for i, n in whole if n <= extent), None)
 
 
 def _whole(kinds: RowsInSteps, loop: str, instruction: MatrixInstruction) -> int:
     """Iterations of a loop, in whole instructions along either side of a factor, or in whole panels."""
-    side = PANEL_BYTES // instruction.a.dtype.bytes if instruction.team > 1 else instruction.sides["k"]
+    side = _side(instruction)
     return -(-kinds.view.ranges[loop] // side) * side
+
+
+def _side(instruction: MatrixInstruction) -> int:
+    return PANEL_BYTES // instruction.a.dtype.bytes if instruction.team > 1 else instruction.sides["k"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,9 +36,9 @@ def bank_conflicts(addresses: Sequence[int], bytes: int) -> int:
     return worst
 
 
-def in_panels(extent: int, line: int) -> bool:
-    """Rows of `extent` elements are whole panels of `line`: a power of two of them, since their places are found by shifts."""
-    return extent in (line << n for n in range(PANELS))
+def in_panels(extent: int, line: int, *, shifts: bool = True) -> bool:
+    """Rows of `extent` elements are whole panels of `line`: where places are found by `shifts`, a power of two of them."""
+    return extent in (line << n for n in range(PANELS)) or (not shifts and extent % line == 0 < extent)
 
 
 def takes_copies(instruction: MatrixInstruction) -> bool:

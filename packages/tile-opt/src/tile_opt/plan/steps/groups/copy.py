@@ -162,11 +162,14 @@ class GroupCopy:
         loops = tuple(replace(i, bind=Bind.NONE) if i.bind is Bind.UNROLL else i for i in self.plan.loops)
         return Stage.copy(f"give_{self.use.name}", (*items, *loops), source, target, where)
 
-    def panels(self, line: int) -> bool:
-        """Rows in local memory are whole panels of `line` elements, and all other dimensions follow one another."""
+    def panels(self, line: int, *, shifts: bool = True) -> bool:
+        """Rows in local memory are whole panels of `line` elements, and all other dimensions follow one another.
+
+        With `shifts` alone find places, there is a power of two of them.
+        """
         long = sorted((s, e) for s, e in zip(self.local.type.strides, self.box.extents, strict=True) if e > 1)
         rows = [s for s, _ in long[1:]]
-        return bool(long) and long[0][0] == 1 and in_panels(long[0][1], line) and rows == [
+        return bool(long) and long[0][0] == 1 and in_panels(long[0][1], line, shifts=shifts) and rows == [
             prod(e for _, e in long[:n]) for n in range(1, len(long))
         ]  # fmt: skip
 
