@@ -37,6 +37,25 @@ def test_results_stay(source: str, dtype: DType, rows: int, length: int) -> None
     agree(stripe_of(source, dtype, X=(rows, length)), ON)
 
 
+@pytest.mark.parametrize(
+    "results",
+    [
+        pytest.param("R = X - S; T[i : M] = >(R[i, j]);", id="a result that is read again"),
+        pytest.param("R = X - S; T[i, j : M, N] = +(R[i, k]), j - k < N;", id="sums of what is stored"),
+        pytest.param("R = X - S; Q[i, z : M, 1] = >(R[i, j]), z < 1; T = R * Q;", id="a result of two others"),
+    ],
+)
+def test_kernels_that_read_what_they_store_keep_their_meaning(results: str) -> None:
+    source = f"function (X[M, N]) -> (R, T) {{ S[i, z : M, 1] = +(X[i, j]), z < 1; {results} }}"
+    agree(stripe_of(source, X=(4100, 3)), ON)
+
+
+def test_rows_that_choose_places_are_taken_as_before() -> None:
+    source = "function (I[M, N], T[L]) -> (R) { G = gather(T, I); R[i : M] = +(G[i, j]); }"
+    plans = [next(GpuTile().candidates(v, ON)) for v in views(stripe_of(source, DType.INT32, I=(4100, 3), T=(9,)), ON)]
+    assert plans and all("through local memory" not in p.reason for p in plans)
+
+
 @pytest.mark.parametrize("product", ["X[i, j] * X[i, N - 1 - j]", "X[i, N - 1 - j] * X[i, j]"])
 def test_rows_that_are_also_read_otherwise_are_taken_as_before(product: str) -> None:
     source = f"function (X[M, N]) -> (R) {{ R[i : M] = +({product}); }}"
@@ -60,6 +79,7 @@ def test_tiles_have_as_many_rows_as_local_memory_holds(most: int, rows: int) -> 
     [
         pytest.param(DType.FLOAT32, 40000, 4, id="a row is a whole access"),
         pytest.param(DType.FLOAT32, 40000, 17, id="rows that items share"),
+        pytest.param(DType.INT8, 40000, 9, id="bytes"),
         pytest.param(DType.FLOAT16, 40000, 20, id="several elements at a time"),
         pytest.param(DType.FLOAT32, 900, 3, id="few rows"),
     ],
