@@ -57,6 +57,7 @@ class Evaluator:
     `reduced_precision` allows matrix instructions where the device has them: float32 factors of contractions are
     rounded to TF32 (10 mantissa bits), and products, those of bfloat16 and float16 too, are added up in the
     hardware's own order and rounding; processors (AVX512-BF16) then count subnormal numbers among those of bfloat16 as zeros.
+    Where attention's rows see a part of the keys, others may be multiplied with weights of 0: infinities there show.
 
     `short_products` allows the same for products of bfloat16 and float16 alone, as other frameworks do by themselves:
     float32 stays exact. The front ends for other frameworks' models set it.
