@@ -46,6 +46,11 @@ def test_ports_are_whole_and_no_fewer_than_the_loops_reached() -> None:
     assert (ports.fma_latency, ports.add_latency, ports.minmax_latency, ports.window) == (4, 3, 2, 256)
 
 
+def test_a_neighbour_on_the_same_core_does_not_make_it_narrower_than_all() -> None:
+    busy, known = machine(issue=1 / 2.2, window=WAITING * 4 / 128).ports, AVX2.machine.ports
+    assert (busy.issue, busy.window) == (known.issue, known.window)
+
+
 def test_functions_are_counted_in_multiplications() -> None:
     assert (machine().functions.div, machine().functions.sqrt) == (6, 10)
 

@@ -2,7 +2,9 @@
 
 Whoever shares the machine only takes time, so rates of instructions are rounded up to whole ones, and no number is believed that is far
 from the document's. What the model lets overlap, a loop's own loads and the nearer caches, is taken off its time. All numbers are
-rounded so far that another probe of the same machine finds them again, as far as can be: kernels are planned by them.
+rounded so far that another probe of the same machine finds them again, as far as can be: kernels are planned by them. Instructions that
+start in a cycle and those that a core looks ahead are no fewer than the document's: a neighbour on the same core, of whom nothing else
+tells, halves both.
 """
 
 from __future__ import annotations
@@ -52,12 +54,12 @@ def measured(machine: Machine, rates: Rates) -> Machine:
 
 def _ports(known: Ports, rates: Rates) -> Ports:
     found = {name: _believed(ceil(REACHED / rates[name]), getattr(known, name)) for name in PORTS}
+    found["issue"] = max(found["issue"], known.issue)
     latencies = {name: round(_believed(rates[name], getattr(known, name) or known.add_latency)) for name in LATENCIES}
     window = _whole(WAITING * latencies["fma_latency"] / rates["window"], WINDOW)
     split = _whole(rates["split"] / rates["load"] - 1, SPLIT)
-    return replace(
-        known, **found, **latencies, split=_believed(split, known.split), window=round(_believed(window, known.window))
-    )
+    window = round(max(known.window, _believed(window, known.window)))
+    return replace(known, **found, **latencies, split=_believed(split, known.split), window=window)
 
 
 def _pages(known: Pages, rates: Rates) -> Pages:
