@@ -44,3 +44,15 @@ def test_every_element_gets_to_its_place(shape: tuple[int, ...], order: tuple[in
     )
     assert any("goes through local memory" in p.reason for p in compiled.plans.values())
     np.testing.assert_array_equal(on_device(devices()[0], compiled, {"X": x})["R"], x.transpose(order))
+
+
+@pytest.mark.skipif(not devices(), reason="no OpenCL device")
+@pytest.mark.parametrize("family", ["gpu-nvidia", "gpu-amd"])
+def test_operands_that_turn_alike_keep_tiles_of_their_own(family: str) -> None:
+    source = """function (A[N, M], B[N, M]) -> (R) {
+        S[j, i : M, N] = =(A[i, j]); T[j, i : M, N] = =(B[i, j]); R = S - T; }"""
+    a, b = np.random.default_rng(0).integers(0, 250, (2, 70, 96)).astype(np.float32)
+    type = TensorType(DType.FLOAT32, a.shape)
+    compiled = tile_opt.compile(bind(source, {"A": type, "B": type}), family_target(family).resolved(cores=4))
+    assert any("goes through local memory" in p.reason for p in compiled.plans.values())
+    np.testing.assert_array_equal(on_device(devices()[0], compiled, {"A": a, "B": b})["R"], (a - b).T)

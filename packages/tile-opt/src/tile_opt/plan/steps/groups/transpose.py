@@ -25,6 +25,8 @@ from tile_opt.plan.steps.groups.banks import BANK_BYTES, bank_conflicts
 from tile_opt.plan.steps.groups.parts import inner_and_edges, item_kernel
 from tile_opt.plan.tree import GROUP_MEMORY, Node
 
+Read = tuple[str, tuple[Affine, ...]]
+"""A buffer, and where it is read: what has a tile of its own."""
 Items = tuple[tuple[str, int], ...]
 """How many items lie along each loop, the loop whose items are neighbours first."""
 
@@ -113,9 +115,9 @@ class Turn:
         return [u for u in self.view.uses if u.buffer in self.staged]
 
     @cached_property
-    def _walks(self) -> dict[tuple[Affine, ...], Walk]:
+    def _walks(self) -> dict[Read, Walk]:
         """How each operand is copied."""
-        return {u.forms: copy_walk(self.view, u, self.tile, self._total, self.most) for u in self._uses}
+        return {_read(u): copy_walk(self.view, u, self.tile, self._total, self.most) for u in self._uses}
 
     @cached_property
     def _total(self) -> int:
@@ -130,7 +132,7 @@ class Turn:
         return sum(self._cycles(u, min(lanes, self._total)) for u in self._uses)
 
     def _cycles(self, use: Use, lanes: int) -> int:
-        walk = self._walks[use.forms]
+        walk = self._walks[_read(use)]
         type = self._tile(use, self.staged[use.buffer], walk).type
         width, found = type.dtype.bytes, 0
         for each, name in ((walk, "c"), (self.walk, "s")):
@@ -153,9 +155,9 @@ class Turn:
     def build(self) -> Block:
         """The scheduled kernel."""
         uses, walks, fields = self._uses, self._walks, self._fields
-        tiles = {u.forms: self._tile(u, self.staged[u.buffer], walks[u.forms]) for u in uses}
-        first = {u.forms: u for u in reversed(uses)}
-        parts: list[Node] = [self._copy(u, tiles[f], walks[f], fields) for f, u in first.items()]
+        first = {_read(u): u for u in reversed(uses)}
+        tiles = {r: self._tile(u, self.staged[u.buffer], walks[r]) for r, u in first.items()}
+        parts: list[Node] = [self._copy(u, tiles[r], walks[r], fields) for r, u in first.items()]
         parts.append(Sync())
         parts += [self._turned(s, tiles, fields) for s in self.view.stages]
         items = tuple(Index(f"item{k}", size, bind=Bind.GROUP) for k, size in reversed(list(enumerate(fields))))
@@ -197,12 +199,12 @@ class Turn:
         target = Use("dst", tile.into, tuple(within[n] for n in self.tile), Direction.OUT)
         return Stage.copy(f"copy_{use.buffer}", walk.loops("c"), source, target, limits)
 
-    def _turned(self, stage: Stage, tiles: dict[tuple[Affine, ...], Refinement], fields: list[int]) -> Stage:
+    def _turned(self, stage: Stage, tiles: dict[Read, Refinement], fields: list[int]) -> Stage:
         within, limits = self._at(self.walk, "s", fields)
         moved = stage.substitute({n: self.base[n] + within[n] for n in within})
         local = tuple(within[n] for n in self.tile)
         uses = tuple(
-            replace(new, buffer=tiles[old.forms].into, forms=local) if old.buffer in self.staged else new
+            replace(new, buffer=tiles[_read(old)].into, forms=local) if old.buffer in self.staged else new
             for old, new in zip(stage.uses, moved.uses, strict=True)
         )
         # A vector's lanes all meet a constraint, or none.
@@ -210,6 +212,10 @@ class Turn:
         pairs = zip(stage.constraints, moved.constraints, strict=True)
         own = (c.substitute(first) if lanes_agree(old, loop, lanes) else c for old, c in pairs)
         return replace(moved, loops=self.walk.loops("s"), uses=uses, constraints=(*own, *limits))
+
+
+def _read(use: Use) -> Read:
+    return use.buffer, use.forms
 
 
 def _fields(walks: list[Items], total: int) -> list[int]:
