@@ -275,3 +275,11 @@ def test_what_nothing_gives_and_what_dtypes_powers_have() -> None:
     ]
     np.testing.assert_array_equal((tile.asarray(EDGES) ** 0).numpy(), np.ones_like(EDGES))
     np.testing.assert_array_equal(tnp.tril(truths).numpy(), np.tril(TRUTHS))
+
+
+@pytest.mark.parametrize("wrong", [None, "a", {1: 2}])
+def test_what_is_no_tensor_is_named(wrong: object) -> None:
+    x = tile.asarray(np.ones(3, np.float32))
+    for call in (lambda: tnp.exp(wrong), lambda: tnp.where(x > 0, 1, wrong), lambda: tnp.maximum(x, wrong)):
+        with pytest.raises(TypeError, match="a tensor or an array is wanted, not"):
+            call()

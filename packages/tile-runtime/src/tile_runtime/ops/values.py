@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard, cast
 import numpy as np
 from tile_ir.dtype import DType, from_numpy
 
+from tile_runtime.checks import described
 from tile_runtime.symbols import Symbol, constant
 from tile_runtime.symbols import apply as apply_function
 
@@ -46,8 +47,11 @@ def tile_dtype(dtype: np.dtype[Any]) -> DType | None:
 
 
 def dtype_of(value: Value) -> DType:
-    """The Tile dtype of an array or Symbol; NotInTile where there is none."""
-    found = value.dtype if isinstance(value, Symbol) else tile_dtype(value.dtype)
+    """The Tile dtype of an array or Symbol; NotInTile where there is none, TypeError for what is neither."""
+    try:
+        found = value.dtype if isinstance(value, Symbol) else tile_dtype(value.dtype)
+    except AttributeError:
+        raise TypeError(f"a tensor or an array is wanted, not {described(value)}") from None
     if found is None:
         raise NotInTile(f"Tile has no {value.dtype}")
     return found
