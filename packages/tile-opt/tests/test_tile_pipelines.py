@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from cProfile import Profile
 from dataclasses import replace
 from itertools import pairwise
 from math import prod
@@ -328,3 +329,11 @@ def products(draw: st.DrawFn) -> tuple[str, dict[str, tuple[int, ...]]]:
 def test_random_products_keep_their_results(sample: tuple[str, dict[str, tuple[int, ...]]]) -> None:
     source, shapes = sample
     agree(stripe(source, **shapes), replace(TINY, machine=ROOM))
+
+
+def test_what_nothing_can_join_is_not_weighed() -> None:
+    """A product alone has no tiles looked for but its plan's own."""
+    text = "function (A[M, K], B[K, N]) -> (C) { C[m, n : M, N] = +(A[m, k] * B[k, n]); }"
+    program, profile = stripe(text, A=(64, 96), B=(96, 64)), Profile()
+    profile.runcall(optimize, program, TINY)
+    assert "fastest_cycles" not in {getattr(e.code, "co_name", "") for e in profile.getstats()}

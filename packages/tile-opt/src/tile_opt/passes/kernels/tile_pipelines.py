@@ -120,6 +120,8 @@ class Chains(Kernels):
         view = self.views[last]
         if view is None or self.kernels[last] is None or view_carries(view):
             return None
+        if next(self._producers([last]), None) is None:
+            return None
         members, seconds = [last], self._seconds([last])
         while len(members) < self.options.most:
             larger = self._larger(members, seconds)
