@@ -222,3 +222,30 @@ def test_what_is_converted_when_it_is_loaded_is_converted_for_all_rows_of_a_tile
 def test_columns_that_leave_lanes_empty_are_summed_along_the_rows(n: int, vector: str) -> None:
     assert best(product(256, 256, n)).vector == vector
     assert best(product(256, 256, n, columns="jk")).vector == vector
+
+
+# --- few registers: sixteen of eight lanes ------------------------------------------------------------
+
+
+def ranked(program: Program) -> list[Tile]:
+    *_, decision = scheduled(program, narrow()).decisions.values()
+    return tiles(Facts(decision.view, narrow(), 1))
+
+
+def narrow() -> Target:
+    made = processor(1)
+    settings = replace(made.settings, vector_bytes=32, registers=16, masks=False)
+    return replace(made, settings=settings, machine=replace(made.machine, vector=VectorUnit(16, 32)))
+
+
+@pytest.mark.parametrize("sizes", [(480, 480, 480), (488, 488, 488), (96, 256, 64)])
+def test_sums_of_a_tile_are_more_than_just_hide_their_latency(sizes: tuple[int, int, int]) -> None:
+    """Where both take as long, whatever disturbs one is lost."""
+    tile, ports = ranked(product(*sizes))[0], narrow().machine.ports
+    assert tile.vectors * prod(n for _, n in tile.rows) > ports.fma * ports.fma_latency
+
+
+def test_rows_that_are_left_over_wait_for_their_sums() -> None:
+    """One row takes nearly as long as five: seven tiles of three rows are faster than four and one."""
+    found = [(t.vectors, t.size("i")) for t in ranked(product(21, 256, 512)) if t.vector == "j"]
+    assert found.index((3, 3)) < found.index((2, 5))

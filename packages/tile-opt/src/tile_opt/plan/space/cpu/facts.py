@@ -21,8 +21,8 @@ from tile_opt.plan.segments import constraints_on
 MAX_EDGE_TILES = 6
 MAX_CODE = 128
 """Of a window that is unrolled: what a step's straight-line code may be."""
-LOADED_AGAIN = 2
-"""Of what such a window shares, elements that may be loaded once more for want of registers."""
+LOADED_AGAIN = 3
+"""Elements that may be loaded once more for want of registers, beside what such a window shares: half as many as it saves at most."""
 SPILLS = 1.3
 """Times as long that a step of a tile takes whose sums and operands together outnumber the registers."""
 
@@ -117,8 +117,10 @@ class Facts:
     def _shares(self, own: str, rows: Sequence[tuple[str, int]], vectors: int) -> bool:
         sums = vectors * prod(size for _, size in rows)
         shared = [o.use for o in self.operands if any(self.slides(o.use, row, own) for row, _ in rows)]
-        held = sum(len(self.places(u, [*rows, (own, self.extents[own])])) for u in shared) if shared else 0
-        fits = sums + held + vectors <= self.settings.registers + LOADED_AGAIN
+        steps = [*rows, (own, self.extents[own])]
+        held = sum(len(self.places(u, steps)) for u in shared)
+        again = min(LOADED_AGAIN, (len(shared) * prod(count for _, count in steps) - held) // 2)
+        fits = sums + held + vectors <= self.settings.registers + again
         return bool(shared) and fits and self.extents[own] * sums <= MAX_CODE
 
     def memory_uses(self, seldom: int = 0) -> list[Use]:
@@ -219,9 +221,9 @@ def converted(stage: Stage) -> list[str]:
     return [loads[s.args[0]] for s in stage.body if isinstance(s, Op) and s.name == "cast" and s.args[0] in loads]
 
 
-def filled(extent: int, tile: int, lanes: int) -> float:
-    """Useful share of the iterations that tiles of this size run, remainder tiles at reduced speed."""
+def filled(extent: int, tile: int, lanes: int, least: float = 0.0) -> float:
+    """Useful share of the iterations that tiles of this size run, remainder tiles at reduced speed: they take as long as `least`."""
     full, rest = divmod(extent, tile)
     padded = -(-rest // lanes) * lanes if extent >= lanes else rest
-    cost = full * tile + (padded + (tile - padded) * 0.25 if rest else 0)
+    cost = full * tile + (max(padded + (tile - padded) * 0.25, min(tile, least)) if rest else 0)
     return extent / cost if cost else 1.0

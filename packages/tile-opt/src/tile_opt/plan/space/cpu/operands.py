@@ -134,10 +134,25 @@ def broadcast(facts: Facts, operand: Operand, rows: tuple[tuple[str, int], ...])
         if stride and size > max(1, first.ways - 2) and stride % max(1, first.bytes // first.ways) == 0:
             return 0.25 * size
     if operand.rows == 1 or operand.step < 64:
-        return 0.0
+        return _met_again(facts, operand, rows)
     side = side_by_side(operand, rows)
     near = repeats(operand, rows) / side * _strided(facts, operand, side * operand.bytes)
     return near + _afresh(facts, operand, rows)
+
+
+def _met_again(facts: Facts, operand: Operand, rows: tuple[tuple[str, int], ...]) -> float:
+    """Cycles that one step waits for lines of short runs which the first cache does not hold from one tile to the next."""
+    sizes = {n: facts.extents[n] for n in operand.strides if n not in facts.shared} | dict(rows)
+    apart: dict[int, int] = {}
+    for name, size in sizes.items():
+        stride = abs(operand.strides.get(name, 0))
+        apart[stride] = apart.get(stride, 1) + size - 1
+    run, lines, near = 1, 1, facts.cache(1)
+    for stride, count in sorted(apart.items()):
+        run, lines = (run + stride * (count - 1), lines) if stride <= run else (run, lines * count)
+    if run * operand.bytes > near.line or 2 * lines * near.line <= near.bytes:
+        return 0.0
+    return lines / operand.rows * facts.line_cost(2)
 
 
 def _afresh(facts: Facts, operand: Operand, rows: tuple[tuple[str, int], ...]) -> float:

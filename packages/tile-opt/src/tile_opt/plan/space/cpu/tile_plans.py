@@ -216,7 +216,7 @@ def _rows_staging(facts: Facts, use: Use, tile: Tile, level: int) -> Staging:
 def _own_levels(facts: Facts, tile: Tile, own: bool) -> list[Level]:
     """Loops of stages, and what registers hold."""
     levels: list[Level] = []
-    window = _window(facts, tile)
+    window = tile.window
     names = [n for s in facts.view.stages for n in facts.own_order(s) if n not in (tile.vector, *window)]
     if names:
         levels.append(Level(Bind.NONE, tuple(Cover(n, 1) for n in names)))
@@ -227,14 +227,9 @@ def _own_levels(facts: Facts, tile: Tile, own: bool) -> list[Level]:
     return [*levels, Level(Bind.VECTOR, (Cover(tile.vector, 1),), lanes=facts.lanes)]
 
 
-def _window(facts: Facts, tile: Tile) -> tuple[str, ...]:
-    """The own loop that is straight-line code with the rows."""
-    return facts.window(tile.rows, tile.vectors) if tile.vector in facts.shared else ()
-
-
 def _steps_in_order(facts: Facts, tile: Tile) -> list[str]:
     """The main stage's own loops as the plan has them, the innermost last."""
-    window = _window(facts, tile)
+    window = tile.window
     return [*(n for n in facts.own_order(facts.main) if n not in window), *window]
 
 

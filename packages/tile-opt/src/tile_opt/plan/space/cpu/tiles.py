@@ -29,8 +29,12 @@ SCATTERED = 1.5
 """Cycles per result that is stored on its own."""
 TIGHT, ROOM = 0.03, 2
 """What a tile loses that leaves fewer registers than ROOM."""
+DISTURBED = 8
+"""Power of the norm of arithmetic and the latency of sums: where both take as long, whatever disturbs one is lost."""
 EDGE = 0.05
 """What tiles on an edge lose, beside others: code of their own, unrolled further."""
+ENDED, FEW_TRIPS = 6, 16
+"""Cycles of a loop's end and of what the loops around it do there, and trips from which on they do not count."""
 PAGED = 0.03
 """What rows lose that are written to pages of their own."""
 MASKED = 1.5
@@ -62,6 +66,8 @@ class Tile:
     """Share of peak arithmetic inside the tile."""
     code: int = 0
     """Vector instructions of all copies of the tile, roughly."""
+    window: tuple[str, ...] = ()
+    """The own loop that is straight-line code with the rows."""
 
     def size(self, loop: str) -> int:
         return dict(self.rows).get(loop, 1)
@@ -80,11 +86,11 @@ def tiles(facts: Facts, within: float = inf) -> list[Tile]:
 def different(found: list[Tile], few: int) -> list[Tile]:
     """The fastest `few` of `found`, best first, no two alike if that can be: what else there is may suit the caches better.
 
-    All spread the same operands: that pays by pages, which estimates do not see.
+    All spread the same operands and unroll the same window: that pays by pages and at ends of loops, which estimates do not see.
     """
     kept = found[:1]
     for tile in found:
-        near = tile.cycles <= CLOSE * kept[0].cycles and tile.spread == kept[0].spread
+        near = tile.cycles <= CLOSE * kept[0].cycles and (tile.spread, tile.window) == (kept[0].spread, kept[0].window)
         if near and len(kept) < few and not any(_alike(tile, other) for other in kept):
             kept.append(tile)
     return [*kept, *(tile for tile in found if tile not in kept)][:few]
@@ -113,7 +119,7 @@ class _Rows:
     sizes: tuple[tuple[str, int], ...]
     count: int
     share: float
-    """Useful share of the rows."""
+    """What tiles on an edge leave of the speed, and rows that are left over or lie on pages of their own."""
     narrow: tuple[tuple[Operand, float, float], ...]
     """Operands that every lane reads, the cycles that each step waits for one, and those of the first look at it."""
     loads: int
@@ -122,8 +128,8 @@ class _Rows:
     """Instructions of each step that convert these."""
     storing: float
     """Cycles of what happens once per result."""
-    cut: bool
-    """Constraints cut some of the loops."""
+    cut: float
+    """Share of the loops in tiles that constraints cut: straight-line code, which keeps what it loads for next steps, registers or not."""
 
 
 @frozen
@@ -131,8 +137,6 @@ class _Vectors:
     """So many vectors side by side, and what their number alone decides."""
 
     count: int
-    share: float
-    """Useful share of the lanes."""
     flow: float
     """Cycles in which the second cache delivers what a step reads."""
     masking: float
@@ -180,6 +184,9 @@ class _Along:
         writes = [u for u in facts.memory_uses() if u.writes]
         self.scattered = [] if self.own else [u for u in writes if facts.stride(u, vector) not in (0, 1)]
         self.narrow = [o for o in facts.operands if vector not in o.strides]
+        self.latency = _latency(facts)
+        trips = facts.extents[facts.own_order(facts.main)[-1]]
+        self.ending = 0.0 if self.own or trips >= FEW_TRIPS else ENDED / trips
         self.turned = [o for o in self.wide if o.strides[vector] != 1] if self.own else []
 
     def tiles(self, within: float) -> Iterator[Tile]:
@@ -198,9 +205,9 @@ class _Along:
         narrow = tuple([(o, cpu_operands.broadcast(facts, o, sizes), self._met(o, sizes)) for o in self.narrow])
         loads = sum([cpu_operands.repeats(o, sizes) for o in self.narrow])
         widening = self._widening(self.narrow, sizes, NARROW_ALONE)
-        cut = any(name in facts.constrained for name, _ in sizes)
+        cut = max([facts.edge_share(name, size) for name, size in sizes], default=0.0)
         count = prod([size for _, size in sizes])
-        return _Rows(sizes, count, _share_of_rows(facts, sizes), narrow, loads, widening, self._storing(sizes), cut)
+        return _Rows(sizes, count, _speed_of_rows(facts, sizes), narrow, loads, widening, self._storing(sizes), cut)
 
     def _widening(
         self, operands: Sequence[Operand], sizes: tuple[tuple[str, int], ...], each: Mapping[DType, float]
@@ -220,7 +227,7 @@ class _Along:
     def _vectors(self, count: int) -> _Vectors:
         flow = 0.0 if self.own else sum(cpu_operands.flowing(self.facts, o, count) for o in self.wide)
         wide = tuple([self._placed(o, count) for o in self.wide])
-        return _Vectors(count, self._share(count), flow, self._masking(count), wide)
+        return _Vectors(count, flow, self._masking(count), wide)
 
     def _counts(self) -> Iterator[int]:
         """Vectors of a tile: few, or all that there are, so that no row is walked twice."""
@@ -250,16 +257,18 @@ class _Along:
         spare = facts.settings.registers - count - min(wide, vectors.count * len(self.wide)) - 1
         if spare < 0:
             return None
-        loads = wide + rows.loads
+        window = () if self.own else facts.window(rows.sizes, vectors.count)
+        loads = wide + (self._in_window(rows, window) if window else rows.loads)
         ops = count * self.ops / ports.fma
         widening = rows.widening + vectors.count * self._widening(self.wide, rows.sizes, NARROW)
         busy = max(widening / ports.shuffle, (count * self.ops + widening) / ports.vector) if widening else 0.0
-        step = max(ops, busy, loads / max(ports.load, 1), ports.fma_latency, vectors.flow)
+        chained = (ops**DISTURBED + self.latency**DISTURBED) ** (1 / DISTURBED)
+        step = max(chained, busy, loads / max(ports.load, 1), vectors.flow)
         step += LOAD_SHADOW * loads / ports.fma
         step *= 1 + (TIGHT if spare < ROOM else 0)
-        step *= SPILLS if self._spills(count + loads, rows) else 1
-        step += vectors.masking
-        rate = ops / step * vectors.share * rows.share
+        step *= 1 + (SPILLS - 1) * rows.cut if count + loads > facts.settings.registers else 1
+        step += vectors.masking + (0.0 if window else self.ending)
+        rate = ops / step * rows.share * self._filled(vectors.count, rows)
         steps = facts.points * self.ops / ports.fma / facts.lanes / ops / (rate / (ops / step))
         if steps * step + rows.storing > most:
             return None
@@ -269,7 +278,7 @@ class _Along:
         if cycles == inf:
             return None
         code = self._code(count, rows, bool(packed))
-        return Tile(self.vector, vectors.count, rows.sizes, packed, spread, cycles, copied, rate, code)
+        return Tile(self.vector, vectors.count, rows.sizes, packed, spread, cycles, copied, rate, code, window)
 
     def _turning(self, rows: _Rows) -> tuple[tuple[Use, ...], float, float]:
         """The operands that each group copies with the sum's steps side by side, and cycles of doing so."""
@@ -320,9 +329,18 @@ class _Along:
             cycles += in_place + reached
         return tuple(spread), cycles
 
-    def _spills(self, held: float, rows: _Rows) -> bool:
-        """At edges steps are straight-line code, which keeps what it loads for the next ones, registers or not."""
-        return rows.cut and held > self.facts.settings.registers
+    def _filled(self, vectors: int, rows: _Rows) -> float:
+        """Useful share of the lanes and rows of tiles: those that are left over wait for their sums at least."""
+        sums = self.latency * self.facts.machine.ports.fma / self.ops
+        each = sums / vectors / rows.count
+        shares = [filled(self.facts.extents[n], size, 1, each * size) for n, size in rows.sizes]
+        return prod(shares) * self._share(vectors, sums / rows.count)
+
+    def _in_window(self, rows: _Rows, window: Sequence[str]) -> float:
+        """Loads of each step of operands that every lane reads, where the steps of a window are straight-line code."""
+        sizes = [(n, self.facts.extents[n]) for n in window]
+        together = sum([len(self.facts.places(o.use, [*rows.sizes, *sizes])) for o in self.narrow])
+        return together / prod([size for _, size in sizes])
 
     def _code(self, count: int, rows: _Rows, packs: bool) -> int:
         """Each step and each result, once per kind of edge; results across memory and copies are shuffled."""
@@ -348,18 +366,22 @@ class _Along:
             return 0.0
         return MASKED * vectors * min(1.0, 2 / -(-self.extent // self.facts.lanes))
 
-    def _share(self, vectors: int) -> float:
-        """Useful share of the lanes, remainders included."""
+    def _share(self, vectors: int, least: float) -> float:
+        """Useful share of the lanes, remainders included, which take as long as `least` vectors."""
         lanes, extent = self.facts.lanes, self.extent
         if self.facts.settings.masks:
             whole = -(-extent // lanes) * lanes
-            return extent / self.facts.slots(extent, vectors * lanes) * filled(whole, vectors * lanes, lanes)
+            return (
+                extent
+                / self.facts.slots(extent, vectors * lanes)
+                * filled(whole, vectors * lanes, lanes, least * lanes)
+            )
         if self.vector in self.facts.constrained and not self.own:
             slots = extent if extent < 3 * lanes else -(-extent // lanes) + 4
         elif extent < lanes:
             slots = 1
         else:
-            return filled(extent, vectors * lanes, lanes)
+            return filled(extent, vectors * lanes, lanes, least * lanes)
         return extent / (slots * lanes)
 
     def _combining(self) -> int:
@@ -378,13 +400,20 @@ class _Along:
         return facts.cells * (TURNED if across else SCATTERED)
 
 
-def _share_of_rows(facts: Facts, rows: tuple[tuple[str, int], ...]) -> float:
-    """Useful share of the rows, remainders and edges included; whole tiles are a little better."""
+def _latency(facts: Facts) -> float:
+    """Cycles that a step waits for the one before."""
+    ports, merged = facts.machine.ports, facts.merged
+    extreme = merged is not None and merged.agg in (Aggregation.MAX, Aggregation.MIN)
+    return ports.minmax_latency if extreme else ports.fma_latency
+
+
+def _speed_of_rows(facts: Facts, rows: tuple[tuple[str, int], ...]) -> float:
+    """What edges and pages leave of the speed of rows; whole tiles are a little better."""
     share = 1.0
     for name, size in rows:
         extent = facts.extents[name]
         edges = 2 * size / extent if name in facts.constrained and size < extent else 0.0
-        share *= filled(extent, size, 1) * (1.0 if extent % size == 0 else 0.99) * (1 - EDGE * min(1.0, edges))
+        share *= (1.0 if extent % size == 0 else 0.99) * (1 - EDGE * min(1.0, edges))
         share *= 1 - PAGED * _goes_from_page_to_page(facts, name)
     return share
 
