@@ -101,6 +101,15 @@ def test_groups_take_what_items_would_load_again(taps: int, shared: bool) -> Non
     assert bool(boxes(optimize(stripe, on))) is shared
 
 
+def test_nothing_is_handed_on_where_each_cell_needs_but_itself() -> None:
+    """Sums of rows and of columns that meet in one cell: its item makes both."""
+    source = """function (A[H, W]) -> (O) {
+        X[y, x : H - 2, W - 2] = +(A[y + i, x]), i < 3; Y[y, x : H - 2, W - 2] = +(A[y, x + i]), i < 3; O = X * Y;
+    }"""
+    scheduled = optimize(stripe_of(source, DType.FLOAT32, A=(4096, 4096)), target())
+    assert len(list(kernels_of(scheduled))) == 1 and not boxes(scheduled)
+
+
 @pytest.mark.parametrize(("taps", "rows"), [(15, 2), (31, 1)])
 def test_short_windows_are_loaded_for_two_rows_at_once(taps: int, rows: int) -> None:
     assert chain.Dealt("x", 128, "y", 64, (), taps).ahead == rows

@@ -122,8 +122,10 @@ class _ItemChains(Chains):
     def _own_cuts(
         self, views: Sequence[KernelView], boxes: Mapping[str, int], ways: Mapping[str, tuple[Window, ...]]
     ) -> Iterator[tuple[TiledLoop, ...]]:
-        """A run of cells along one loop on which windows slide, and one cell along all others."""
+        """A run of cells along one loop on which windows slide, and one cell along all others; one in all where none slides."""
         last = views[-1]
+        if ways and not any(map(_slides, ways.values())):
+            yield _cut(views, ways, {})
         for along in (n for n, w in ways.items() if _slides(w) and not _is_near(last, n)):
             for run in RUNS:
                 cuts = _cut(views, ways, {along: min(run, last.ranges[along])})
@@ -136,7 +138,7 @@ class _ItemChains(Chains):
         """Rows of a length along memory, or whose boxes have it: some of them, along the loop on which windows slide farthest."""
         last = views[-1]
         near = next((n for n in ways if _is_near(last, n)), None)
-        if near is None or len(ways) < 2:
+        if near is None or len(ways) < 2 or not any(map(_slides, ways.values())):
             return
         far = max((n for n in ways if n != near), key=lambda n: (max(w.high - w.low for w in ways[n]), last.ranges[n]))
         lanes = min(map(lanes_of, views))
