@@ -68,6 +68,17 @@ def test_a_row_of_one_step_needs_no_loop() -> None:
     assert [type(s).__name__ for s in steps.body] == ["Block", "Block", "Sync", "Block", "Sync"]
 
 
+def test_a_single_row_in_local_memory_may_have_one_item() -> None:
+    agree(
+        sample(
+            "function (A[X, Y], B[X, Y]) -> (R) { R[x, 0 : X, 1] = +(A[x, y] * B[x, y]); }",
+            staging(1, vec_size=1),
+            1,
+            16,
+        )
+    )
+
+
 def test_a_long_row_comes_in_pieces() -> None:
     (kernel,) = kernels_of(compiled(DOT, staging(), A=(3, 1001), B=(3, 1001)).stripe)
     assert isinstance(kernel, Block) and locals_of(kernel) == {"A_local": (32,), "B_local": (32,)}

@@ -59,6 +59,6 @@ class GpuTile(SchedulingPass):
             return Built(GroupScan(view, plan).build())
         if any(s.unit == "LOCAL" for s in plan.stagings) and not any(s.loops for s in view.stages):
             return Built(Turn(view, plan, 4 * target.settings.vec_size).build())
-        if any(s.unit == "LOCAL" for s in plan.stagings) and not plan.reductions:
+        if any(s.unit == "LOCAL" for s in plan.stagings) and not plan.reductions and view.loops:
             return Built(RowTiles(gpu_rows.prepared(view), plan, target.settings.max_mem).build())
         return Built(Spread(gpu_rows.rewritten(view, plan), plan, target.settings.max_mem).build())
