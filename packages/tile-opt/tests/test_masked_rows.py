@@ -60,12 +60,29 @@ def test_a_constrained_product_is_whole_where_its_elements_are_masked() -> None:
     [
         (FORWARD.format(seen="s - t - 1 < S"), "O", S),
         (FORWARD.format(seen=WINDOW), "O", 14),
+        (FORWARD.format(seen=f"{CAUSAL}, t - 3 < 6"), "O", S),
+        ("X[h, s, t : H, S, T] = +(Q[h, s, d] * K[h, t, d]); O[h, s, t : H, S, T] = >(X[h, s, t]), s - t < S;", "O", S),
+        (
+            FORWARD.format(seen=CAUSAL) + "F[h, t, d : H, T, D] = +(Y[h, s, t] * R[h, s, d]), s - t < 5 default K;",
+            "F",
+            5,
+        ),
         (FORWARD.format(seen=CAUSAL), "O, E", S),
         (FORWARD.format(seen=CAUSAL) + "N[h, t : H, T] = +(E[h, s, t]);", "O, N", S),
         (FORWARD.format(seen=CAUSAL).replace("exp(X - M)", "relu(X - M + 2)"), "O", S),
         (FORWARD.format(seen=CAUSAL).replace("V[h, t, d]), s - t < S", "V[h, t, d]), s - t < 5"), "O", S),
     ],
-    ids=["empty rows", "rows beyond the last", "shown", "summed elsewhere", "no exponentials", "another part"],
+    ids=[
+        "empty rows",
+        "rows beyond the last",
+        "rows before the first seen",
+        "triangles",
+        "a default",
+        "shown",
+        "summed elsewhere",
+        "no exponentials",
+        "another part",
+    ],
 )
 def test_others_keep_their_constraints(body: str, outputs: str, s: int) -> None:
     given = program(body, outputs, s)

@@ -95,9 +95,8 @@ class _Rows:
     def parts(self) -> dict[str, Contraction]:
         """What has an element for each score, and is 0 where sums do not look."""
         sums = (op for op in self.program.ops if isinstance(op, Contraction) and op.agg is Aggregation.SUM)
-        return {
-            op.name: op for op in sums if op.type.shape == self.shape and _seen(op.constraints, op.output) == self.seen
-        }
+        alike = (op for op in sums if op.type.shape == self.shape and op.default is None)
+        return {op.name: op for op in alike if _seen(op.constraints, op.output) == self.seen}
 
     @cached_property
     def own(self) -> frozenset[str]:
@@ -128,7 +127,7 @@ class _Rows:
         return bool(self.sinks) and not told and all(map(self._adds_nothing, self.sinks))
 
     def _adds_nothing(self, op: Op) -> bool:
-        if not isinstance(op, Contraction) or op.agg is not Aggregation.SUM or op.name in self.parts:
+        if not isinstance(op, Contraction) or op.agg is not Aggregation.SUM or op.name in self.parts or op.default:
             return False
         mine = [load for load in op.loads if load.tensor in self.own]
         alike = all(_seen(op.constraints, load.formulas) == self.seen for load in mine)
@@ -200,9 +199,12 @@ def _is_plain(seen: Seen) -> bool:
 def _may_be_empty(first: Contraction, scores: TensorLoad, seen: Seen, shape: tuple[int, ...]) -> bool:
     """There may be rows of which nothing is seen: of these the largest element is 0, and not -inf."""
     rows = {f.index for f in first.output}
-    (row, *more) = [d for d, f in enumerate(scores.formulas) if f.index not in rows]
+    reduced = [(d, f.index) for d, f in enumerate(scores.formulas) if f.index not in rows]
+    if len(reduced) != 1:
+        return True
+    ((row, index),) = reduced
     name = f"d{row}"
-    if more or not all(form.coefficient(name) for form, _ in seen):
+    if not all(form.coefficient(name) for form, _ in seen) or _is_cut(first.constraints, index, shape[row]):
         return True
     ends = {n: (0, size - 1) for n, size in ((f"d{d}", s) for d, s in enumerate(shape))}
     least, most = [Affine()], [Affine((), shape[row] - 1)]
@@ -212,6 +214,13 @@ def _may_be_empty(first: Contraction, scores: TensorLoad, seen: Seen, shape: tup
         least.append(rest * -1 if up else rest - (size - 1))
         most.append(rest * -1 + (size - 1) if up else rest)
     return any((high - low).bounds(ends)[0] < 0 for low, high in product(least, most))
+
+
+def _is_cut(constraints: Iterable[Constraint], index: str | None, size: int) -> bool:
+    """Some constraint on the index alone leaves out some of so many values."""
+    alone = [c for c in constraints if c.formula.names == (index,)]
+    ends = ((*_form(c.formula).bounds({str(index): (0, size - 1)}), c) for c in alone)
+    return any(low < 0 or high >= c.size or not _is_whole(c.formula) for low, high, c in ends)
 
 
 def _with_mask(program: Program, rows: _Rows, seen: Seen, type: TensorType) -> Program:
