@@ -28,7 +28,7 @@ from tile_opt.pipeline import optimize
 from tile_opt.translate import to_stripe
 
 
-def fused(source: str, scans: bool = False, **shapes: tuple[int, ...]) -> Program:
+def fused(source: str, scans: bool = False, /, **shapes: tuple[int, ...]) -> Program:
     """After `merge`, on a processor; prefix aggregations are rewritten with `scans`."""
     passes = (*[PassConfig("scan")] * scans, *CPU.passes[:3])
     return optimize(translated(source, **shapes), CPU, passes=passes, verify=True)
@@ -170,7 +170,7 @@ def test_steps_of_a_stencil_are_a_kernel_each(steps: int) -> None:
 
 def test_math_functions_stay_out_of_loops_that_run_in_order() -> None:
     text = "function (A[N, M]) -> (R) { E = exp(A); C[n, m : N, M] = +(E[n, m - k]), k < M; R = C * 2; }"
-    (kernel,) = views(fused(text, scans=True, A=(500, 600)))
+    (kernel,) = views(fused(text, True, A=(500, 600)))
     assert [s.name for s in kernel.stages if s.loops] == ["exp", "scan"]
 
 
@@ -218,7 +218,7 @@ def test_cores_share_vectors_and_not_their_lanes() -> None:
 def test_what_follows_a_scan_is_done_as_it_goes() -> None:
     """An elementwise operation on the cells of a scan joins its loop instead of walking the cells again."""
     text = "function (A[N, M]) -> (R) { C[n, m : N, M] = +(A[n - k, m]), k < N; R = C * 2; }"
-    (kernel,) = views(fused(text, scans=True, A=(50, 60)))
+    (kernel,) = views(fused(text, True, A=(50, 60)))
     assert [s.name for s in kernel.stages if s.loops] == ["scan"] and kernel.writes() == {"R"}
 
 
