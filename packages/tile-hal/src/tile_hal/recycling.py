@@ -11,6 +11,7 @@ import ctypes
 from collections import deque
 from dataclasses import dataclass
 from typing import Any
+from weakref import ref
 
 import numpy as np
 import numpy.typing as npt
@@ -38,25 +39,12 @@ class _Block:
     Not an array and no view of one: NumPy lets arrays refer to those past the array that is lent.
     """
 
-    home: Recycler
     memory: Any
     """An array of ctypes."""
     start: int
     nbytes: int
     given_up: int = 0
     """When, on the recycler's clock."""
-
-
-class _Lent(Array):
-    """The array over a block in use. Every array over its memory refers to it: when it goes, nothing does any more."""
-
-    __slots__ = ("block",)
-    block: _Block
-
-    def __del__(self) -> None:
-        block = getattr(self, "block", None)
-        if block is not None:  # a copy that somebody made has none
-            block.home.keep(block)
 
 
 class Recycler:
@@ -71,6 +59,7 @@ class Recycler:
         "_blocks",
         "_changes",
         "_clock",
+        "_lent",
         "_lock",
         "_peak",
         "_used",
@@ -81,16 +70,18 @@ class Recycler:
     )
 
     def __init__(self, most: int, few: int = 0) -> None:
-        self.most, self.few = most, few
+        self.most, self.few = most, min(most, few)
         self.kept = 0
         """Bytes that wait for their next use."""
         self.made = 0
         """Blocks that were made so far."""
         self._used = self._peak = 0
         self._changes: deque[int] = deque()
-        """Bytes that came into use, or went out of it (negative), since somebody added them up."""
+        """Bytes that came into use, or went out of it (negative), and that nobody has added up yet."""
         self._blocks: dict[int, deque[_Block]] = {}
         """By size, the last one given up behind."""
+        self._lent: dict[int, tuple[ref[Array], _Block]] = {}
+        """The blocks in use and the ends of their arrays, by the identity of the end."""
         self._clock = 0
         self._lock = forking.lock()
 
@@ -100,10 +91,10 @@ class Recycler:
         MemoryError as `numpy.empty`.
         """
         block = self._take(nbytes) or self._new(nbytes)
-        lent = _Lent(shape, dtype, block.memory, block.start)
-        lent.block = block
-        self._changes.append(nbytes)
-        return lent.view(np.ndarray)
+        array: Array = np.ndarray(shape, dtype, block.memory, block.start)
+        end = ref(array, self._given_up)  # every view of the array refers to it
+        self._lent[id(end)] = end, block
+        return array
 
     @property
     def used(self) -> tuple[int, int]:
@@ -136,9 +127,10 @@ class Recycler:
             self.clear()
             raw = np.empty(nbytes + PAGE, np.uint8)
         self.made += 1
+        self._changes.append(nbytes)
         memory = (ctypes.c_char * raw.nbytes).from_buffer(raw.data)
         place = (1 + self.made % PLACES) * APART
-        return _Block(self, memory, (place - ctypes.addressof(memory)) % PAGE, nbytes)
+        return _Block(memory, (place - ctypes.addressof(memory)) % PAGE, nbytes)
 
     def _make_room(self, nbytes: int) -> None:
         """Let go of what waits in other sizes, as far as `nbytes` more would need it."""
@@ -161,27 +153,37 @@ class Recycler:
         if not waiting or not self._lock.acquire(False):
             return None
         try:
-            block = waiting.pop() if waiting else None
-            if block is not None:
-                self.kept -= nbytes
-            return block
+            if not waiting:
+                return None
+            self.kept -= nbytes
+            self._used += nbytes
+            if self._used > self._peak:
+                self._peak = self._used
+            return waiting.pop()
         finally:
             self._lock.release()
 
-    def keep(self, block: _Block) -> None:
-        """`block` waits for its next use from now on."""
-        self._changes.append(-block.nbytes)
+    def _given_up(self, end: ref[Array]) -> None:
+        """The block of the array that ends waits for its next use, unless somebody is counting."""
+        _, block = self._lent.pop(id(end))
+        nbytes = block.nbytes
         if not self._lock.acquire(False):
+            self._changes.append(-nbytes)
             return
         try:
-            self._count()
-            if block.nbytes > self.most:
+            if self._changes:
+                self._count()
+            self._used -= nbytes
+            if nbytes > self.most:
                 return
-            self._clock += 1
-            block.given_up = self._clock
-            self._blocks.setdefault(block.nbytes, deque()).append(block)
-            self.kept += block.nbytes
-            self._shrink(0)
+            self._clock = block.given_up = self._clock + 1
+            waiting = self._blocks.get(nbytes)
+            if waiting is None:
+                waiting = self._blocks[nbytes] = deque()
+            waiting.append(block)
+            self.kept += nbytes
+            if self.kept > self.few:
+                self._shrink(0)
         finally:
             self._lock.release()
 
