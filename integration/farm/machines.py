@@ -52,6 +52,8 @@ MACHINES: Mapping[str, tuple[Target, tuple[str, ...]]] = {
     "sixteen": (Target("sixteen", replace(GROUPS, threads=16, max_mem=2048, vec_size=2), machine=MULTIPROCESSOR), GPU),
 }
 """Targets by name, without their nodes, and the passes that they run."""
+FAMILIES = ("gpu-nvidia", "gpu-amd")
+"""Graphics processors as they are described, for programs that are large enough to meet their tiles."""
 GROUPED = ("groups", "rows", "sixteen")
 """Machines of groups with local memory."""
 PLAIN = frozenset({"Bitcast"})
@@ -62,11 +64,18 @@ _OPTIONS = {"schedule_kernels": {"group_ops": 64}}
 
 def target(machine: str, passes: tuple[str, ...] | None, device: Device) -> Target:
     """A machine whose kernels `device` can run; `passes` instead of the machine's own."""
-    if machine == OWN:
-        own = device.target
+    if machine in (OWN, *FAMILIES):
+        own = device.target if machine == OWN else _family(machine)
         return own if passes is None else replace(own, passes=tuple(PassConfig(p) for p in passes))
     base, names = MACHINES[machine]
     nodes = device.target.nodes or OPTIONAL_NODES & device.capabilities.nodes
     configured = tuple(PassConfig(n, options=_OPTIONS.get(n, {})) for n in (names if passes is None else passes))
     nodes = nodes & GROUP_NODES if machine in GROUPED else nodes - PLAIN if machine == "plain" else nodes
     return replace(base, nodes=nodes, passes=configured)
+
+
+def _family(name: str) -> Target:
+    # A process whose parent has OpenCL's binding loaded is refused its devices.
+    from hal_opencl.families import family_target
+
+    return family_target(name).resolved(cores=64)

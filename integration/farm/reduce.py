@@ -97,7 +97,7 @@ def _simpler_ways(way: Way) -> Iterator[Way]:
         yield from (replace(way, plans=text) for text in _simpler_plans(way.plans))
     if way.passes is not None:
         yield replace(way, passes=None)
-    own = machines.MACHINES[way.machine][1] if way.machine != machines.OWN and way.form == "compiled" else ()
+    own = machines.MACHINES[way.machine][1] if way.machine in machines.MACHINES and way.form == "compiled" else ()
     names = own if way.passes is None else way.passes
     for at in range(len(names)):
         yield replace(way, passes=(*names[:at], *names[at + 1 :]))

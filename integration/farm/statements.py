@@ -8,6 +8,7 @@ from tile_ir.dtype import DType, promote
 from tile_ir.ops import Aggregation
 
 from farm.draft import MOST, Draft, product
+from farm.turned import turned
 
 WORK = 4096
 """Index tuples of a contraction."""
@@ -458,7 +459,7 @@ def random_numbers(draft: Draft) -> None:
 
 
 KINDS: Mapping[Callable[[Draft], None], int] = {
-    elementwise: 80, contraction: 80, matmul: 25, factors: 12, window: 30, rows: 25, scan: 15, transpose: 20, reshape: 12, joined: 14,
+    elementwise: 80, contraction: 80, matmul: 25, factors: 12, window: 30, rows: 25, scan: 15, transpose: 20, turned: 3, reshape: 12, joined: 14,
     gather: 8, elements: 6, scatter: 10, along: 15, coordinates: 6, conditional: 8, random_numbers: 1,
 }  # fmt: skip
 """What may be drawn, and how often."""

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from farm.machines import CPU, GPU, GROUPED, OWN, ROWS
+from farm.machines import CPU, FAMILIES, GPU, GROUPED, OWN, ROWS
 from farm.sample import Sample
+from farm.turned import GROUPED_FROM
 
 BACKENDS = ("stripe", "interp", "llvm", "differences")
 """What is tried unless somebody says otherwise: interpreters, the processor, finite differences."""
@@ -60,6 +61,8 @@ def ways(sample: Sample, random: Random, threads: int, backends: Sequence[str]) 
             yield Way(device, form="composed", threads=threads)
     if "opencl" in backends and random.random() < 0.05:
         yield Way("opencl", form="called", threads=threads)
+    if "opencl" in backends and sample.work >= GROUPED_FROM:
+        yield from (Way("opencl", family, threads=threads) for family in FAMILIES)
     yield from _scheduled(sample, random, threads, fast)
 
 

@@ -8,12 +8,17 @@ from pathlib import Path
 from random import Random
 
 import pytest
+import tile_hal
 from farm import workers
+from farm.draft import Draft
 from farm.draw import draw
 from farm.failures import Failure, Symptom
+from farm.judge import Trial, Verdict
+from farm.machines import FAMILIES
 from farm.reduce import forked, reduce
 from farm.report import markdown, regression_test
 from farm.sample import Sample
+from farm.turned import turned
 from farm.ways import BACKENDS, Way, ways
 from farm.workers import Farm, Harvest
 from tile_ir.diagnostics import TileError
@@ -25,6 +30,20 @@ def test_some_hundred_cases() -> None:
     harvest = Farm(20_260, BACKENDS, 1, 3600.0, 0, 14).run()
     assert not harvest.failures, markdown(harvest, harvest.failures, "found by the default run")
     assert harvest.total("same") > 80
+
+
+@pytest.mark.skipif("opencl:0" not in {d.id for d in tile_hal.devices()}, reason="no OpenCL device")
+@pytest.mark.parametrize("seeds", [range(5), pytest.param(range(5, 200), marks=pytest.mark.slow)], ids=["few", "many"])
+def test_operands_that_run_other_ways_meet_in_kernels_of_graphics_processors(seeds: range) -> None:
+    for seed in seeds:
+        for family in FAMILIES:
+            assert _turned(seed).check(Way("opencl", family)) is Verdict.SAME
+
+
+def _turned(seed: int) -> Trial:
+    draft = Draft(Random(f"turned {seed}"), DType.FLOAT32, ())
+    turned(draft)
+    return Trial(Sample(draft.text(draft.unused), draft.inputs, seed, kind="turned"))
 
 
 def test_a_program_follows_from_its_number_alone() -> None:
