@@ -18,12 +18,14 @@ from tile_ir.diagnostics import Source
 from tile_ir.dtype import DType
 from tile_ir.machine import Bandwidths, Cache, Machine, Memory
 from tile_ir.program.nodes import TensorType
-from tile_ir.stripe.nodes import Bind, Block, Direction, Program
+from tile_ir.stripe.nodes import Bind, Block, Direction, Program, Refinement
 from tile_ir.stripe.walk import blocks_in
 from tile_ir.target import HardwareSettings, PassConfig, Target
 from tile_opt.blocks.buffers import in_the_way
 from tile_opt.blocks.tree import kernels_of
+from tile_opt.kernel.pipeline import Pipeline, close_scoped
 from tile_opt.kernel.view import KernelView
+from tile_opt.passes import scheduling
 from tile_opt.passes.choosing import Chosen
 from tile_opt.passes.kernels.tile_pipelines import Chains, Timed
 from tile_opt.pipeline import optimize, schedule
@@ -168,6 +170,7 @@ ATTENTION = """function (Q[H, S, D], K[H, T, D], V[H, T, D]) -> (O) {
     Z[h, s, z : H, S, 1] = +(E[h, s, t]), z < 1; Y = E * Z; O[h, s, d : H, S, D] = +(Y[h, s, t] * V[h, t, d]);
 }"""
 ROOM = Machine(caches=(Cache(1, 1024, 4), Cache(2, 1 << 14, 8)), memory=SLOW.memory)
+NARROW = replace(ROOM, caches=(Cache(1, 1024, 4), Cache(2, 1 << 12, 8)))
 SHAPES = {"Q": (2, 48, 8), "K": (2, 40, 8), "V": (2, 40, 8)}
 
 
@@ -199,8 +202,7 @@ def test_products_are_parts_so_that_attention_is_one_kernel_without_a_matrix_of_
     cores: int, queries: int, ahead: bool
 ) -> None:
     """Keys are put in the order in which tiles of queries read them: each head's by its tiles' groups, where that takes less memory."""
-    small = replace(ROOM, caches=(Cache(1, 1024, 4), Cache(2, 1 << 12, 8)))
-    target = replace(TINY, machine=small, settings=replace(TINY.settings, cores=cores))
+    target = replace(TINY, machine=NARROW, settings=replace(TINY.settings, cores=cores))
     program = agree(stripe(ATTENTION, **{**SHAPES, "Q": (2, queries, 8)}), target)
     *before, kernel = (k for k in kernels_of(program) if isinstance(k, Block))
     boxes = {r.into: r.type for k in blocks_in(kernel) for r in k.refs if r.dir is Direction.ALLOC}
@@ -215,8 +217,7 @@ def test_parts_that_put_the_same_operand_in_order_have_a_copy_each() -> None:
     source = """function (A[N, K], W[K, K]) -> (C) {
         B[n, m : N, K] = +(A[n, k] * W[m, k]); R = relu(B); C[n, m : N, K] = +(R[n, k] * W[m, k]);
     }"""
-    small = replace(ROOM, caches=(Cache(1, 1024, 4), Cache(2, 1 << 12, 8)))
-    program = agree(stripe(source, A=(96, 24), W=(24, 24)), replace(TINY, machine=small))
+    program = agree(stripe(source, A=(96, 24), W=(24, 24)), replace(TINY, machine=NARROW))
     kernels = [k for k in kernels_of(program) if isinstance(k, Block)]
     assert len({r.source for r in kernels[-1].refs if "panels" in r.source}) == 2
 
@@ -329,6 +330,22 @@ def products(draw: st.DrawFn) -> tuple[str, dict[str, tuple[int, ...]]]:
 def test_random_products_keep_their_results(sample: tuple[str, dict[str, tuple[int, ...]]]) -> None:
     source, shapes = sample
     agree(stripe(source, **shapes), replace(TINY, machine=ROOM))
+
+
+def test_copies_may_be_made_anew_for_every_tile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two copies may each leave out a loop that the other has."""
+
+    made: list[int] = []
+
+    def anew(pipeline: Pipeline, copies: Sequence[Block], panels: Sequence[Refinement], groups: int) -> Block:
+        own = ([i for i in c.indexes if i.bind is not Bind.GRID] for c in copies)
+        all_ = [replace(c, indexes=(*pipeline.loops, *i)) for c, i in zip(copies, own, strict=True)]
+        made.append(len(all_))
+        return close_scoped(pipeline, all_, panels, groups)
+
+    monkeypatch.setattr(scheduling, "close_scoped", anew)
+    agree(stripe(ATTENTION, **{**SHAPES, "Q": (2, 41, 8)}), replace(TINY, machine=NARROW))
+    assert made == [2]
 
 
 def test_what_nothing_can_join_is_not_weighed() -> None:

@@ -69,17 +69,18 @@ def close_scoped(pipeline: Pipeline, copies: Sequence[Block], panels: Sequence[R
     """
     names = {i.name for c in copies for i in c.indexes if i.bind is Bind.GRID}
     around = tuple(i for i in pipeline.loops if i.name in names)
-    first, *others = (replace(i, bind=Bind.NONE) for i in pipeline.loops if i.name not in names)
+    taken = {i.name for p in pipeline.parts for i in p.indexes}
+    tiles = [replace(i, bind=Bind.NONE) for i in pipeline.loops if i.name not in names]
+    first, *others = tiles or [Index(claim("tile", taken), 1)]
     parts = max(1, min(first.range, -(-groups // prod(i.range for i in around))))
     run = -(-first.range // parts)
-    taken = {i.name for p in pipeline.parts for i in p.indexes}
     group, step = (claim(f"{first.name}_{kind}", taken) for kind in ("group", "step"))
     place = Affine.of({group: run, step: 1})
     inner = close_pipeline(pipeline, {first.name: place})
     loops = (*around, Index(group, -(-first.range // run), bind=Bind.GRID))
     left = (place * -1 + (first.range - 1),) if first.range % run else ()
-    tiles = replace(inner, indexes=(*loops, Index(step, run), *others), constraints=left, comment="")
-    made = close_pipeline(Pipeline(pipeline.name, loops, tuple(panels), (*copies, tiles)))
+    run_all = replace(inner, indexes=(*loops, Index(step, run), *others), constraints=left, comment="")
+    made = close_pipeline(Pipeline(pipeline.name, loops, tuple(panels), (*copies, run_all)))
     return replace(made, comment=inner.comment)
 
 

@@ -284,7 +284,7 @@ class _Run:
         if not scoped:
             yield close_pipeline(pipeline)
             return
-        made = [b.kernel for copy in scoped if (b := self._built(copy, pipeline.name)) is not None]
+        made = [copy if (b := self._built(copy, pipeline.name)) is None else b.kernel for copy in scoped]
         panels = [ref for b in parts for ref in b.buffers]
         yield close_scoped(pipeline, made, panels, ROUNDS * self.target.settings.cores)
 
