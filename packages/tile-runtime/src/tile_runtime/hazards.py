@@ -160,7 +160,7 @@ def awaited(reads: Sequence[Tracked], writes: Sequence[Tracked]) -> list[Event]:
 
 def at_once(reads: Sequence[Tracked], writes: Sequence[Tracked], direct: Direct, arrays: Iterable[object]) -> bool:
     """A direct call on `arrays`, the memory of these tensors among them; False too when work on one is unfinished."""
-    if unread and writes:
+    if writes and unread:  # asked in this order: a weak dictionary takes longer than a list to say that it is empty
         about_to_write(writes)
     with _lock:
         for tensor in reads:
