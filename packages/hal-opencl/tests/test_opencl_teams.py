@@ -79,6 +79,18 @@ STEPS = """function product(readwrite global float32* out, read global bfloat16*
     }
     out[item * 4] = c;
 }"""
+
+
+@pytest.mark.parametrize("kind", ["bf16", "f16"])
+def test_nothing_is_converted_to_float16_in_front_of_the_wait_for_it(kind: str) -> None:
+    """The assembler packs two conversions, and forgets what they wait for; of bfloat16 it is given pairs."""
+    steps = STEPS.replace("BEFORE", "").replace("LATER", "")
+    if kind == "f16":
+        steps = steps.replace("bfloat16", "float16").replace("bf16", "f16")
+    made = text(Dialect(ptx=True, teams=True), steps)
+    assert (f"wait_group.sync.aligned 0;{ptx.STAY}" in made) is (kind == "f16")
+
+
 FENCE, MEET, COPY, LOOP, STORE = "fence.proxy", "barrier(", "copy_async", "for (", "a["
 
 

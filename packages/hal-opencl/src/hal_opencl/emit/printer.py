@@ -96,6 +96,7 @@ class OpenCLPrinter(BoxStatements):
         self._rounded = self._dialect.ptx and self._dialect.reduced and multiplies(function)
         self._sums, self._multiplying = sums_of_teams(function), dict[str, Expr]()
         self._apart = each_is_awaited(function)
+        self._packed = any(p.type.dtype is DType.FLOAT16 for p in function.params)
         return self.function(function)
 
     def function(self, function: Function) -> str:
@@ -441,7 +442,7 @@ class OpenCLPrinter(BoxStatements):
         # Sums that nothing adds to need not wait, and may be elsewhere meanwhile.
         sums = tuple(self._multiplying.values()) if self._apart else self._sums
         lanes, count = sums[0].type.lanes, len(sums)
-        name = self.helper(f"products_{count}_{pending}", teams.wait, count, lanes, pending)
+        name = self.helper(f"products_{count}_{pending}", teams.wait, count, lanes, pending, self._packed)
         self.line(f"{name}({', '.join(self._pointers(sums))});")
         self._multiplying.clear()
 

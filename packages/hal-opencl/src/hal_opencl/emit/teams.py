@@ -52,6 +52,9 @@ def retargeted(ptx: str) -> str:
     return text if groups is None else _SIZE.sub(rf"\g<0>\n.minnctapersm {groups[1]}", text, count=1)
 
 
+STAY = " {.reg .pred p; .reg .b32 n; mov.b32 n, %%nctaid.x; setp.eq.b32 p, n, 0; @p trap;}"
+"""A branch that nothing takes. The assembler makes one instruction of two conversions to float16, and moves it in front of the
+wait for what it converts, but not out of the branch's shadow."""
 FENCE = f'asm volatile("{HIDDEN}wgmma.fence.sync.aligned;" ::: "memory");'
 """Before the first product of a batch: the sums are in their registers."""
 
@@ -154,14 +157,18 @@ def fence(name: str, count: int, lanes: int) -> str:
     ])  # fmt: skip
 
 
-def wait(name: str, count: int, lanes: int, pending: int) -> str:
-    """Close the batch of products, and wait until at most so many are unfinished; the sums come out of it."""
+def wait(name: str, count: int, lanes: int, pending: int, packed: bool = False) -> str:
+    """Close the batch of products, and wait until at most so many are unfinished; the sums come out of it.
+
+    They may be `packed` into pairs of 16-bit floats behind it.
+    """
     registers = [f"r{n}" for n in range(count * lanes)]
+    end = STAY if packed and not pending else ""
     return "\n".join([
         f"void {name}({_pieces(count, lanes)}) {{",
         *_taken(count, lanes),
         f'    asm volatile("{HIDDEN}wgmma.commit_group.sync.aligned;" ::: "memory");',
-        f'    asm volatile("{HIDDEN}wgmma.wait_group.sync.aligned {pending};" : {_tied(registers)} :: "memory");',
+        f'    asm volatile("{HIDDEN}wgmma.wait_group.sync.aligned {pending};{end}" : {_tied(registers)} :: "memory");',
         *_given(count, lanes),
         "}",
     ])  # fmt: skip
