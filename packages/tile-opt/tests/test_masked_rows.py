@@ -94,3 +94,12 @@ def test_exact_products_keep_theirs() -> None:
     given = program(FORWARD.format(seen=CAUSAL), "O")
     assert masked(given, Options()) is given
     assert any(isinstance(op, IndexOf) for op in masked(given).ops)
+
+
+def test_long_chains_below_a_maximum_are_looked_at_once() -> None:
+    """Each step reads the one before twice."""
+    chain = " ".join(f"C{n + 1} = C{n} + C{n};" for n in range(40))
+    body = (
+        FORWARD.format(seen=CAUSAL).replace("Y[h, s, t] * V", "C40[h, s, t] * V").replace("O[h", f"C0 = Y; {chain} O[h")
+    )
+    assert tied(masked(program(body, "O"))) == 0

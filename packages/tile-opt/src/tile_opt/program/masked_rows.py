@@ -143,17 +143,27 @@ class _Rows:
 
     def _is_part(self, value: Operand) -> bool:
         """It is 0 outside of what is seen."""
-        op = self.made.get(value) if isinstance(value, str) else None
-        return value in self.parts or (op is not None and _is_nothing(op.fn, [self._is_part(a) for a in op.args]))
+        return value in self._zeros
 
     def _is_weight(self, value: Operand) -> bool:
         """It is 0 where scores are -inf."""
-        op = self.made.get(value) if isinstance(value, str) else None
-        if op is None:
-            return False
-        if op.fn == "exp":
-            return self._is_below(op.args[0])
-        return _is_nothing(op.fn, [self._is_weight(a) for a in op.args])
+        return value in self._weights
+
+    @cached_property
+    def _zeros(self) -> frozenset[str]:
+        return self._nothing(self.parts, lambda _: False)
+
+    @cached_property
+    def _weights(self) -> frozenset[str]:
+        return self._nothing((), lambda op: op.fn == "exp" and self._is_below(op.args[0]))
+
+    def _nothing(self, known: Iterable[str], first: Callable[[Elementwise], bool]) -> frozenset[str]:
+        """What is 0 where all `known` is, and what is `first` made."""
+        found = {*known}
+        for name, op in self.made.items():
+            if first(op) or _is_nothing(op.fn, [a in found for a in op.args]):
+                found.add(name)
+        return frozenset(found)
 
     def _is_below(self, value: Operand) -> bool:
         """It is -inf where scores are."""
