@@ -20,7 +20,7 @@ from tensor_support import (
     tf32,
     view_of,
 )
-from test_tensor_copied import ONLY_TEAMS, roundings
+from test_tensor_copied import ONLY_TEAMS, convolution, roundings
 from tile_ir.diagnostics import TilePlanError
 from tile_ir.dtype import DType
 from tile_ir.emit.walker import walk_statements
@@ -158,6 +158,12 @@ def test_copies_run_ahead_of_several_rounds(dtype: DType, x: int, y: int) -> Non
     plan = plan_for(sample)
     assert plan.tile("n", 2, 16) == {BF16: 16, F32: 32}[dtype]  # rows along the depth are whole panels
     agrees(sample, rounding=dtype is F32)
+
+
+@pytest.mark.parametrize("dtype", [BF16, F32], ids=str)
+def test_rows_are_put_as_they_were_fetched_wherever_windows_begin(dtype: DType) -> None:
+    """The middle one of three taps begins on a multiple of pieces, the others beside it: all are fetched alike."""
+    agrees(convolution(True, dtype, 52, 24, 64, 3, 1, 1), rounding=dtype is F32)
 
 
 def test_rounds_need_no_barrier_between_them() -> None:

@@ -205,17 +205,8 @@ class TensorTile:
     def corner(self) -> dict[str, Affine]:
         """The first iteration of the group's part of every shared loop."""
         names, bands = {g.name for g in self.grid}, {self.loops["m"]: self.band}
-        return {
-            n: sum(
-                (
-                    Affine.var(g, step)
-                    for g, step in ((f"{n}_g", size * bands.get(n, 1)), (f"{n}_b", size))
-                    if g in names
-                ),
-                Affine(),
-            )
-            for n, size in self.group.items()
-        }
+        steps = {n: {f"{n}_g": size * bands.get(n, 1), f"{n}_b": size} for n, size in self.group.items()}
+        return {n: Affine.of({g: step for g, step in each.items() if g in names}) for n, each in steps.items()}
 
     def within_group(self) -> dict[str, Affine]:
         """Iterations of rows and columns inside the group's tile, by those inside the sub-group's."""
@@ -227,11 +218,11 @@ class TensorTile:
         """The copies of the operands' boxes of one step of this round."""
         return self._copies(self._now(step), {})
 
-    def _copies(self, moment: Moment, spans: Ranges) -> tuple[GroupCopy, ...]:
+    def _copies(self, moment: Moment, spans: Ranges, lanes: Mapping[str, int] = {}) -> tuple[GroupCopy, ...]:
         factors = (n for n in (self.match.left, self.match.right) if n not in self.held)
-        return tuple(self._copy(self.match.main.use(n), moment, spans) for n in factors)
+        return tuple(self._copy(self.match.main.use(n), moment, spans, lanes.get(n)) for n in factors)
 
-    def _copy(self, use: Use, moment: Moment, spans: Ranges) -> GroupCopy:
+    def _copy(self, use: Use, moment: Moment, spans: Ranges, lanes: int | None) -> GroupCopy:
         depth, step = self.loops["k"], moment.step
         values = {n.removesuffix("_o"): at for n, at in moment.outer.items()} | self.corner()
         values[depth] = step * self.deep + Affine.var(in_tile(depth))
@@ -245,7 +236,9 @@ class TensorTile:
         names = {"local": f"{use.name}_local", "held": f"{use.name}_held"}
         source, items = self.view.type_of(use.buffer), Items((*self.warps, *LANE_INDEXES))
         limits, staging = tuple(self._wanted(use, forms, step)), self.staged[use.buffer]
-        return group_copy(use, forms, source, staging, inside, around, items, names, limits, turned=self.through)
+        return group_copy(
+            use, forms, source, staging, inside, around, items, names, limits, turned=self.through, lanes=lanes
+        )
 
     def _wanted(self, use: Use, forms: tuple[Affine, ...], step: Affine) -> Iterator[Limit]:
         """What a copy brings of an operand: what the constraints name, and no products behind the last one."""
@@ -335,10 +328,15 @@ class TensorTile:
         return (c.ahead(self._number(moment), LANE_INDEXES) for c in self._copies(moment, spans))
 
     def _fetch(self, moment: Moment, spans: Ranges) -> Iterator[Stage]:
-        return (TeamCopy(c).fetch() for c in self._copies(moment, spans))
+        return (c.fetch() for c in self._by_registers(moment, spans))
 
     def _put(self, moment: Moment, spans: Ranges) -> Iterator[Stage]:
-        return (TeamCopy(c).put(self._number(moment)) for c in self._copies(moment, spans))
+        return (c.put(self._number(moment)) for c in self._by_registers(moment, spans))
+
+    def _by_registers(self, moment: Moment, spans: Ranges) -> Iterator[TeamCopy]:
+        """The copies of a step, by the pieces of any: what one place of the tree fetches another one puts."""
+        lanes = {c.use.name: c.plan.lanes for c in self.boxes}
+        return (TeamCopy(c) for c in self._copies(moment, spans, lanes))
 
     def _digits(self, number: int) -> dict[str, Affine]:
         """The iterations of the outer loops in a round."""

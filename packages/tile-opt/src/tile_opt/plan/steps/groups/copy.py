@@ -219,19 +219,20 @@ def group_copy(
     wanted: Sequence[Limit] = (),
     *,
     turned: bool = False,
+    lanes: int | None = None,
 ) -> GroupCopy:
     """The copy of what `use` touches at `forms` while the loops `inner` run, at any point of the loops `around`.
 
     `names` are those of the local copy and of the registers that hold an item's share. Only elements that are `wanted`
     are fetched. With `turned` an item has several neighbours of the rows in local memory, even where they are none in the
-    buffer.
+    buffer. Pieces have `lanes` elements, which those at all points of more loops around have too, or as many as they may.
     """
     box = box_of(forms, inner)
     contiguous, order = _closest(box, source), order_of(use, staging)
     row = order[-1] if turned and order[-1] != contiguous and box.extents[order[-1]] % TURNED == 0 else None
     dtype = staging.kept_as(source.dtype)
     width = max(source.dtype.bytes, dtype.bytes)
-    plan, limits = _within(use, box, source, width, contiguous, around, items, wanted, row)
+    plan, limits = _within(use, box, source, width, contiguous, around, items, wanted, row, lanes)
     type = arranged(local_type(box.extents, order, dtype, staging.pad), staging.swizzle)
     local = replace(_alloc(names["local"], type), versions=staging.versions)
     sizes = tuple(i.range for i in plan.loops)
@@ -252,20 +253,21 @@ def _within(
     items: Items,
     wanted: Sequence[Limit],
     turned: int | None,
+    known: int | None,
 ) -> tuple[CopyPlan, tuple[Quasi, ...]]:
     """The copy by the widest pieces that lie inside the buffer or outside, never half of each; and its limits.
 
     Pieces are of elements of `width` bytes: those of the side where they are wider. Items that each store two words of
     16 bytes beside each other meet in the banks.
     """
-    widths = (n for n in pieces(width) if in_pieces(box, source, contiguous, n))
+    widths = (n for n in pieces(width) if known is None and in_pieces(box, source, contiguous, n))
     for lanes in widths:
         plan = _plan(use.name, box.extents, contiguous, items, lanes, turned)
         limits = _limits(box, plan, contiguous, source, around, wanted)
         whole = all(w.between(lanes) for w in wanted if w.dim == contiguous)
         if whole and (not limits or source.sizes[contiguous] % lanes == 0):
             return plan, limits
-    plan = _plan(use.name, box.extents, contiguous, items, 1, turned)
+    plan = _plan(use.name, box.extents, contiguous, items, known or 1, turned)
     return plan, _limits(box, plan, contiguous, source, around, wanted)
 
 
