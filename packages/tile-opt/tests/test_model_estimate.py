@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import reduce
-from math import prod
+from math import inf, prod
 from operator import getitem
 from typing import Any
 
@@ -355,6 +355,17 @@ def test_another_candidate_is_chosen_where_it_is_clearly_faster() -> None:
     again = replace(fast, name="again")
     assert choose(target, fast, [again], lambda block: block) is fast  # no faster: the space's order holds
     assert choose(target, slow, [], lambda block: block) is slow
+
+
+@pytest.mark.parametrize(("slower", "taken"), [(1.0, True), (1.02, True), (1.04, False), (inf, False)])
+def test_a_candidate_is_chosen_that_is_estimated_faster_by_more_than_its_space_takes_it_for_slower(
+    slower: float, taken: bool
+) -> None:
+    target = TARGETS["zen4"]
+    first, other = (kernel(MATMUL, target, A=(200, k), B=(k, 200)) for k in (200, 194))
+    assert 1.02 < estimate(first, target).seconds / estimate(other, target).seconds < 1.04
+    best = choose(target, first, [other], lambda block: block, slower=lambda block: slower if block is other else 1)
+    assert best is (other if taken else first)
 
 
 def test_where_none_can_be_clearly_faster_no_other_candidate_is_made() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from math import inf
 from typing import TypeVar
 
 from tile_ir.stripe.nodes import Block
@@ -13,6 +14,8 @@ from tile_opt.model.estimate import estimate
 T = TypeVar("T")
 FASTER = 1.05
 """Times by which a plan must be estimated faster than one that a space puts first: the model knows no smaller differences."""
+ALIKE = 1.01
+"""The same where a space takes both for as fast: its own forecast and the model's know more together than either."""
 LESS = 2
 """Times by which what plans copy has to differ."""
 SURELY = 1.2
@@ -27,25 +30,31 @@ def choose(
     kernel: Callable[[T], Block],
     copied: Callable[[T], int] = lambda _: 0,
     least: float = 0.0,
+    slower: Callable[[T], float] = lambda _: inf,
 ) -> T:
     """Of candidates whose scheduled top block is `kernel(candidate)`, the one with the shortest estimated time.
 
-    That is `first`, what the space of plans itself would take, unless another is clearly faster; and one that is hardly
-    slower, but takes far less memory, `copied` bytes, in each call, goes before either. The others are neither made nor
-    estimated where none can be so much faster: no plan takes less than `least` seconds.
+    That is `first`, what the space of plans itself would take, unless another is clearly faster, or none is and another is
+    faster by more than the space takes it for `slower` (times as long as `first`); and one that is hardly slower, but takes far less memory, `copied`
+    bytes, in each call, goes before either. The others are neither made nor estimated where none can be clearly faster: no
+    plan takes less than `least` seconds.
     """
     alone = estimate(kernel(first), target).seconds
     if alone <= FASTER * least and not copied(first) // LESS:
         return first
     timed = [(alone, first), *((estimate(kernel(candidate), target).seconds, candidate) for candidate in others)]
-    before = timed[0][0] / FASTER
-    seconds, best = min(timed[1:], key=lambda t: t[0], default=timed[0])
-    if seconds >= before:
-        seconds, best = timed[0]
+    seconds, best = min(timed, key=lambda t: t[0])
+    if FASTER * seconds >= alone:
+        seconds, best = min(timed, key=lambda t: t[0] * (1 if t is timed[0] else _behind(slower(t[1]))))
     if not (most := copied(best) // LESS):
         return best
     small = [(s, candidate) for s, candidate in timed if s <= FASTER * seconds and copied(candidate) <= most]
     return min(small, key=lambda t: t[0], default=(seconds, best))[1]
+
+
+def _behind(slower: float) -> float:
+    """Times by which a plan must be estimated faster that a space takes for so much slower."""
+    return min(max(slower, ALIKE), FASTER)
 
 
 def surely_faster(target: Target, first: T, seconds: float, others: Iterable[T], kernel: Callable[[T], Block]) -> T:

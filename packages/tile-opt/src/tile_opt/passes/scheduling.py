@@ -11,6 +11,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
+from math import inf
 from typing import ClassVar
 
 from tile_ir.deadline import check
@@ -134,6 +135,10 @@ class SchedulingPass(Pass):
     def candidates(self, view: KernelView, target: Target) -> Iterator[Plan]:
         """Legal plans for a kernel, best first and few, each made when it is asked for."""
 
+    def ranked(self, view: KernelView, target: Target) -> Iterator[tuple[float, Plan]]:
+        """The candidates, each with how many times as long as the first it takes by their own forecast; inf where there is none."""
+        return ((inf, plan) for plan in self.candidates(view, target))
+
     @abstractmethod
     def build(self, view: KernelView, plan: Plan, target: Target) -> Built:
         """The scheduled kernel; TileError with a sentence where the plan asks for what cannot be built."""
@@ -149,14 +154,18 @@ class SchedulingPass(Pass):
         The first candidate, or the one of the first `worth` that the cost model takes for the fastest: the time of copies
         before the kernel does not count, nor does the memory of those that are made once.
         """
-        candidates = ((plan, self._timely(view, plan, target)) for plan in self.candidates(view, target))
-        first = next(candidates, None)
+        made = ((plan, self._timely(view, plan, target), slower) for slower, plan in self.ranked(view, target))
+        first = next(made, None)
+        if first is None:
+            return None
         count = self.worth(view, target)
-        if first is None or count < 2 or first[1].after:
-            return first
-        others = (pair for pair in islice(candidates, count - 1) if not pair[1].after)
+        if count < 2 or first[1].after:
+            return first[:2]
+        others = (other for other in islice(made, count - 1) if not other[1].after)
         least = self.least(view, target)
-        return choose(target, first, others, lambda pair: pair[1].kernel, lambda pair: _copied(view, *pair), least)
+        return choose(
+            target, first, others, lambda m: m[1].kernel, lambda m: _copied(view, *m[:2]), least, lambda m: m[2]
+        )[:2]
 
     def _timely(self, view: KernelView, plan: Plan, target: Target) -> Built:
         check("a plan of", view.name)

@@ -14,7 +14,7 @@ from tile_opt.model.estimate import least_seconds
 from tile_opt.passes.scheduling import Built, SchedulingPass
 from tile_opt.plan.build import build_all
 from tile_opt.plan.plan import Plan
-from tile_opt.plan.space.cpu.plans import plans
+from tile_opt.plan.space.cpu.plans import ranked
 
 WEIGHED = 4
 """Plans of a long kernel that the cost model compares."""
@@ -30,7 +30,10 @@ class ScheduleKernels(SchedulingPass):
     group_ops: int = 1 << 16
 
     def candidates(self, view: KernelView, target: Target) -> Iterator[Plan]:
-        return plans(view, target, self.group_ops)
+        return (plan for _, plan in self.ranked(view, target))
+
+    def ranked(self, view: KernelView, target: Target) -> Iterator[tuple[float, Plan]]:
+        return ranked(view, target, self.group_ops)
 
     def worth(self, view: KernelView, target: Target) -> int:
         """Register tiles differ by what caches do to them, which only the model sees; small kernels are over before it is."""

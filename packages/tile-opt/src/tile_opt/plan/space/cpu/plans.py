@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import inf
 
 from tile_ir.target import Target
 
@@ -25,6 +26,11 @@ FEW = 4
 
 def plans(view: KernelView, target: Target, group_ops: int = 1 << 16) -> Iterator[Plan]:
     """The plans of a kernel; `group_ops` is the least work of a group, in scalar operations and accesses."""
+    yield from (plan for _, plan in ranked(view, target, group_ops))
+
+
+def ranked(view: KernelView, target: Target, group_ops: int) -> Iterator[tuple[float, Plan]]:
+    """The plans, each with how many times as long as the first tile it takes; inf where that is not known."""
     facts = Facts(view, target, group_ops)
     tiled = facts.heavy or cpu_operands.lies_scattered(facts)
     stream = stream_plan(facts)
@@ -32,22 +38,22 @@ def plans(view: KernelView, target: Target, group_ops: int = 1 << 16) -> Iterato
         found = tiles(facts)
         slabs = slab_plan(facts, found) if facts.heavy else None
         if slabs is not None:
-            yield slabs
+            yield inf, slabs
         for tile in different(found, FEW if stream is None else FEW - 1):
             walking = walking_plan(facts, tile.vector) if tile.vector in facts.shared and not tile.packed else None
-            yield walking or tile_plan(facts, tile)
+            yield inf if walking or slabs else tile.cycles / found[0].cycles, walking or tile_plan(facts, tile)
     short = short_rows_plan(facts) if not facts.heavy else None
     if short is not None:
-        yield short
+        yield inf, short
     apart = apart_plan(facts) if not facts.heavy else None
     if apart is not None:
-        yield apart
+        yield inf, apart
     interleaved = interleaved_plan(facts)
     if interleaved is not None:
-        yield interleaved
+        yield inf, interleaved
     copied = copied_plan(facts, stream) if stream is not None else None
     if copied is not None:
-        yield copied
+        yield inf, copied
     if stream is not None:
-        yield stream
-    yield row_plan(facts)
+        yield inf, stream
+    yield inf, row_plan(facts)
