@@ -291,6 +291,22 @@ def test_statistics_of_columns_are_apart_where_strips_of_them_share_lines_of_mem
 
 
 @pytest.mark.parametrize(
+    ("rows", "inner", "together"),
+    [(4096, 2, False), (64, 2, True), (4096, 16, True)],
+    ids=["pieces", "near", "lines"],
+)
+def test_statistics_around_a_short_axis_are_apart_where_each_takes_pieces_of_far_lines(
+    rows: int, inner: int, together: bool
+) -> None:
+    """One kernel takes all stages for one place on the axis between: the rest of each line it fetches is its neighbours'."""
+    source = """function (A[M, N, L]) -> (S) { H[x, j, z : 1, N, 1] = +(A[i, j, k]), x < 1, z < 1; D = A - H;
+    S[x, j, z : 1, N, 1] = +(D[i, j, k]), x < 1, z < 1; }"""
+    passes = (PassConfig("inline"), PassConfig("fuse"))
+    made = optimize(translated(source, A=(rows, 32, inner)), processor("zen4"), passes=passes, verify=True)
+    assert (len(views(made)) == 1) == together
+
+
+@pytest.mark.parametrize(
     ("read", "loops"), [("A[i + 2, j]", 1), ("A[i + 2, j] + B[i, j]", 1), ("A[i, j] + A[i + 2, j]", 2)]
 )
 def test_whole_rows_from_any_one_on_are_one_loop(read: str, loops: int) -> None:

@@ -74,16 +74,20 @@ def footprint_sets(rows: int, stride: int, run: int, cache: Cache, page: int = 0
 
 def box(access: Access, fixed: Set[str], line: int) -> Box:
     """What `access` touches while the loops `fixed` stand at their first values and all others run."""
-    run = access.dtype.bytes
+    return stepped(access.offset, access.dtype.bytes, _spread(access, fixed), line)
+
+
+def stepped(start: int, run: int, steps: Iterable[tuple[int, int]], line: int) -> Box:
+    """What loops of such strides, ascending, and counts touch that take `run` bytes in each iteration."""
     rows: list[tuple[int, int]] = []
-    for stride, count in _spread(access, fixed):
+    for stride, count in steps:
         if stride <= max(run, line if not rows else 0):
             run += stride * (count - 1)
         elif rows and stride < rows[-1][0] * rows[-1][1]:
             rows[-1] = (rows[-1][0], rows[-1][1] + -(-stride * (count - 1) // rows[-1][0]))
         else:
             rows.append((stride, count))
-    return Box(access.offset, run, tuple(rows))
+    return Box(start, run, tuple(rows))
 
 
 def _spread(access: Access, fixed: Set[str]) -> list[tuple[int, int]]:

@@ -22,6 +22,7 @@ from tile_opt.kernel.strides import flat_stride, scalar_bytes
 from tile_opt.kernel.unify import shared_loops
 from tile_opt.kernel.view import KernelView, Stage, Use, is_parallel
 from tile_opt.kernel.work import carries, is_heavy, merged_use, nbytes, op_cost, points, repeats
+from tile_opt.model.footprint import Box, stepped
 
 SECTORS = 8
 """Transactions of a sub-group whose items read far apart, for one where they read side by side."""
@@ -33,6 +34,8 @@ LONG = 64
 """Steps of a chain while which nothing of the next one begins."""
 WALKS = 2
 """Pages that a core looks up at once."""
+PIECES = 4
+"""Pieces of a line at least, where fetching it again for each is not hidden: larger ones arrive while others are worked on."""
 NOTHING: Mapping[str, float] = MappingProxyType({})
 
 
@@ -81,6 +84,7 @@ def forecast_tiled(
     shared = {r.into: nbytes(r.type) for v in parts for r in v.refs if r.into in boxes}
     times = [(shared[r.into], w) for v in parts for r, w in _main_uses(v) if r.into in boxes]
     memory += sum(_move(tiles * size, sum(shared.values()), writes, machine, busy) for size, writes in times)
+    memory += _fetching_again(parts, {i.name for i in parts[0].loops if i.bind is Bind.GRID}, machine, busy)
     launch = machine.launch.kernel + (machine.launch.handoff if busy > 1 else 0)
     return Forecast(cycles / (machine.clock_ghz * 1e9) / busy, memory, launch)
 
@@ -306,7 +310,7 @@ def _memory_seconds(view: KernelView, machine: Machine, busy: int) -> float:
     """Each buffer of main once from where it lies, and local buffers beyond the nearest cache at every access."""
     whole = sum(nbytes(r.type) for r in view.refs)
     total = sum(_move(size, whole, writes, machine, busy) for size, writes in _mains(view))
-    total += _in_strips(view, whole, machine, busy)
+    total += _in_strips(view, whole, machine, busy) + _in_pieces(view, machine, busy)
     local = tile_bytes(view, machine)
     if not machine.caches or local <= machine.caches[0].bytes:
         return total
@@ -336,6 +340,49 @@ def _in_strips(view: KernelView, whole: int, machine: Machine, busy: int) -> flo
         return extra
     strips = around * -(-lane.range // width)
     return extra + rows * strips * tlb.latency / WALKS / (machine.clock_ghz * 1e9) / busy
+
+
+def _in_pieces(view: KernelView, machine: Machine, busy: int) -> float:
+    """Seconds that stages lose which walk memory one after the other in pieces of lines: by themselves they would walk whole rows."""
+    walks = sum(1 for s in view.stages if s.loops)
+    if walks < 2 or machine.occupancy is not None or _shared_lanes(view, _width(view, machine)) is not None:
+        return 0.0
+    return _fetching_again([view], {i.name for i in view.loops}, machine, busy)
+
+
+def _fetching_again(parts: Sequence[KernelView], around: Collection[str], machine: Machine, busy: int) -> float:
+    """Seconds to fetch lines for each iteration of the loops `around` that takes a piece of them, but the first.
+
+    They come from the nearest cache that holds all lines of an iteration.
+    """
+    if machine.occupancy is not None or not machine.caches:
+        return 0.0
+    line = machine.caches[0].line
+    walks = ((v, s, u) for v in parts for s in v.stages if s.loops for u in s.uses if not v.is_local(u.buffer))
+    boxes = [(v, u, _touched(v, s, u, around, line)) for v, s, u in walks]
+    near = sum({u.buffer: _line_bytes(box, line) for _, u, box in boxes}.values())
+    if near <= machine.caches[0].bytes:
+        return 0.0
+    pieces = ((v, u, _line_bytes(box, line)) for v, u, box in boxes if box.run * PIECES <= line)
+    return sum(_move(_again(v, u, each, around), near, u.writes, machine, busy) for v, u, each in pieces)
+
+
+def _touched(view: KernelView, stage: Stage, use: Use, around: Collection[str], line: int) -> Box:
+    """What one iteration of the loops `around` touches through an access, from its first byte on."""
+    size = view.type_of(use.buffer).dtype.bytes
+    loops = (i for i in (*view.loops, *stage.loops) if i.name not in around)
+    steps = ((abs(flat_stride(view, use, i.name)) * size, i.range) for i in loops)
+    return stepped(0, size, sorted(step for step in steps if step[0]), line)
+
+
+def _line_bytes(box: Box, line: int) -> int:
+    return round(box.lines(line)) * line
+
+
+def _again(view: KernelView, use: Use, each: int, around: Collection[str]) -> int:
+    """Bytes beyond the whole buffer, where each iteration that moves in it fetches so many."""
+    moving = names_in(use.forms).intersection(around)
+    return max(0, each * prod(view.ranges[n] for n in moving) - nbytes(view.type_of(use.buffer)))
 
 
 def _is_strip(view: KernelView, stage: Stage, use: Use, lane: Index) -> bool:
