@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tile_runtime as tile
+from tile_ir.diagnostics import TileTypeError
 from tile_runtime import numpy as tnp
 from tile_runtime.ops.elementwise import OPERATORS
 
@@ -283,3 +285,74 @@ def test_what_is_no_tensor_is_named(wrong: object) -> None:
     for call in (lambda: tnp.exp(wrong), lambda: tnp.where(x > 0, 1, wrong), lambda: tnp.maximum(x, wrong)):
         with pytest.raises(TypeError, match="a tensor or an array is wanted, not"):
             call()
+
+
+X = tile.asarray(np.ones((2, 3), np.float32))
+TENSORS = ("x", "x1", "x2", "y", "xp", "fp")
+GIVEN = {"axis": 0, "axes": (1, 0), "shape": (3, 2), "dtype": "float32", "equation": "ij->ji", "count": 2, "k": 1, "key": 0, "width": 1,
+         "q": 0.5, "sections": 1, "repetitions": 2, "repeats": 2, "shift": 1, "n": 2, "source": 0, "destination": 1, "axis1": 0, "axis2": 1,
+         "fill_value": 1, "arrays": [X, X]}  # fmt: skip
+
+
+def _wanted(name: str) -> list[inspect.Parameter]:
+    """The arguments that a function cannot do without."""
+    parameters = inspect.signature(getattr(tnp, name)).parameters.values()
+    return [p for p in parameters if p.default is p.empty and p.kind is not p.VAR_POSITIONAL]
+
+
+OF_TENSORS = [
+    n
+    for n in tnp.__all__
+    if n != "clip" and inspect.isfunction(getattr(tnp, n)) and {p.name for p in _wanted(n)} & {*TENSORS}
+]
+
+
+@pytest.mark.parametrize("wrong", [None, "a", ["a", "b"], object()], ids=["none", "text", "texts", "object"])
+def test_no_function_ends_in_an_error_of_its_inside_for_what_is_no_tensor(wrong: object) -> None:
+    assert len(OF_TENSORS) > 150
+    for name in OF_TENSORS:
+        arguments = [GIVEN.get(p.name, X) for p in _wanted(name)]
+        for place in (k for k, p in enumerate(_wanted(name)) if p.name in TENSORS):
+            # No AttributeError, and no error in the text of a program.
+            with pytest.raises((TypeError, ValueError, TileTypeError)):
+                getattr(tnp, name)(*arguments[:place], wrong, *arguments[place + 1 :])
+
+
+@pytest.mark.parametrize("wrong", [None, "a", ["a"], object(), 1.5], ids=["none", "text", "texts", "object", "float"])
+def test_integers_that_are_none_are_named(wrong: object) -> None:
+    for call in (
+        lambda: tnp.reshape(X, wrong), lambda: tnp.broadcast_to(X, wrong), lambda: tnp.zeros(wrong), lambda: tnp.tile(X, wrong),
+        lambda: tnp.repeat(X, wrong), lambda: tnp.diff(X, wrong), lambda: tnp.diagonal(X, wrong), lambda: tnp.tril(X, wrong),
+        lambda: tnp.top_k(X, wrong), lambda: tnp.rot90(X, wrong), lambda: tnp.indices(wrong), lambda: tnp.tile(X, (2, wrong)),
+    ):  # fmt: skip
+        with pytest.raises(TypeError, match=r"is an integer( or several)?, not .*: such as"):
+            call()
+
+
+@pytest.mark.parametrize("axis", [-3, 2, 9])
+def test_axes_that_are_not_there_are_named(axis: int) -> None:
+    for function in (
+        tnp.sum,
+        tnp.mean,
+        tnp.argmax,
+        tnp.sort,
+        tnp.flip,
+        tnp.softmax,
+        tnp.cumsum,
+        tnp.unstack,
+        tnp.median,
+        tnp.squeeze,
+    ):
+        with pytest.raises(IndexError, match=f"axis {axis} of a tensor with 2 dimensions"):
+            function(X, axis=axis)
+
+
+def test_equations_and_lists_that_are_none_are_named() -> None:
+    with pytest.raises(TypeError, match="an equation is a text, not None"):
+        tnp.einsum(None, X)
+    with pytest.raises(TypeError, match="a tensor or an array is wanted, not None"):
+        tnp.einsum("ij->ji", None)
+    for wrong in (None, "ab", object()):
+        for joined in (tnp.concat, tnp.stack, tnp.vstack, tnp.hstack, tnp.column_stack):
+            with pytest.raises(TypeError, match="several tensors are wanted, not"):
+                joined(wrong)

@@ -35,7 +35,7 @@ from tile_runtime.numpy.elementwise import (
 )
 from tile_runtime.numpy.linear import matmul
 from tile_runtime.numpy.manipulation import broadcast_to, concat, diff, expand_dims, flip, indexed, moveaxis, reshape
-from tile_runtime.numpy.operands import Axes, Operand, Result, axes_of, axis_of, called, made
+from tile_runtime.numpy.operands import Axes, Operand, Result, axes_of, axis_of, called, integer_of, made, shape_of
 from tile_runtime.numpy.searching import searchsorted, sort, take
 from tile_runtime.numpy.shaping import atleast_2d, diag, ravel
 from tile_runtime.numpy.statistical import all, cumulative_prod, cumulative_sum, max, mean, min, running, sum
@@ -80,18 +80,18 @@ def average(x: Operand, /, axis: int | None = None, weights: Operand | None = No
     if weights is None:
         return mean(x, axis)
     if axis is not None and len(weights.shape) == 1:
-        place = axis_of(len(x.shape), axis)
-        weights = reshape(weights, (-1, *(1,) * (len(x.shape) - 1 - place)))
-    return divide(sum(multiply(x, weights), axis), sum(broadcast_to(weights, x.shape), axis))
+        place = axis_of(len(shape_of(x)), axis)
+        weights = reshape(weights, (-1, *(1,) * (len(shape_of(x)) - 1 - place)))
+    return divide(sum(multiply(x, weights), axis), sum(broadcast_to(weights, shape_of(x)), axis))
 
 
 def logsumexp(x: Operand, /, axis: Axes = None, *, keepdims: bool = False) -> Result:
     """``log(sum(exp(x)))``, also where exponentials are too large or too small for their dtype."""
-    places = axes_of(len(x.shape), axis)
+    places = axes_of(len(shape_of(x)), axis)
     top = max(x, places, keepdims=True)
     top = where(isfinite(top), top, full_like(top, 0))
     found = add(log(sum(exp(subtract(x, top)), places, keepdims=True)), top)
-    return found if keepdims else reshape(found, [n for k, n in enumerate(x.shape) if k not in places])
+    return found if keepdims else reshape(found, [n for k, n in enumerate(shape_of(x)) if k not in places])
 
 
 def nansum(x: Operand, /, axis: Axes = None, *, keepdims: bool = False) -> Result:
@@ -137,7 +137,7 @@ def quantile(x: Operand, q: float | Sequence[float], /, axis: int | None = None,
     between = add(multiply(below, 1 - part), multiply(above, part))
     found = where(equal(part, 0), below, between)
     found = where(isnan(indexed(ordered, -1)), full_like(found, np.nan), found)
-    kept = [1 if axis is None or k == place else n for k, n in enumerate(x.shape)]
+    kept = [1 if axis is None or k == place else n for k, n in enumerate(shape_of(x))]
     return reshape(found, (*way.shape, *kept)) if keepdims else found
 
 
@@ -156,7 +156,7 @@ def cov(x: Operand, /, *, ddof: int = 1) -> Result:
     rows = atleast_2d(x)
     apart = subtract(rows, mean(rows, 1, keepdims=True))
     found = divide(matmul(apart, apart.T), rows.shape[1] - ddof)
-    return found if len(x.shape) > 1 else reshape(found, ())
+    return found if len(shape_of(x)) > 1 else reshape(found, ())
 
 
 def corrcoef(x: Operand, /) -> Result:
@@ -183,11 +183,12 @@ def allclose(x1: Operand, x2: Operand, /, *, rtol: float = 1e-5, atol: float = 1
 
 def array_equal(x1: Operand, x2: Operand, /) -> Result:
     """Whether shapes and all elements are equal."""
-    return all(equal(x1, x2)) if tuple(x1.shape) == tuple(x2.shape) else full((), False)
+    return all(equal(x1, x2)) if shape_of(x1) == shape_of(x2) else full((), False)
 
 
 def nan_to_num(x: Operand, /, *, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Result:
     """Numbers for NaN and infinities: the extremes of the dtype where these are not given."""
+    shape_of(x)
     if not x.dtype.is_float:
         return x
     extremes = np.finfo(x.dtype.numpy) if x.dtype is not DType.BFLOAT16 else None
@@ -217,6 +218,7 @@ def bincount(x: Operand, /, weights: Operand | None = None, *, length: int | Non
 
 def segment_sum(x: Operand, segments: Operand, count: int, /) -> Result:
     """The sums of the parts of `x` along its first axis that have the same number, of each number below `count`."""
+    shape_of(x)
     dtype = reducing.summed(dtype_of(x.dtype))
     return _segmented("+", x if x.dtype is dtype else astype(x, dtype), segments, count)
 
@@ -237,8 +239,9 @@ _NOTHING = {"+": "0", ">": "lowest(X)", "<": "highest(X)"}
 
 def _segmented(aggregation: str, x: Operand, segments: Operand, count: int) -> Result:
     """Numbers outside are left out: they go to two places in front and behind, which are cut off."""
-    rest = "".join(f", i{k}" for k in range(1, len(x.shape)))
-    sizes = "".join(f", {n}" for n in x.shape[1:])
+    count = integer_of("count", count)
+    rest = "".join(f", i{k}" for k in range(1, len(shape_of(x))))
+    sizes = "".join(f", {n}" for n in shape_of(x)[1:])
     text = function(
         "XS", "Y", f"E = {_NOTHING[aggregation]};", f"P = clamp(S, -1, {count}) + 1;",
         f"W[P[i0]{rest} : {count + 2}{sizes}] = {aggregation}(X[i0{rest}]) default E;",
@@ -249,7 +252,7 @@ def _segmented(aggregation: str, x: Operand, segments: Operand, count: int) -> R
 
 def digitize(x: Operand, bins: Operand, /, *, right: bool = False) -> Result:
     """Between which of the ascending `bins` elements lie: the number of those that are smaller, or equal unless `right`."""
-    return reshape(searchsorted(bins, ravel(x), "left" if right else "right"), x.shape)
+    return reshape(searchsorted(bins, ravel(x), "left" if right else "right"), shape_of(x))
 
 
 def histogram(
@@ -259,7 +262,8 @@ def histogram(
     low, high = range
     if bins < 1 or not low < high:
         raise ValueError(f"{bins} bins from {low} to {high}: at least one, and an ascending range, are wanted")
-    values = ravel(x) if x.dtype.is_float else astype(ravel(x), DType.FLOAT32)
+    values = ravel(x)
+    values = values if values.dtype.is_float else astype(values, DType.FLOAT32)
     part = astype(floor(multiply(subtract(values, low), bins / (high - low))), DType.INT32)
     part = where(equal(values, high), full_like(part, bins - 1), part)
     part = where(isnan(values), full_like(part, -1), part)
@@ -272,9 +276,9 @@ def histogram(
 
 def gradient(x: Operand, spacing: float = 1.0, /, axis: int = 0) -> Result:
     """Slopes along an axis, of evenly spaced samples: between both neighbours, and to the only one at the ends."""
-    place = axis_of(len(x.shape), axis)
-    if x.shape[place] < 2:
-        raise ValueError(f"a slope takes two samples along axis {axis}; there are {x.shape[place]}")
+    place = axis_of(len(shape_of(x)), axis)
+    if shape_of(x)[place] < 2:
+        raise ValueError(f"a slope takes two samples along axis {axis}; there are {shape_of(x)[place]}")
     whole = (slice(None),) * place
     inside = subtract(indexed(x, (*whole, slice(2, None))), indexed(x, (*whole, slice(None, -2))))
     first, last = (diff(indexed(x, (*whole, s)), axis=place) for s in (slice(None, 2), slice(-2, None)))
@@ -283,27 +287,29 @@ def gradient(x: Operand, spacing: float = 1.0, /, axis: int = 0) -> Result:
 
 def trapezoid(y: Operand, x: Operand | None = None, /, dx: float = 1.0, axis: int = -1) -> Result:
     """The area below the lines between samples at places `x`, or `dx` apart."""
-    place = axis_of(len(y.shape), axis)
+    place = axis_of(len(shape_of(y)), axis)
     whole = (slice(None),) * place
     pairs = add(indexed(y, (*whole, slice(1, None))), indexed(y, (*whole, slice(None, -1))))
     if x is None:
         return multiply(sum(pairs, place), dx / 2)
     steps = diff(x)
-    if len(x.shape) == 1:
-        steps = reshape(steps, (-1, *(1,) * (len(y.shape) - 1 - place)))
+    if len(shape_of(x)) == 1:
+        steps = reshape(steps, (-1, *(1,) * (len(shape_of(y)) - 1 - place)))
     return divide(sum(multiply(pairs, steps), place), 2)
 
 
 def interp(x: Operand, xp: Operand, fp: Operand, /) -> Result:
     """The line through points (`xp`, `fp`), ascending, at places `x`; level beyond its ends."""
-    if len(xp.shape) != 1 or xp.shape != fp.shape or not xp.shape[0]:
-        raise ValueError(f"points have as many places as heights, in one dimension: shapes {xp.shape} and {fp.shape}")
-    last = xp.shape[0] - 1
+    if len(shape_of(xp)) != 1 or shape_of(xp) != shape_of(fp) or not shape_of(xp)[0]:
+        raise ValueError(
+            f"points have as many places as heights, in one dimension: shapes {shape_of(xp)} and {shape_of(fp)}"
+        )
+    last = shape_of(xp)[0] - 1
     after = clip(searchsorted(xp, ravel(x), "right"), 1, last)
     before = subtract(after, 1)
     (x0, x1), (y0, y1) = ([take(v, k) for k in (before, after)] for v in (xp, fp))
     share = clip(divide(subtract(ravel(x), x0), subtract(x1, x0)), 0, 1)
-    return reshape(add(y0, multiply(share, subtract(y1, y0))), x.shape)
+    return reshape(add(y0, multiply(share, subtract(y1, y0))), shape_of(x))
 
 
 def _cut(mode: str, long: int, short: int) -> tuple[int, int]:
@@ -321,7 +327,7 @@ def _cut(mode: str, long: int, short: int) -> tuple[int, int]:
 
 def convolve(x1: Operand, x2: Operand, /, mode: str = "full") -> Result:
     """Sums of products of one vector with the other backwards, at each shift; NumPy's modes full, same and valid."""
-    long, short = (x1, x2) if x1.shape[0] >= x2.shape[0] else (x2, x1)
+    long, short = (x1, x2) if shape_of(x1)[0] >= shape_of(x2)[0] else (x2, x1)
     first, size = _cut(mode, long.shape[0], short.shape[0])
     dtype = result_type(long, short)
     text = function("XK", "Y", f"Y[n : {size}] = +(X[n - k + {first}] * K[k]);")
@@ -330,6 +336,6 @@ def convolve(x1: Operand, x2: Operand, /, mode: str = "full") -> Result:
 
 def correlate(x1: Operand, x2: Operand, /, mode: str = "valid") -> Result:
     """Sums of products of two vectors, at each shift; NumPy's modes full, same and valid."""
-    if x1.shape[0] < x2.shape[0]:
+    if shape_of(x1)[0] < shape_of(x2)[0]:
         return flip(correlate(x2, x1, mode))
     return convolve(x1, flip(x2), mode)

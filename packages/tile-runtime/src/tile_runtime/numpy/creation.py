@@ -13,7 +13,7 @@ from tile_ir.dtype import DType
 from tile_runtime import tensor
 from tile_runtime.arrays import dtype_of
 from tile_runtime.numpy.elementwise import where
-from tile_runtime.numpy.operands import Operand, Result, called, made
+from tile_runtime.numpy.operands import Operand, Result, called, integer_of, integers_of, made, shape_of
 from tile_runtime.ops import elementwise
 from tile_runtime.ops.moving import expanded, reshaped
 from tile_runtime.ops.values import Value
@@ -38,7 +38,7 @@ def asarray(value: Any, /, dtype: Dtype = None, *, device: Where = None, copy: b
 def full(shape: Shape, fill_value: float, dtype: Dtype = None, *, device: Where = None) -> Result:
     """A Tensor of one number."""
     kind = elementwise.meeting((fill_value,)) if dtype is None else dtype_of(dtype)
-    sizes = (shape,) if isinstance(shape, int) else tuple(shape)
+    sizes = integers_of("shape", shape)
     if making.get() and device is None:
         return expanded(constant(np.asarray(fill_value, kind.numpy)), sizes)
     return tensor.asarray(np.full(sizes, fill_value, kind.numpy), device)
@@ -58,7 +58,7 @@ def empty(shape: Shape, dtype: Dtype = None, *, device: Where = None) -> Result:
     """A Tensor of whatever the memory holds (float32)."""
     if making.get() and device is None:
         return zeros(shape, dtype=dtype)
-    return Tensor(device, (shape,) if isinstance(shape, int) else shape, "float32" if dtype is None else dtype)
+    return Tensor(device, integers_of("shape", shape), "float32" if dtype is None else dtype)
 
 
 def _place(x: Operand) -> Device | None:
@@ -68,7 +68,7 @@ def _place(x: Operand) -> Device | None:
 
 def full_like(x: Operand, /, fill_value: float, dtype: Dtype = None, *, device: Where = None) -> Result:
     """A Tensor of one number, in the shape and dtype of another, on its device."""
-    return full(x.shape, fill_value, dtype=dtype or x.dtype, device=device or _place(x))
+    return full(shape_of(x), fill_value, dtype=dtype or x.dtype, device=device or _place(x))
 
 
 def zeros_like(x: Operand, /, dtype: Dtype = None, *, device: Where = None) -> Result:
@@ -83,7 +83,7 @@ def ones_like(x: Operand, /, dtype: Dtype = None, *, device: Where = None) -> Re
 
 def empty_like(x: Operand, /, dtype: Dtype = None, *, device: Where = None) -> Result:
     """Whatever the memory holds, in the shape and dtype of another tensor."""
-    return empty(x.shape, dtype=dtype or x.dtype, device=device or _place(x))
+    return empty(shape_of(x), dtype=dtype or x.dtype, device=device or _place(x))
 
 
 def arange(
@@ -106,7 +106,7 @@ def linspace(
 def eye(n_rows: int, n_cols: int | None = None, /, k: int = 0, dtype: Dtype = None, *, device: Where = None) -> Result:
     """Ones on diagonal `k`, zeros beside it (float32)."""
     kind = DType.FLOAT32 if dtype is None else dtype_of(dtype)
-    return made(np.eye(n_rows, n_cols, k, kind.numpy), device)
+    return made(np.eye(integer_of("n_rows", n_rows), n_cols, integer_of("k", k), kind.numpy), device)
 
 
 def tril(x: Operand, /, k: int = 0) -> Result:
@@ -116,15 +116,15 @@ def tril(x: Operand, /, k: int = 0) -> Result:
 
 def triu(x: Operand, /, k: int = 0) -> Result:
     """What is on diagonal `k` or above; zeros below."""
-    return where(_below(x, k - 1), False, x)
+    return where(_below(x, integer_of("k", k) - 1), False, x)
 
 
 def _below(x: Operand, k: int) -> npt.NDArray[np.bool_]:
     """Where the cells of a matrix are on diagonal `k` or below."""
-    if len(x.shape) < 2:
-        raise ValueError(f"a triangle is that of matrices: this has shape {x.shape}")
-    rows, columns = x.shape[-2:]
-    return np.tri(rows, columns, k, dtype=np.bool_)
+    if len(shape_of(x)) < 2:
+        raise ValueError(f"a triangle is that of matrices: this has shape {shape_of(x)}")
+    rows, columns = shape_of(x)[-2:]
+    return np.tri(rows, columns, integer_of("k", k), dtype=np.bool_)
 
 
 def meshgrid(*arrays: Operand, indexing: str = "xy") -> list[Result]:
@@ -132,8 +132,8 @@ def meshgrid(*arrays: Operand, indexing: str = "xy") -> list[Result]:
     order = list(range(len(arrays)))
     if indexing == "xy" and len(arrays) > 1:
         order[:2] = [1, 0]
-    if any(len(a.shape) != 1 for a in arrays):
-        raise ValueError(f"coordinates are vectors: these have shapes {[a.shape for a in arrays]}")
+    if any(len(shape_of(a)) != 1 for a in arrays):
+        raise ValueError(f"coordinates are vectors: these have shapes {[shape_of(a) for a in arrays]}")
     sizes = [arrays[k].shape[0] for k in order]
     columns = [[n if place == k else 1 for place, n in zip(order, sizes, strict=True)] for k in range(len(arrays))]
     return [called(_spread, a, column=column, sizes=sizes) for a, column in zip(arrays, columns, strict=True)]

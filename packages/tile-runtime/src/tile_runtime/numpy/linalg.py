@@ -16,7 +16,7 @@ from tile_runtime.numpy.dtypes import astype, result_type
 from tile_runtime.numpy.elementwise import abs, log, pow, sign, sqrt, square
 from tile_runtime.numpy.linear import cross, matmul, matrix_transpose, outer, tensordot, trace, vecdot
 from tile_runtime.numpy.manipulation import broadcast_to, expand_dims, squeeze
-from tile_runtime.numpy.operands import Axes, Operand, Result, axes_of, called
+from tile_runtime.numpy.operands import Axes, Operand, Result, axes_of, called, shape_of
 from tile_runtime.numpy.shaping import diagonal as _diagonal
 from tile_runtime.numpy.statistical import count_nonzero, max, min, sum
 from tile_runtime.ops import linalg
@@ -134,8 +134,8 @@ def matrix_power(x: Operand, n: int, /) -> Result:
             found = matrix if found is None else matmul(found, matrix)
         n >>= 1
         matrix = matmul(matrix, matrix) if n else matrix
-    unit = np.eye(x.shape[-1], dtype=matrix.dtype.numpy)
-    return broadcast_to(astype(unit, matrix.dtype), x.shape) if found is None else found
+    unit = np.eye(shape_of(x)[-1], dtype=matrix.dtype.numpy)
+    return broadcast_to(astype(unit, matrix.dtype), shape_of(x)) if found is None else found
 
 
 def diagonal(x: Operand, /, *, offset: int = 0) -> Result:
@@ -176,9 +176,9 @@ def norm(
     x: Operand, ord: float | str | None = None, axis: int | Sequence[int] | None = None, keepdims: bool = False
 ) -> Result:
     """As NumPy's: a norm of vectors, along one axis, or of matrices, along two; of all elements where nothing is named."""
-    places = axes_of(len(x.shape), axis)
+    places = axes_of(len(shape_of(x)), axis)
     if ord is None or (len(places) == 1 and not isinstance(ord, str)):
         return vector_norm(x, axis=places, keepdims=keepdims, ord=2 if ord is None else float(ord))
-    if places != (len(x.shape) - 2, len(x.shape) - 1):
+    if places != (len(shape_of(x)) - 2, len(shape_of(x)) - 1):
         raise ValueError(f"a norm of matrices is over the last two axes, not over {places}")
     return matrix_norm(x, keepdims=keepdims, ord=ord)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
+from tile_runtime.checks import described
 from tile_runtime.numpy.elementwise import multiply, subtract
 from tile_runtime.numpy.manipulation import concat, expand_dims, indexed, permute_dims, reshape
-from tile_runtime.numpy.operands import Operand, Result, axis_of, called
+from tile_runtime.numpy.operands import Operand, Result, axis_of, called, shape_of
 from tile_runtime.numpy.shaping import diagonal
 from tile_runtime.numpy.statistical import sum
 from tile_runtime.ops import einsum as summing
@@ -21,7 +22,7 @@ def matmul(x1: Operand, x2: Operand, /) -> Result:
 
 def matrix_transpose(x: Operand, /) -> Result:
     """The last two axes exchanged."""
-    rank = len(x.shape)
+    rank = len(shape_of(x))
     if rank < 2:
         raise ValueError(f"a tensor with {rank} dimensions is no matrix")
     return permute_dims(x, (*range(rank - 2), rank - 1, rank - 2))
@@ -29,17 +30,21 @@ def matrix_transpose(x: Operand, /) -> Result:
 
 def einsum(equation: str, /, *operands: Operand) -> Result:
     """As NumPy's, pair by pair; ValueError where the equation does not fit."""
+    if not hasattr(equation, "partition"):
+        raise TypeError(f'an equation is a text, not {described(equation)}: such as "ij,jk->ik"')
+    for operand in operands:
+        shape_of(operand)
     return called(partial(summing.einsum, equation), *operands)
 
 
 def tensordot(x1: Operand, x2: Operand, /, axes: int | tuple[Sequence[int], Sequence[int]] = 2) -> Result:
     """Summed over the last `axes` of one and the first of the other, or over the axes that are named."""
     if isinstance(axes, int):
-        axes = (range(len(x1.shape) - axes, len(x1.shape)), range(axes))
-    left = [axis_of(len(x1.shape), a) for a in axes[0]]
-    right = [axis_of(len(x2.shape), a) for a in axes[1]]
-    ours = _letters(len(x1.shape), 0)
-    theirs = _letters(len(x2.shape), len(ours))
+        axes = (range(len(shape_of(x1)) - axes, len(shape_of(x1))), range(axes))
+    left = [axis_of(len(shape_of(x1)), a) for a in axes[0]]
+    right = [axis_of(len(shape_of(x2)), a) for a in axes[1]]
+    ours = _letters(len(shape_of(x1)), 0)
+    theirs = _letters(len(shape_of(x2)), len(ours))
     for mine, other in zip(left, right, strict=True):
         theirs[other] = ours[mine]
     kept = [c for k, c in enumerate(ours) if k not in left] + [c for k, c in enumerate(theirs) if k not in right]
@@ -67,7 +72,7 @@ def trace(x: Operand, /, offset: int = 0) -> Result:
 
 def dot(x1: Operand, x2: Operand, /) -> Result:
     """As NumPy's: a product of numbers, vectors or matrices; of more axes, over the last of one and the last but one of the other."""
-    ranks = len(x1.shape), len(x2.shape)
+    ranks = len(shape_of(x1)), len(shape_of(x2))
     if 0 in ranks:
         return multiply(x1, x2)
     return tensordot(x1, x2, ([-1], [max(ranks[1] - 2, 0)])) if ranks[1] > 2 else matmul(x1, x2)
@@ -75,7 +80,7 @@ def dot(x1: Operand, x2: Operand, /) -> Result:
 
 def inner(x1: Operand, x2: Operand, /) -> Result:
     """Products summed over the last axis of both."""
-    return tensordot(x1, x2, ([-1], [-1])) if len(x1.shape) and len(x2.shape) else multiply(x1, x2)
+    return tensordot(x1, x2, ([-1], [-1])) if len(shape_of(x1)) and len(shape_of(x2)) else multiply(x1, x2)
 
 
 def vdot(x1: Operand, x2: Operand, /) -> Result:
@@ -85,8 +90,8 @@ def vdot(x1: Operand, x2: Operand, /) -> Result:
 
 def kron(x1: Operand, x2: Operand, /) -> Result:
     """Each element of one matrix (or vector) times the whole other, side by side."""
-    rank = max(len(x1.shape), len(x2.shape))
-    left, right = ((1,) * (rank - len(x.shape)) + tuple(x.shape) for x in (x1, x2))
+    rank = max(len(shape_of(x1)), len(shape_of(x2)))
+    left, right = ((1,) * (rank - len(shape_of(x))) + shape_of(x) for x in (x1, x2))
     apart = multiply(
         reshape(x1, [n for size in left for n in (size, 1)]), reshape(x2, [n for size in right for n in (1, size)])
     )
@@ -95,11 +100,11 @@ def kron(x1: Operand, x2: Operand, /) -> Result:
 
 def cross(x1: Operand, x2: Operand, /, axis: int = -1) -> Result:
     """Of vectors with three elements along an axis, the one that stands on both."""
-    place = axis_of(len(x1.shape), axis)
-    if x1.shape[place] != 3:
-        raise ValueError(f"{x1.shape[place]} elements along axis {axis}: a cross product is of three")
+    place = axis_of(len(shape_of(x1)), axis)
+    if shape_of(x1)[place] != 3:
+        raise ValueError(f"{shape_of(x1)[place]} elements along axis {axis}: a cross product is of three")
     a, b = (
-        [indexed(x, (..., slice(k, k + 1), *(slice(None),) * (len(x1.shape) - 1 - place))) for k in range(3)]
+        [indexed(x, (..., slice(k, k + 1), *(slice(None),) * (len(shape_of(x1)) - 1 - place))) for k in range(3)]
         for x in (x1, x2)
     )
     parts = [subtract(multiply(a[j], b[k]), multiply(a[k], b[j])) for j, k in ((1, 2), (2, 0), (0, 1))]

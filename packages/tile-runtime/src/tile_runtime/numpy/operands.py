@@ -13,7 +13,7 @@ from tile_runtime import tensor
 from tile_runtime.checks import described
 from tile_runtime.operators import Operators
 from tile_runtime.ops import elementwise
-from tile_runtime.ops.values import as_array
+from tile_runtime.ops.values import as_array, no_tensor
 from tile_runtime.pending import through
 from tile_runtime.symbols import constant, making
 
@@ -47,6 +47,37 @@ def elementary(name: str, *operands: Operand) -> Result:
     if elementwise.OPERATORS[name].result is elementwise.Result.FLOAT and not met.is_float:
         met = elementwise.meeting([*rest, 0.5])
     return called(partial(elementwise.applied, name), *tests, *(elementwise.as_tensor(v, met) for v in rest))
+
+
+def shape_of(x: Operand) -> tuple[int, ...]:
+    """The shape of a tensor or an array; TypeError for what is neither."""
+    try:
+        return tuple(x.shape)
+    except AttributeError:
+        raise no_tensor(x) from None
+
+
+def integer_of(what: str, given: Any) -> int:
+    """`given`, which is called `what`, as an integer; TypeError for what is none."""
+    try:
+        return operator.index(given)
+    except TypeError:
+        raise TypeError(f"{what} is an integer, not {described(given)}: such as {what}=2") from None
+
+
+def integers_of(what: str, given: Any) -> tuple[int, ...]:
+    """One integer, or several, as a tuple; TypeError for anything else."""
+    try:
+        return tuple(map(operator.index, given)) if hasattr(given, "__iter__") else (operator.index(given),)
+    except TypeError:
+        raise TypeError(f"{what} is an integer or several, not {described(given)}: such as {what}=(2, 3)") from None
+
+
+def several(arrays: Sequence[Operand]) -> list[Operand]:
+    """Tensors in a list; TypeError where they are in none."""
+    if isinstance(arrays, str) or not hasattr(arrays, "__iter__"):
+        raise TypeError(f"several tensors are wanted, not {described(arrays)}: such as [a, b]")
+    return list(arrays)
 
 
 def axis_of(rank: int, axis: int) -> int:

@@ -7,7 +7,7 @@ from functools import partial
 from tile_ir.dtype import DType
 
 from tile_runtime.numpy.manipulation import reshape
-from tile_runtime.numpy.operands import Operand, Result, axis_of, called
+from tile_runtime.numpy.operands import Operand, Result, axis_of, called, integer_of, shape_of
 from tile_runtime.ops import gather
 from tile_runtime.ops.text import expression, function
 from tile_runtime.ops.values import Value, apply
@@ -19,7 +19,7 @@ def _place(name: str, x: Operand, axis: int | None, keepdims: bool) -> Result:
     if not flat.shape[place]:
         raise ValueError(f"the {name} of no elements")
     found = called(partial(apply, expression("X", f"{name}(X, {place})")), flat)
-    kept = [1 if axis is None or k == place else n for k, n in enumerate(x.shape)]
+    kept = [1 if axis is None or k == place else n for k, n in enumerate(shape_of(x))]
     return reshape(found, kept) if keepdims else found
 
 
@@ -34,7 +34,7 @@ def argmin(x: Operand, /, axis: int | None = None, *, keepdims: bool = False) ->
 
 
 def _sorted(name: str, x: Operand, axis: int, descending: bool) -> Result:
-    place = axis_of(len(x.shape), axis)
+    place = axis_of(len(shape_of(x)), axis)
     return called(partial(apply, expression("X", f"{name}(X, {place}, {int(descending)})")), x)
 
 
@@ -50,8 +50,7 @@ def argsort(x: Operand, /, axis: int = -1, *, descending: bool = False, stable: 
 
 def top_k(x: Operand, k: int, /, axis: int = -1, *, largest: bool = True) -> tuple[Result, Result]:
     """The `k` largest (or smallest) elements, and their places (int32)."""
-    place = axis_of(len(x.shape), axis)
-
+    place, k = axis_of(len(shape_of(x)), axis), integer_of("k", k)
     if largest:
         statements = (f"P = top_k(X, {k}, {place});", "V = element(P, 0);", "I = element(P, 1);")
         return called(partial(apply, function("X", ("V", "I"), *statements)), x)
@@ -75,10 +74,10 @@ def isin(x1: Operand, x2: Operand, /, *, invert: bool = False) -> Result:
     dtype = result_type(x1, x2)
     known = sort(reshape(astype(x2, dtype), -1))
     if not known.shape[0]:
-        return full(x1.shape, invert, dtype=DType.BOOL)
+        return full(shape_of(x1), invert, dtype=DType.BOOL)
     x1 = astype(x1, dtype)
     places = minimum(searchsorted(known, reshape(x1, -1)), known.shape[0] - 1)
-    found = equal(reshape(take(known, places), x1.shape), x1)
+    found = equal(reshape(take(known, places), shape_of(x1)), x1)
     return logical_not(found) if invert else found
 
 
@@ -95,7 +94,7 @@ def _looked_up(value: Value, indices: Value, axis: int) -> Value:
 
 def take_along_axis(x: Operand, indices: Operand, /, axis: int = -1) -> Result:
     """Elements by number along an axis, a number for each."""
-    place = axis_of(len(x.shape), axis)
+    place = axis_of(len(shape_of(x)), axis)
     return called(_looked_up_along, x, indices, axis=place)
 
 

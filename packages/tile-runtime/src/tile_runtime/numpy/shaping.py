@@ -12,17 +12,17 @@ from tile_runtime.numpy.creation import eye, zeros
 from tile_runtime.numpy.dtypes import astype
 from tile_runtime.numpy.elementwise import equal, where
 from tile_runtime.numpy.manipulation import concat, expand_dims, flip, indexed, pad, permute_dims, reshape
-from tile_runtime.numpy.operands import Operand, Result, axis_of, made
+from tile_runtime.numpy.operands import Operand, Result, axis_of, integer_of, integers_of, made, several, shape_of
 
 
 def transpose(x: Operand, axes: Sequence[int] | None = None, /) -> Result:
     """The axes in another order, or reversed."""
-    return permute_dims(x, range(len(x.shape))[::-1] if axes is None else axes)
+    return permute_dims(x, range(len(shape_of(x)))[::-1] if axes is None else axes)
 
 
 def swapaxes(x: Operand, axis1: int, axis2: int, /) -> Result:
     """Two axes exchanged."""
-    order = list(range(len(x.shape)))
+    order = list(range(len(shape_of(x))))
     one, other = (axis_of(len(order), a) for a in (axis1, axis2))
     order[one], order[other] = other, one
     return permute_dims(x, order)
@@ -35,17 +35,17 @@ def ravel(x: Operand, /) -> Result:
 
 def atleast_1d(x: Operand, /) -> Result:
     """A number as a vector of one; anything else as it is."""
-    return x if len(x.shape) else reshape(x, 1)
+    return x if len(shape_of(x)) else reshape(x, 1)
 
 
 def atleast_2d(x: Operand, /) -> Result:
     """A number or a vector as a matrix of one row; anything else as it is."""
-    return x if len(x.shape) > 1 else reshape(x, (1, -1))
+    return x if len(shape_of(x)) > 1 else reshape(x, (1, -1))
 
 
 def split(x: Operand, sections: int | Sequence[int], /, axis: int = 0) -> list[Result]:
     """Parts along an axis: so many equal ones, or those that begin at 0 and at the places given. ValueError where none fit."""
-    size = x.shape[axis_of(len(x.shape), axis)]
+    size = shape_of(x)[axis_of(len(shape_of(x)), axis)]
     if isinstance(sections, int) and size % sections:
         raise ValueError(f"{size} elements are not {sections} equal parts: array_split takes such")
     return array_split(x, sections, axis)
@@ -53,8 +53,8 @@ def split(x: Operand, sections: int | Sequence[int], /, axis: int = 0) -> list[R
 
 def array_split(x: Operand, sections: int | Sequence[int], /, axis: int = 0) -> list[Result]:
     """As `split`, where so many parts may differ by one element, the longer ones first."""
-    place = axis_of(len(x.shape), axis)
-    size = x.shape[place]
+    place = axis_of(len(shape_of(x)), axis)
+    size = shape_of(x)[place]
     if isinstance(sections, int):
         short, longer = divmod(size, sections)
         sections = [k * short + min(k, longer) for k in range(1, sections)]
@@ -65,18 +65,18 @@ def array_split(x: Operand, sections: int | Sequence[int], /, axis: int = 0) -> 
 
 def vstack(arrays: Sequence[Operand], /) -> Result:
     """Joined along the first axis; vectors are rows."""
-    return concat([atleast_2d(a) for a in arrays])
+    return concat([atleast_2d(a) for a in several(arrays)])
 
 
 def hstack(arrays: Sequence[Operand], /) -> Result:
     """Joined along the second axis, vectors along their only one."""
-    parts = [atleast_1d(a) for a in arrays]
+    parts = [atleast_1d(a) for a in several(arrays)]
     return concat(parts, axis=min(1, len(parts[0].shape) - 1))
 
 
 def column_stack(arrays: Sequence[Operand], /) -> Result:
     """Joined along the second axis; vectors are columns."""
-    return concat([a if len(a.shape) > 1 else reshape(a, (-1, 1)) for a in arrays], axis=1)
+    return concat([a if len(shape_of(a)) > 1 else reshape(a, (-1, 1)) for a in several(arrays)], axis=1)
 
 
 def fliplr(x: Operand, /) -> Result:
@@ -91,6 +91,7 @@ def flipud(x: Operand, /) -> Result:
 
 def rot90(x: Operand, k: int = 1, /, axes: tuple[int, int] = (0, 1)) -> Result:
     """Turned by `k` right angles, from the first of two axes to the second."""
+    k = integer_of("k", k)
     turned = {1: lambda: swapaxes(flip(x, axis=axes[1]), *axes), 2: lambda: flip(x, axis=axes)}
     turned[3] = lambda: flip(swapaxes(x, *axes), axis=axes[1])
     return turned[k % 4]() if k % 4 else x
@@ -98,7 +99,7 @@ def rot90(x: Operand, k: int = 1, /, axes: tuple[int, int] = (0, 1)) -> Result:
 
 def diagonal(x: Operand, /, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Result:
     """The cells of two axes whose places differ by `offset`, along a new last axis."""
-    rank = len(x.shape)
+    rank, offset = len(shape_of(x)), integer_of("offset", offset)
     one, other = axis_of(rank, axis1), axis_of(rank, axis2)
     last = permute_dims(x, (*(k for k in range(rank) if k not in (one, other)), one, other))
     rows, columns = last.shape[-2:]
@@ -114,9 +115,10 @@ def _places(count: int, first: int) -> Result:
 
 def diag(x: Operand, k: int = 0, /) -> Result:
     """A diagonal of a matrix, or the matrix that has a vector on its diagonal `k` and zeros beside."""
-    if len(x.shape) == 2:
+    k = integer_of("k", k)
+    if len(shape_of(x)) == 2:
         return diagonal(x, k)
-    size = x.shape[0] + abs(k)
+    size = shape_of(x)[0] + abs(k)
     row = pad(x, ((max(k, 0), max(-k, 0)),))
     return where(eye(size, k=k, dtype=DType.BOOL), expand_dims(row, 0), zeros((), dtype=x.dtype))
 
@@ -128,9 +130,9 @@ def identity(n: int, dtype: DType | None = None, /) -> Result:
 
 def one_hot(x: Operand, n: int, /, dtype: DType = DType.FLOAT32) -> Result:
     """One at the place of each index along a new last axis of size `n`, zeros beside; nothing for indices outside."""
-    return astype(equal(expand_dims(x, -1), _places(n, 0)), dtype)
+    return astype(equal(expand_dims(x, -1), _places(integer_of("n", n), 0)), dtype)
 
 
 def indices(shape: Sequence[int], /) -> Result:
     """The places of the cells of a shape, along a new first axis for each of its axes (int32)."""
-    return made(np.indices(tuple(shape), dtype=np.int32))
+    return made(np.indices(integers_of("shape", shape), dtype=np.int32))

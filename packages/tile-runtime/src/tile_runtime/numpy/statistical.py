@@ -9,7 +9,7 @@ from tile_ir.dtype import DType
 
 from tile_runtime.arrays import dtype_of
 from tile_runtime.numpy.dtypes import astype
-from tile_runtime.numpy.operands import Axes, Operand, Result, axes_of, axis_of, called
+from tile_runtime.numpy.operands import Axes, Operand, Result, axes_of, axis_of, called, shape_of
 from tile_runtime.ops import reducing
 from tile_runtime.ops import softmax as shares
 from tile_runtime.ops.text import expression
@@ -20,7 +20,7 @@ Dtype = npt.DTypeLike | DType | None
 
 def _aggregated(name: str, x: Operand, axis: Axes, keepdims: bool, dtype: Dtype = None) -> Result:
     x = x if dtype is None else astype(x, dtype)
-    return called(partial(reducing.aggregated, name), x, axes=axes_of(len(x.shape), axis), keep=keepdims)
+    return called(partial(reducing.aggregated, name), x, axes=axes_of(len(shape_of(x)), axis), keep=keepdims)
 
 
 def sum(x: Operand, /, axis: Axes = None, dtype: Dtype = None, *, keepdims: bool = False) -> Result:
@@ -62,7 +62,7 @@ def count_nonzero(x: Operand, /, axis: Axes = None, *, keepdims: bool = False) -
 
 def mean(x: Operand, /, axis: Axes = None, *, keepdims: bool = False) -> Result:
     """The mean; of integers in float32."""
-    return called(reducing.averaged, x, axes=axes_of(len(x.shape), axis), keep=keepdims)
+    return called(reducing.averaged, x, axes=axes_of(len(shape_of(x)), axis), keep=keepdims)
 
 
 def var(
@@ -70,7 +70,7 @@ def var(
 ) -> Result:
     """The variance, divided by the count less `correction`, which NumPy calls `ddof`."""
     less = correction or ddof
-    return called(reducing.spread, x, axes=axes_of(len(x.shape), axis), correction=less, keep=keepdims)
+    return called(reducing.spread, x, axes=axes_of(len(shape_of(x)), axis), correction=less, keep=keepdims)
 
 
 def std(
@@ -84,17 +84,17 @@ def std(
 
 def softmax(x: Operand, /, axis: Axes = -1) -> Result:
     """Exponentials as shares of their sum over `axis`."""
-    return called(shares.softmax, x, axes=axes_of(len(x.shape), axis))
+    return called(shares.softmax, x, axes=axes_of(len(shape_of(x)), axis))
 
 
 def log_softmax(x: Operand, /, axis: Axes = -1) -> Result:
     """The logarithms of `softmax`, also of shares that are too small for their dtype."""
-    return called(shares.softmax, x, axes=axes_of(len(x.shape), axis), logarithm=True)
+    return called(shares.softmax, x, axes=axes_of(len(shape_of(x)), axis), logarithm=True)
 
 
 def running(name: str, x: Operand, axis: int) -> Result:
     """What Tile's function of this name has found so far, along an axis."""
-    return called(partial(apply, expression("X", f"{name}(X, {axis_of(len(x.shape), axis)})")), x)
+    return called(partial(apply, expression("X", f"{name}(X, {axis_of(len(shape_of(x)), axis)})")), x)
 
 
 def cumulative_sum(
@@ -121,6 +121,7 @@ def cumulative_prod(
 
 def _widened(x: Operand, dtype: Dtype) -> Operand:
     """In `dtype`, or in what sums are."""
+    shape_of(x)
     given = dtype_of(x.dtype)
     wanted = reducing.summed(given) if dtype is None else dtype_of(dtype)
     return x if given is wanted else astype(x, wanted)
@@ -137,6 +138,6 @@ def _begun(found: Result, first: int, axis: int) -> Result:
 
 
 def _only(x: Operand, axis: int | None) -> int:
-    if axis is None and len(x.shape) != 1:
-        raise ValueError(f"name the axis: the tensor has {len(x.shape)}")
-    return axis_of(len(x.shape), axis or 0)
+    if axis is None and len(shape_of(x)) != 1:
+        raise ValueError(f"name the axis: the tensor has {len(shape_of(x))}")
+    return axis_of(len(shape_of(x)), axis or 0)

@@ -51,10 +51,17 @@ def dtype_of(value: Value) -> DType:
     try:
         found = value.dtype if isinstance(value, Symbol) else tile_dtype(value.dtype)
     except AttributeError:
-        raise TypeError(f"a tensor or an array is wanted, not {described(value)}") from None
+        raise no_tensor(value) from None
     if found is None:
         raise NotInTile(f"Tile has no {value.dtype}")
     return found
+
+
+def no_tensor(value: object) -> TypeError:
+    """The error for a value that has neither a shape nor a dtype."""
+    return TypeError(
+        f"a tensor or an array is wanted, not {described(value)}: tile_runtime.asarray makes one of numbers"
+    )
 
 
 def as_array(value: Value) -> Value:
