@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 from math import prod
@@ -35,8 +36,12 @@ from tile_ir.semtree.nodes import Alloc, Space
 from tile_ir.stripe.nodes import Bind, Block, Refinement
 from tile_ir.target import PassConfig, Target
 from tile_opt.lower_kernels import lower_kernels
+from tile_opt.model.estimate import estimate
+from tile_opt.passes.kernels.group_tile import GroupTile
 from tile_opt.passes.kernels.tensor_tile import TensorTile
 from tile_opt.pipeline import schedule
+from tile_opt.plan.space.gpu.tiles import estimated, ranked
+from tile_opt.plan.space.tensor import plans
 from tile_opt.plan.steps.groups.banks import bank_conflicts
 from tile_opt.plan.text import parse_plans, print_plans
 from tile_opt.translate import to_stripe
@@ -162,6 +167,27 @@ def test_instructions_are_left_where_items_are_faster(channels: int, taken: bool
     program = bound(STRIDED, F32, D=(32, channels, 56, 56), K=(channels, channels))
     assert on_matrix(scheduled(program, BUSY))
     assert on_matrix(scheduled(program, replace(BUSY, passes=passes))) is taken
+
+
+def always(seconds: float) -> Callable[[object, object], float]:
+    return lambda view, target: seconds
+
+
+@pytest.mark.parametrize(("seconds", "taken"), [(1e-9, False), (1.0, True)], ids=["faster", "slower"])
+def test_near_forecasts_are_settled_by_what_the_kernel_is_estimated_to_take(
+    seconds: float, taken: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plans, "forecast", always(1e-9))
+    monkeypatch.setattr(plans, "OPTIMISM", 1e12)
+    monkeypatch.setattr(plans, "estimated", always(seconds))
+    found = TensorTile(faster=True).candidates(view_of(matmul("nn", BF16, 512, 512, 512), BUSY), BUSY)
+    assert (next(found, None) is not None) is taken
+
+
+def test_the_estimate_is_that_of_the_kernel_of_items() -> None:
+    view = view_of(matmul("nn", F32, 4096, 4096, 64), BUSY)
+    made = ranked(view, BUSY)[0]
+    assert estimated(view, BUSY) == estimate(GroupTile().build(view, made[1](), BUSY).kernel, BUSY).seconds
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

@@ -20,8 +20,10 @@ from tile_ir.target import Target
 from tile_opt.kernel.strides import flat_stride
 from tile_opt.kernel.view import KernelView
 from tile_opt.model.contraction import Contraction, contraction
+from tile_opt.model.estimate import estimate
 from tile_opt.model.group_cost import Cost, GroupCost, Tile, sectors
-from tile_opt.plan.plan import Plan
+from tile_opt.plan.builders.group_tiles import build_group_tiles
+from tile_opt.plan.plan import Across, Plan
 from tile_opt.plan.space.gpu.copied import copied
 from tile_opt.plan.space.gpu.group_plan import GroupPlan
 from tile_opt.plan.space.gpu.windows import WindowSpace, window_plan
@@ -277,6 +279,17 @@ def forecast(view: KernelView, target: Target) -> float | None:
     """Seconds of the best plan, at best; None for kernels of other classes."""
     found = ranked(view, target)
     return found[0][0] / OPTIMISM if found else None
+
+
+def estimated(view: KernelView, target: Target) -> float | None:
+    """Seconds of the best plan by the estimate of its kernel; None where there is none, or where it takes several kernels."""
+    work, found = _contraction(view, target), ranked(view, target)
+    plan = found[0][1]() if found else None
+    if work is None or plan is None or any(r.across is Across.GROUPS for r in plan.reductions):
+        return None
+    if any(s.level < 0 for s in plan.stagings):
+        return None
+    return estimate(build_group_tiles(view, work.main, plan), target).seconds
 
 
 def along_rows(view: KernelView, target: Target) -> list[Timed]:

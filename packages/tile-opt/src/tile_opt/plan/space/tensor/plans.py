@@ -9,8 +9,9 @@ from tile_ir.target import Target
 
 from tile_opt.kernel.instructions import Match, matches, usable
 from tile_opt.kernel.view import KernelView
+from tile_opt.model.search import FASTER
 from tile_opt.plan.plan import Plan
-from tile_opt.plan.space.gpu.tiles import forecast
+from tile_opt.plan.space.gpu.tiles import OPTIMISM, estimated, forecast
 from tile_opt.plan.space.tensor.copied import CopiedTile, copied_tiles
 from tile_opt.plan.space.tensor.shares import Shared, shared
 from tile_opt.plan.space.tensor.tile import Tile
@@ -35,10 +36,17 @@ def plans(view: KernelView, target: Target, *, faster: bool = False) -> Iterator
     near = LIKELY * min((tile.seconds for tile in teams), default=0.0)
     direct = teams and all(_is_direct(tile) for tile in teams if tile.seconds <= near)
     others = () if direct else (*_tiles(view, target, team=False), *_copied(view, target))
-    found = [*teams, *others]
-    exact = forecast(view, target) if faster and found else None
-    ranked = sorted(found, key=lambda tile: tile.seconds)
+    ranked = sorted([*teams, *others], key=lambda tile: tile.seconds)
+    exact = _exact(view, target, ranked[0].seconds) if faster and ranked else None
     yield from (tile.plan() for tile in ranked if exact is None or tile.seconds < exact)
+
+
+def _exact(view: KernelView, target: Target, seconds: float) -> float | None:
+    """What the best plan of `gpu_tiles` takes at best; where that is about `seconds`, by the estimate of its kernel."""
+    found = forecast(view, target)
+    if found is None or not found <= seconds < OPTIMISM * found:
+        return found
+    return max(found, (estimated(view, target) or found) / FASTER)
 
 
 def _is_direct(tile: Tile | Shared) -> bool:
