@@ -10,6 +10,7 @@ from tile_ir.emit.walker import walk_statements
 from tile_ir.semtree.interpret import launch
 from tile_ir.semtree.nodes import Function, Store
 from tile_ir.semtree.parser import parse_function
+from tile_ir.semtree.printer import print_function
 from tile_ir.semtree.verify import OPTIONAL_NODES, verify
 from tile_opt.semtree import join_stores, simplify
 
@@ -44,8 +45,8 @@ def written(made: Function) -> bytes:
     return arrays[2].tobytes()
 
 
-def widths(made: Function) -> list[int]:
-    joined = simplify(join_stores(made, REGISTER))
+def widths(made: Function, aligned: bool = False) -> list[int]:
+    joined = simplify(join_stores(made, REGISTER, aligned))
     assert written(joined) == written(made)
     return [s.value.type.lanes for s in walk_statements(joined.body) if isinstance(s, Store)]
 
@@ -63,6 +64,20 @@ def test_the_last_vector_reaches_back_over_what_the_one_before_it_wrote() -> Non
 @given(st.integers(2, 12), st.integers(2, 7), st.integers(0, 6), st.sampled_from(["0.0", "mixed"]))
 def test_any_rows(count: int, lanes: int, more: int, least: str) -> None:
     widths(rows(count, lanes, lanes + more, least=least))
+
+
+@pytest.mark.parametrize(
+    ("count", "lanes", "align", "stored"),
+    [
+        pytest.param(4, 6, 32, [8] * 3, id="multiples of whole vectors"),
+        pytest.param(4, 6, 4, [6] * 4, id="anywhere"),
+        pytest.param(5, 5, 32, [5] * 5, id="a last vector that reaches back"),
+    ],
+)
+def test_vectors_that_have_to_be_aligned_are(count: int, lanes: int, align: int, stored: list[int]) -> None:
+    """Element by element they would take longer than the rows."""
+    made = parse_function(print_function(rows(count, lanes, lanes)).replace("align=4] = max", f"align={align}] = max"))
+    assert widths(made, aligned=True) == stored
 
 
 def test_rows_far_apart_are_loaded_one_by_one() -> None:

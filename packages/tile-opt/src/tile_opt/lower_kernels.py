@@ -28,7 +28,8 @@ def lower_kernels(
         kernels = _each_function(kernels, lambda function: legalise(function, target.nodes))
     with timed(spent, "simplify"):
         register = target.machine.vector.bytes if target.nodes >= VECTOR_NODES else 0
-        kernels = _each_function(kernels, lambda function: simplify(join_stores(function, register)))
+        aligned = target.machine.is_gpu
+        kernels = _each_function(kernels, lambda function: simplify(join_stores(function, register, aligned)))
     if verify:
         with timed(spent, "verify"):
             _verify(kernels)

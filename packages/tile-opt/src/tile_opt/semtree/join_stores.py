@@ -41,13 +41,16 @@ SOURCES = 8
 """Registers at most that a vector comes together from: each but the first takes a shuffle."""
 
 
-def join_stores(function: Function, register: int) -> Function:
-    """An equal function, for a device whose vector registers have so many bytes: 0 where it has none."""
+def join_stores(function: Function, register: int, aligned: bool = False) -> Function:
+    """An equal function, for a device whose vector registers have so many bytes: 0 where it has none.
+
+    Where vectors have to be `aligned`, those that are not would be stored element by element.
+    """
     memory = _Memory.of(function)
 
     def joined(block: Block) -> Block:
         several = sum(isinstance(s, Store) and _is_narrow(s, register) for s in block.body) > 1
-        return _Straight(register, memory).block(block) if several else block
+        return _Straight(register, memory, aligned).block(block) if several else block
 
     def statement(old: Statement) -> Sequence[Statement]:
         match old:
@@ -87,6 +90,7 @@ class _Straight:
 
     register: int
     memory: _Memory
+    aligned: bool
     known: dict[str, Expr] = field(default_factory=dict[str, Expr])
     done: list[Statement | None] = field(default_factory=list["Statement | None"])
     waiting: dict[int, tuple[int, Store]] = field(default_factory=dict[int, tuple[int, Store]])
@@ -172,7 +176,7 @@ class _Straight:
         lanes = [(s.value, n) for s in stores for n in range(s.value.type.lanes)]
         starts = [*range(0, len(lanes) - width + 1, width)]
         starts += [len(lanes) - width] if len(lanes) % width and starts else []
-        if not 0 < len(starts) < len(stores):
+        if not 0 < len(starts) < len(stores) or self._is_torn(stores, starts, width):
             return False
         make = SideBySide(self.known, self.memory.steady, self._let, self.register)
         made = [make.vector(lanes[start : start + width]) for start in starts]
@@ -180,6 +184,12 @@ class _Straight:
             return False
         self._replace(run, [(start, value) for start, value in zip(starts, made, strict=True) if value is not None])
         return True
+
+    def _is_torn(self, stores: Sequence[Store], starts: Sequence[int], width: int) -> bool:
+        """Some vector of so many lanes does not begin at a multiple of its size, as it has to."""
+        element = stores[0].value.type.dtype.bytes
+        known = stores[0].align or element
+        return self.aligned and any(gcd(known, start * element) % (width * element) for start in starts)
 
     def _let(self, value: Expr) -> Expr:
         """A variable that holds a value."""
@@ -209,6 +219,8 @@ class _Straight:
         if len(found) < len(lanes):
             return False
         sources = list({v.name: v for v, _ in found}.values())
+        if self._is_torn(stores, (0,), width):
+            return False
         alike = all(v.type.lanes == sources[0].type.lanes <= width for v in sources)
         if not alike or 2 * len(sources) > len(stores) or len(sources) > SOURCES:
             return False
