@@ -70,6 +70,24 @@ def test_a_poisoned_byte_anywhere_is_noticed(tmp_path: Path) -> None:
             assert cache.read(KEY) is None
 
 
+@pytest.mark.parametrize("links", [True, False])
+def test_the_first_of_those_that_store_at_once_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool
+) -> None:
+    """Where files have no second names, the last one does."""
+    if not links:
+        monkeypatch.setattr("os.link", unlinked)
+    cache = DiskCache(tmp_path)
+    for payload in (b"first", b"second"):
+        cache.write(KEY, payload, first=True)
+    assert cache.read(KEY) == (b"first" if links else b"second")
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def unlinked(made: str, path: Path) -> None:
+    raise PermissionError(made, path)
+
+
 def test_a_hundred_processes_write_at_once(tmp_path: Path) -> None:
     """Whoever reads meanwhile finds nothing or something whole, and nobody is warned."""
     keys = [f"{n:064x}" for n in range(4)]

@@ -65,6 +65,18 @@ def _make(folder: Path) -> None:
         missing.mkdir(exist_ok=True, mode=0o700)
 
 
+def _linked(made: str, path: Path) -> bool:
+    """A file has its name, or another had it before; False where files have no second names."""
+    try:
+        os.link(made, path)
+    except FileExistsError:
+        pass
+    except OSError:
+        return False
+    os.unlink(made)
+    return True
+
+
 class DiskCache:
     """Files in a private folder; every failure is a warning and a recompilation, never an error."""
 
@@ -98,13 +110,13 @@ class DiskCache:
         except OSError:
             return None
 
-    def write(self, key: str, payload: bytes) -> None:
-        """Store atomically, then keep the cache within its bound."""
+    def write(self, key: str, payload: bytes, first: bool = False) -> None:
+        """Store atomically, then keep the cache within its bound; with `first` an entry that is there stays."""
         try:
             _make(self.folder)
             if not self._is_private():
                 return
-            self._replace(key, payload)
+            self._store(key, payload, first)
         except OSError as problem:
             warnings.warn(f"the kernel cache {self.folder} cannot be written: {problem}", stacklevel=3)
             return
@@ -112,13 +124,14 @@ class DiskCache:
             self.shrink()
         DiskCache._writes += 1
 
-    def _replace(self, key: str, payload: bytes) -> None:
+    def _store(self, key: str, payload: bytes, first: bool) -> None:
         with tempfile.NamedTemporaryFile(dir=self.folder, prefix="tmp-", delete=False) as file:
             try:
                 file.write(_header(key, payload))
                 file.write(payload)
                 file.close()
-                os.replace(file.name, self._path(key))
+                if not (first and _linked(file.name, self._path(key))):
+                    os.replace(file.name, self._path(key))
             except BaseException:
                 with suppress(OSError):
                     os.unlink(file.name)

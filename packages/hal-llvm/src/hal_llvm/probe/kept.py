@@ -41,10 +41,9 @@ def _rates(target: Target, processor: Processor, name: str, settings: Settings) 
     if (found := _read(cache, key)) is not None or settings.cache == "read":
         return found
     made = _measured(target, processor)
-    first = _read(cache, key)  # another process may have been faster: both plan by the same numbers
-    if made is not None and first is None:
-        cache.write(key, json.dumps(made).encode())
-    return first or made
+    if made is not None:  # another process may have been faster: both plan by the same numbers
+        cache.write(key, json.dumps(made).encode(), first=True)
+    return _read(cache, key) or made
 
 
 def _read(cache: DiskCache, key: str) -> Rates | None:
