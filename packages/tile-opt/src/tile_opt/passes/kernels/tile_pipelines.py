@@ -42,8 +42,9 @@ LITTLE = 1.2
 """Times the least that such tiles move."""
 MARGIN = 0.95
 """One kernel must be expected to take less than this share of what its parts take one after the other."""
-ROOMY = 1.02
-"""The same where what they exchange is more than the last cache holds: memory that nobody takes is a gain, too."""
+ROOMY = 1.2
+"""The same where what they exchange is more than the last cache holds: memory that nobody takes is a gain, too, and how fast it is
+while others use it nobody knows."""
 FAR_MORE = 4
 """Powers of two between bytes of which one is far more than the other."""
 HALOS = 2
