@@ -47,7 +47,8 @@ class RowTiles:
             next(c.size for c in self.plan.bound(b)[0].covers if c.loop == loop.name) for b in (Bind.GRID, Bind.GROUP)
         )
         made = _Tiles(self.view, loop, tile // rows, rows, {s.operand for s in self.plan.stagings})
-        return Spread(made.view_of_tiles(), made.plan(self.plan.reason), self.local_bytes).build()
+        view = made.view_of_tiles()
+        return Spread(view, made.plan(view, self.plan.reason), self.local_bytes).build()
 
 
 class _Tiles:
@@ -73,8 +74,9 @@ class _Tiles:
         loops = (replace(self.loop, range=-(-self.loop.range // size)),)
         return replace(view, loops=loops, stages=stages, refs=refs, allocs=allocs)
 
-    def plan(self, reason: str) -> Plan:
-        inner = dict.fromkeys(i.name for s in self.view_of_tiles().stages for i in s.loops if i.name != self.item)
+    def plan(self, view: KernelView, reason: str) -> Plan:
+        """That of a view of tiles."""
+        inner = dict.fromkeys(i.name for s in view.stages for i in s.loops if i.name != self.item)
         levels = (
             Level(Bind.GRID, (Cover(self.loop.name, 1),)),
             Level(Bind.GROUP, (Cover(self.item, 1),)),
