@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from tile_ir.dtype import DType
 from tile_ir.semtree.nodes import Type
 
-from hal_opencl.emit.types import register
+from hal_opencl.emit.types import lane, register
 
 Maker = Callable[[str, Type], str]
 
@@ -22,10 +22,6 @@ _NEARLY_ITSELF = "0x1p-5f"
 """Below it, tanh is x - x**3 / 3 up to 2**-23 of it; from it on, a difference from 1 keeps 17 bits."""
 
 
-def _lane(vector: str, n: int, lanes: int) -> str:
-    return vector if lanes == 1 else f"{vector}.s{n:x}"
-
-
 def _instruction(text: str, operand: str = "{x}", result: str = "{y}") -> Maker:
     """The maker of a function that is one instruction a lane, between what makes its operand of x and the result of y."""
 
@@ -33,7 +29,7 @@ def _instruction(text: str, operand: str = "{x}", result: str = "{y}") -> Maker:
         F, lanes = register(DType.FLOAT32, t.lanes), range(t.lanes)
         lines = [f"{F} {name}({F} x) {{", f"    float {', '.join(f'r{n}' for n in lanes)};"]
         for n in lanes:
-            given = operand.format(x=_lane("x", n, t.lanes))
+            given = operand.format(x=lane("x", n, t.lanes))
             lines.append(f'    asm("{text} %0, %1;" : "=f"(r{n}) : "f"({given}));')
         made = "r0" if t.lanes == 1 else f"({F})({', '.join(f'r{n}' for n in lanes)})"
         return "\n".join([*lines, f"    return {result.format(y=made)};", "}"])

@@ -9,7 +9,7 @@ from tile_ir.dtype import DType
 from tile_ir.matrix import MANTISSA_BITS
 from tile_ir.semtree.nodes import Type
 
-from hal_opencl.emit.types import mask, memory, register, register_bits, unsigned
+from hal_opencl.emit.types import lane, mask, memory, register, register_bits, unsigned
 
 
 def _zeros(t: Type, value: str = "0") -> str:
@@ -152,13 +152,11 @@ def insert(name: str, t: Type, lane: str) -> str:
 def select_lanes(name: str, left: Type, right: Type, lanes: tuple[int, ...]) -> str:
     """The picked lanes of two vectors."""
     T = register(left.dtype, len(lanes))
-    picked = ", ".join(_lane("a", left, n) if n < left.lanes else _lane("b", right, n - left.lanes) for n in lanes)
+    picked = ", ".join(
+        lane("a", n, left.lanes) if n < left.lanes else lane("b", n - left.lanes, right.lanes) for n in lanes
+    )
     A, B = register(left.dtype, left.lanes), register(right.dtype, right.lanes)
     return f"{T} {name}({A} a, {B} b) {{ return ({T})({picked}); }}"
-
-
-def _lane(name: str, t: Type, lane: int) -> str:
-    return name if t.lanes == 1 else f"{name}.s{lane:x}"
 
 
 def by_lane(name: str, function: str, t: Type, arity: int) -> str:

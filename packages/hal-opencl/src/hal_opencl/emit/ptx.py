@@ -14,7 +14,7 @@ from tile_ir.matrix import MatrixInstruction
 from tile_ir.ops import Aggregation
 from tile_ir.semtree.nodes import Type
 
-from hal_opencl.emit.types import register, unsigned
+from hal_opencl.emit.types import lane, register, unsigned
 
 TOGETHER = 'asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");'
 """All lanes of a sub-group are here, and see what the others stored."""
@@ -102,7 +102,7 @@ def round_tf32(name: str, t: Type) -> str:
     F, lanes = register(t.dtype, t.lanes), range(t.lanes)
     lines = [f"{F} {name}({F} x) {{", f"    uint {', '.join(f'r{n}' for n in lanes)};"]
     for n in lanes:
-        lines.append(f'    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(r{n}) : "f"({_lane("x", n, t.lanes)}));')
+        lines.append(f'    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(r{n}) : "f"({lane("x", n, t.lanes)}));')
     words = "r0" if t.lanes == 1 else f"({unsigned(t.dtype, t.lanes)})({', '.join(f'r{n}' for n in lanes)})"
     return "\n".join([*lines, f"    return as_{F}({words});", "}"])
 
@@ -112,7 +112,7 @@ def extreme(name: str, op: str, t: Type) -> str:
     F, lanes = register(t.dtype, t.lanes), range(t.lanes)
     lines = [f"{F} {name}({F} a, {F} b) {{", f"    float {', '.join(f'r{n}' for n in lanes)};"]
     for n in lanes:
-        operands = f'"f"({_lane("a", n, t.lanes)}), "f"({_lane("b", n, t.lanes)})'
+        operands = f'"f"({lane("a", n, t.lanes)}), "f"({lane("b", n, t.lanes)})'
         lines.append(f'    asm("{op}.NaN.f32 %0, %1, %2;" : "=f"(r{n}) : {operands});')
     value = "r0" if t.lanes == 1 else f"({F})({', '.join(f'r{n}' for n in lanes)})"
     return "\n".join([*lines, f"    return {value};", "}"])
@@ -124,7 +124,7 @@ def round_bfloat(name: str, t: Type) -> str:
     lines = [f"{F} {name}({F} x) {{", f"    uint {', '.join(f'r{n}' for n in lanes)};"]
     halves: list[str] = []
     for n in lanes:
-        low, high = _lane("x", n, t.lanes), _lane("x", n + 1, t.lanes) if n + 1 < t.lanes else "0.0f"
+        low, high = lane("x", n, t.lanes), lane("x", n + 1, t.lanes) if n + 1 < t.lanes else "0.0f"
         lines.append(f'    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r{n}) : "f"({high}), "f"({low}));')
         halves += [f"as_float(r{n} << 16)", f"as_float(r{n} & 0xffff0000u)"]
     value = halves[0] if t.lanes == 1 else f"({F})({', '.join(halves[: t.lanes])})"
@@ -189,10 +189,6 @@ _HALVES: Mapping[DType, str] = {
     DType.FLOAT16: "tile_unpack_halves({word})",
 }
 """The two elements of a word as floats, the one of the low half first."""
-
-
-def _lane(vector: str, lane: int, lanes: int) -> str:
-    return vector if lanes == 1 else f"{vector}.s{lane:x}"
 
 
 def _registers(start: int, stop: int) -> str:

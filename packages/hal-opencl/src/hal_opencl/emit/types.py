@@ -37,6 +37,11 @@ def register(dtype: DType, lanes: int = 1) -> str:
     return f"{'char' if dtype is DType.BOOL else REGISTERS[dtype]}{lanes}"
 
 
+def lane(vector: str, number: int, lanes: int) -> str:
+    """One element of a value of so many."""
+    return vector if lanes == 1 else f"{vector}.s{number:x}"
+
+
 def memory(dtype: DType, lanes: int = 1) -> str:
     """The type of an element in memory."""
     return MEMORY[dtype] + (str(lanes) if lanes > 1 else "")
