@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import pytest
 from hal_llvm import binding, direct_ir
 from hal_llvm import direct as module
 from hal_llvm.direct import Program, direct, numpy_agrees
-from tile_hal.interfaces import Direct, DirectArray, DirectStep
+from tile_hal.interfaces import Direct, DirectArray, DirectStep, Holder
 from tile_ir.dtype import DType
 from tile_ir.kernels import Kernel, KernelList, StepKind
 from tile_ir.semtree.nodes import (
@@ -47,12 +48,12 @@ ONE = DirectArray((4,), DType.FLOAT32, written=True)
 LONG, BRIEF = 1.0, 1e-6
 
 
-def calling(step: Any, seconds: float) -> Direct:
+def calling(step: Any, seconds: float, one: DirectArray = ONE) -> Direct:
     """A direct call on one array, whose only step calls the C function `step` with the array's address."""
     program, words = Program(), (ctypes.c_uint64 * 1)()
     program.place(ctypes.addressof(words), 0)
     program.add(ctypes.cast(step, ctypes.c_void_p).value or 0, ctypes.addressof(words), seconds, words, step)
-    made = direct(program, [ONE], hold=1e-3)
+    made = direct(program, [one], hold=1e-3)
     assert made is not None
     return made
 
@@ -135,6 +136,34 @@ def test_the_pool_takes_part_once_it_is_there(device: Any, scratch: bool) -> Non
         x[:] = turn
         assert made.run(x, y) is True
         assert (y == 2 * x).all()
+
+
+class Held:
+    __slots__ = ("array", "owner", "state")
+
+    def __init__(self, array: Any, owner: object, state: object = None) -> None:
+        self.array, self.owner, self.state = array, owner, state
+
+
+class Other(Held):
+    __slots__ = ()
+
+
+@pytest.mark.parametrize("seconds", [LONG, BRIEF])
+def test_brief_programs_take_what_holds_an_array(seconds: float) -> None:
+    owner, array = object(), np.zeros(4, np.float32)
+    one = replace(ONE, holder=Holder(Held, "array", (("owner", owner), ("state", None))))
+    step = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: array.fill(1))
+    made = calling(step, seconds, one)
+    assert made.run(Held(array, owner)) is (seconds == BRIEF)
+    assert array.any() == (seconds == BRIEF)
+    array[:] = 0
+    unset = Held(array, owner)
+    del unset.array
+    refused = [Held(array, one), Held(array, owner, 1), Held([1.0], owner), Held(array[1:], owner), Other(array, owner)]
+    assert not any(map(made.run, [*refused, unset]))
+    assert not array.any()
+    assert made.run(array)
 
 
 @pytest.mark.parametrize("field", ["TYPE", "DATA", "DIMENSIONS", "DESCRIPTOR", "ARRAY_FLAGS", "ELEMENT", "ARRAY_SIZE"])

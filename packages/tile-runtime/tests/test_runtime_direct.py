@@ -12,6 +12,7 @@ import pytest
 import tile_hal
 import tile_runtime as tile
 from tile_hal.submission import Prepared
+from tile_runtime import hazards
 
 Array = np.ndarray[Any, Any]
 PROGRAMS = {
@@ -170,6 +171,28 @@ def test_tensors_wait_for_what_is_pending(add: tile.Function) -> None:
     assert out.pending_write is not None and not out.pending_write.done
     reading.set()
     np.testing.assert_array_equal(out.numpy(), a + 7)
+
+
+def test_idle_tensors_are_handed_over_as_they_are(add: tile.Function, monkeypatch: pytest.MonkeyPatch) -> None:
+    a = np.arange(6, dtype=np.float32)
+    t, out = tile.asarray(a, "llvm"), tile.Tensor("llvm", (6,), "float32")
+    for _ in range(2):
+        add(t, t, out=out)
+    t.pending_write, out.pending_reads = tile_hal.HostEvent(), [tile_hal.HostEvent()]
+    t.pending_write.set()
+    out.pending_reads[0].set()
+    add(t, t, out=out)  # finds that both are over
+    monkeypatch.setattr(hazards, "at_once", lambda *_: pytest.fail("asked what is pending"))
+    seen = out.writes
+    for values in ((t, t), (t, a), (a, t)):
+        np.testing.assert_array_equal(add(*values).numpy(), 2 * a)
+        assert add(*values, out=out) is out
+    assert out.writes == seen + 3
+    np.testing.assert_array_equal(out.numpy(), 2 * a)
+    monkeypatch.undo()
+    late = out + t  # of operators, read when `out` is about to change
+    assert add(t, a, out=out) is out
+    np.testing.assert_array_equal(late.numpy(), 3 * a)
 
 
 def test_failures_of_tensors_are_passed_on(add: tile.Function) -> None:

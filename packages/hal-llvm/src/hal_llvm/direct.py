@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from tile_hal.host import ALIGNMENT, HostBuffer
-from tile_hal.interfaces import Buffer, Direct, DirectArray, Turning
+from tile_hal.interfaces import Buffer, Direct, DirectArray, Holder, Turning
 from tile_ir import forking
 
 from hal_llvm import binding, pool
@@ -161,7 +161,8 @@ def _table(program: Program, arrays: Sequence[DirectArray], *, releases: bool) -
     header = [len(arrays), inputs, 0, int(releases), program.scratch, *(base + 8 * at for at in bounds), 0, 0]
     records: list[int] = []
     for number, array in enumerate(arrays):
-        records += _record(array, program.odd.get(number, 0), base + 8 * extents_at)
+        held = 0 if releases or array.holder is None else _held(array.holder, program)
+        records += _record(array, program.odd.get(number, 0), base + 8 * extents_at, held)
         extents_at += len(array.shape)
     table[:] = [*header, *records, *extents, *program.patches, *program.steps]
     table.kept = program.kept
@@ -172,11 +173,43 @@ def _table(program: Program, arrays: Sequence[DirectArray], *, releases: bool) -
     return table
 
 
-def _record(array: DirectArray, odd: int, extents: int) -> list[int]:
+def _record(array: DirectArray, odd: int, extents: int, held: int) -> list[int]:
     dtype = array.dtype.numpy
     flags = layout.CONTIGUOUS | layout.ALIGNED | (layout.WRITEABLE if array.written else 0)
     nbytes = int(np.prod(array.shape, dtype=object)) * dtype.itemsize
-    return [_word(id(dtype) + layout.ELEMENT) & layout.ELEMENT_MASK, flags, odd, nbytes, len(array.shape), extents]
+    return [
+        _word(id(dtype) + layout.ELEMENT) & layout.ELEMENT_MASK,
+        flags,
+        odd,
+        nbytes,
+        len(array.shape),
+        extents,
+        held,
+    ]
+
+
+def _held(holder: Holder, program: Program) -> int:
+    """The address of a holder's record, which the program keeps; 0 for objects whose slots are not found."""
+    slots = [_slot(holder.type, name) for name in (holder.array, *(name for name, _ in holder.fixed))]
+    if not all(slots):
+        return 0
+    count = layout.HELD + layout.FIXED * len(holder.fixed)
+    words = (ctypes.c_uint64 * count)()
+    base = ctypes.addressof(words)
+    fixed = [word for at, (_, value) in zip(slots[1:], holder.fixed, strict=True) for word in (at, id(value))]
+    words[:] = [id(holder.type), slots[0], base + 8 * count, *fixed]
+    program.kept += (words, holder)
+    return base
+
+
+@cache
+def _slot(owner: type[object], name: str) -> int:
+    """How many bytes behind the beginning of an object of this type a slot is; 0 where it is not found."""
+    known = object.__new__(owner)
+    mark = object()
+    setattr(known, name, mark)
+    places = range(object.__basicsize__, owner.__basicsize__, 8)
+    return next((at for at in places if _word(id(known) + at) == id(mark)), 0)
 
 
 def scratch(nbytes: int) -> tuple[int, Array]:

@@ -21,8 +21,12 @@ COUNT, INPUTS, CLAIMED, RELEASES, SCRATCH, RECORDS, PATCHES, PATCHES_END, STEPS,
     range(13)
 )
 # An array's record: what its dtype's fields must be, flags it must have, address bits that must be zero, bytes, rank,
-# address of its extents
-DTYPE, FLAGS, ODD, BYTES, RANK, EXTENTS, RECORD = range(7)
+# address of its extents, address of the record of objects that may hold it (0: none)
+DTYPE, FLAGS, ODD, BYTES, RANK, EXTENTS, HOLDER, RECORD = range(8)
+# A record of such objects: their type, the byte of the slot with the array, where its fixed slots end, which follow:
+# byte of the slot, address of the object that must be in it
+HELD_TYPE, HELD_ARRAY, FIXED_END, HELD = range(4)
+SLOT, OBJECT, FIXED = range(3)
 # A patch: number of the array, address of the word that receives the array's address
 ARRAY, CELL, PATCH = range(3)
 # A step: function and its one argument; function 0 is a job for the pool
@@ -58,8 +62,9 @@ def direct_ir(addresses: Mapping[str, int]) -> str:
 _WORDS = {
     "COUNT": COUNT, "INPUTS": INPUTS, "CLAIMED": CLAIMED, "RELEASES": RELEASES, "SCRATCH": SCRATCH, "RECORDS": RECORDS,
     "PATCHES": PATCHES, "PATCHES_END": PATCHES_END, "STEPS": STEPS, "STEPS_END": STEPS_END, "DTYPE": DTYPE,
-    "FLAGS": FLAGS, "ODD": ODD, "BYTES": BYTES, "RANK": RANK, "EXTENTS": EXTENTS, "RECORD": RECORD, "ARRAY": ARRAY,
-    "CELL": CELL, "PATCH": PATCH, "FUNCTION": FUNCTION, "ARGUMENT": ARGUMENT, "STEP": STEP, "STATE": STATE,
+    "FLAGS": FLAGS, "ODD": ODD, "BYTES": BYTES, "RANK": RANK, "EXTENTS": EXTENTS, "HOLDER": HOLDER, "RECORD": RECORD,
+    "HELD_TYPE": HELD_TYPE, "HELD_ARRAY": HELD_ARRAY, "FIXED_END": FIXED_END, "HELD": HELD, "SLOT": SLOT,
+    "OBJECT": OBJECT, "FIXED": FIXED, "ARRAY": ARRAY, "CELL": CELL, "PATCH": PATCH, "FUNCTION": FUNCTION, "ARGUMENT": ARGUMENT, "STEP": STEP, "STATE": STATE,
     "STOPPED": STOPPED, "ROUNDS": ROUNDS, "LOOKS": LOOKS, "TABLE": TABLE, "TURNS": TURNS, "TURNS_END": TURNS_END,
     "BODY": BODY, "BODY_END": BODY_END, "TARGET": TARGET, "FIRST": FIRST, "PERIOD": PERIOD, "START": START,
     "STRIDE": STRIDE, "TURN": TURN,
@@ -75,6 +80,68 @@ _FIELD = re.compile(r"(%[\w.]+) = field (\w+) (%[\w.]+), (\S+)")
 _TEMPLATE = """
 declare void @llvm.memmove.p0.p0.i64(ptr, ptr, i64, i1)
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
+
+; What stands for an object: the array in its slot where it may hold one and nothing else about it is unusual, else itself.
+define internal ptr @array(ptr %object, ptr %record) nounwind {
+  %holder = field ptr %record, #HOLDER#
+  %never = icmp eq ptr %holder, null
+  br i1 %never, label %itself, label %look
+look:
+  %type = field ptr %object, #TYPE#
+  %wanted = field ptr %holder, #HELD_TYPE#
+  %known = icmp eq ptr %type, %wanted
+  br i1 %known, label %slots, label %itself
+slots:
+  %first = getelementptr i8, ptr %holder, i64 #HELD#
+  %end = field ptr %holder, #FIXED_END#
+  br label %slot
+slot:
+  %fixed = phi ptr [ %first, %slots ], [ %next, %compare ]
+  %done = icmp eq ptr %fixed, %end
+  br i1 %done, label %held, label %compare
+compare:
+  %offset = field i64 %fixed, #SLOT#
+  %expected = field ptr %fixed, #OBJECT#
+  %found = field ptr %object, %offset
+  %next = getelementptr i8, ptr %fixed, i64 #FIXED#
+  %same = icmp eq ptr %found, %expected
+  br i1 %same, label %slot, label %itself
+held:
+  %array.slot = field i64 %holder, #HELD_ARRAY#
+  %array = field ptr %object, %array.slot
+  %empty = icmp eq ptr %array, null
+  br i1 %empty, label %itself, label %there
+there:
+  ret ptr %array
+itself:
+  ret ptr %object
+}
+
+; Put what stands for each object into `arrays`; false for another number of them.
+define internal i1 @arrays(ptr %table, ptr %args, i64 %count, ptr %arrays) nounwind {
+  %expected = field i64 %table, #COUNT#
+  %records = field ptr %table, #RECORDS#
+  %complete = icmp eq i64 %count, %expected
+  br i1 %complete, label %objects, label %no
+objects:
+  %n = phi i64 [ 0, %0 ], [ %n.next, %one ]
+  %more = icmp ult i64 %n, %count
+  br i1 %more, label %one, label %yes
+one:
+  %offset = shl i64 %n, 3
+  %object = field ptr %args, %offset
+  %n.record = mul i64 %n, #RECORD#
+  %record = getelementptr i8, ptr %records, i64 %n.record
+  %array = call ptr @array(ptr %object, ptr %record)
+  %target = getelementptr i8, ptr %arrays, i64 %offset
+  store ptr %array, ptr %target
+  %n.next = add i64 %n, 1
+  br label %objects
+yes:
+  ret i1 true
+no:
+  ret i1 false
+}
 
 ; Whether an object is a plain array of the record's dtype, flags, address, rank and extents.
 define internal i1 @fits(ptr %array, ptr %record) nounwind {
@@ -141,11 +208,9 @@ define internal i1 @apart(ptr %left, ptr %left.record, ptr %right, ptr %right.re
 
 ; Whether all arrays fit, and every output is apart from the arrays before it.
 define internal i1 @accepts(ptr %table, ptr %args, i64 %count) nounwind {
-  %expected = field i64 %table, #COUNT#
   %inputs = field i64 %table, #INPUTS#
   %records = field ptr %table, #RECORDS#
-  %complete = icmp eq i64 %count, %expected
-  br i1 %complete, label %arrays, label %no
+  br label %arrays
 arrays:
   %a = phi i64 [ 0, %0 ], [ %a.next, %following ]
   %more = icmp ult i64 %a, %count
@@ -271,9 +336,13 @@ define ptr @direct.call(ptr %self, ptr %args, i64 %count) nounwind {
   %table = field ptr %self, #DATA#
   %pool = load ptr, ptr @pool@
   %manned = call i1 @manned(ptr %table, ptr %pool)
-  br i1 %manned, label %check, label %no
+  br i1 %manned, label %look, label %no
+look:
+  %arrays = alloca ptr, i64 %count
+  %complete = call i1 @arrays(ptr %table, ptr %args, i64 %count, ptr %arrays)
+  br i1 %complete, label %check, label %no
 check:
-  %accepts = call i1 @accepts(ptr %table, ptr %args, i64 %count)
+  %accepts = call i1 @accepts(ptr %table, ptr %arrays, i64 %count)
   br i1 %accepts, label %claim, label %no
 claim:
   %claimed = getelementptr i8, ptr %table, i64 #CLAIMED#
@@ -281,7 +350,7 @@ claim:
   %free = icmp eq i64 %before, 0
   br i1 %free, label %run, label %no
 run:
-  call void @work(ptr %table, ptr %args, ptr %pool)
+  call void @work(ptr %table, ptr %arrays, ptr %pool)
   %stopped.at = getelementptr i8, ptr %table, i64 #STOPPED#
   %stopped = load i64, ptr %stopped.at
   store i64 0, ptr %stopped.at

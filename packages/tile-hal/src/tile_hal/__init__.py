@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         Driver,
         Event,
         Executor,
+        Holder,
         Kernel,
         Library,
         Memory,
@@ -66,6 +67,7 @@ __all__ = [
     "Executor",
     "FailedEvent",
     "Feature",
+    "Holder",
     "HostBuffer",
     "HostEvent",
     "HostMemory",
@@ -106,8 +108,8 @@ _MODULES = {
     "hooks": "hookimpl",
     "host": "HostBuffer HostEvent HostMemory HostQueue",
     "interfaces": (
-        "HAL_API Batch BatchStep Buffer Compiler Device DeviceSet Direct DirectArray DirectStep Driver Event Executor Kernel"
-        " Library Memory MemoryUsage Part Result"
+        "HAL_API Batch BatchStep Buffer Compiler Device DeviceSet Direct DirectArray DirectStep Driver Event Executor Holder"
+        " Kernel Library Memory MemoryUsage Part Result"
     ),
     "reports": "DoctorReport PluginReport PluginStatus TilePluginWarning",
     "submission": "Prepared Submission prepare release_finished submit",

@@ -212,6 +212,18 @@ class Kernel(ABC):
 
 
 @frozen
+class Holder:
+    """Objects that stand for the array in one of their slots, while other slots are as they should be."""
+
+    type: type[object]
+    """Exactly theirs; it has ``__slots__``."""
+    array: str
+    """The slot of the array."""
+    fixed: tuple[tuple[str, object], ...]
+    """Slots, and the very objects that must be in them."""
+
+
+@frozen
 class DirectArray:
     """One array that a direct call takes: a plain `numpy.ndarray` of exactly this shape and dtype.
 
@@ -222,6 +234,8 @@ class DirectArray:
     dtype: DType
     written: bool = False
     """Then the array must be writable, and have no memory in common with any array before it."""
+    holder: Holder | None = None
+    """What a call that is brief may take in the array's place; a device may refuse it all the same."""
 
 
 @frozen

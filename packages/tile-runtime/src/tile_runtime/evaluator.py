@@ -434,17 +434,17 @@ _lock = forking.rlock()
 
 def default_evaluator(device: Device | str | None, values: Sequence[Any]) -> Evaluator:
     """The shared evaluator of the device asked for, of the first tensor passed, of $TILE_DEVICE, or of the best device."""
+    chosen = None
     if device is None:
         for value in values:
             if isinstance(value, Tensor):
-                return _shared(value.device)
-    return _shared(find_device(device))
-
-
-def _shared(device: Device) -> Evaluator:
-    found = _evaluators.get(device)
+                chosen = value.device
+                break
+    if chosen is None:
+        chosen = find_device(device)
+    found = _evaluators.get(chosen)
     if found is None:
-        made = Evaluator(device)
+        made = Evaluator(chosen)
         with _lock:
-            found = _evaluators.setdefault(device, made)
+            found = _evaluators.setdefault(chosen, made)
     return found

@@ -19,7 +19,7 @@ class Tracked(Protocol):
     """What a hazard is about: a tensor, with the last unfinished write and the reads since."""
 
     pending_write: Event | None
-    pending_reads: list[Event]
+    pending_reads: list[Event] | None
     writes: int
     """How often it was written to, or was about to be."""
 
@@ -154,7 +154,7 @@ def awaited(reads: Sequence[Tracked], writes: Sequence[Tracked]) -> list[Event]:
             waits += _before_read(tensor)
     for tensor in writes:
         if tensor.pending_write is not None or tensor.pending_reads:
-            waits += _before_write(tensor)
+            waits += pending_on(tensor)
     return waits
 
 
@@ -163,15 +163,12 @@ def at_once(reads: Sequence[Tracked], writes: Sequence[Tracked], direct: Direct,
     if writes and unread:  # asked in this order: a weak dictionary takes longer than a list to say that it is empty
         about_to_write(writes)
     with _lock:
-        for tensor in reads:
-            if tensor.pending_write is not None and _before_read(tensor):
-                return False
-        if writes and not all(map(_untouched, writes)):
+        if any(map(_before_read, reads)) or not all(map(_untouched, writes)):
             return False
         if direct.brief:  # over before anybody else can claim anything
             for tensor in writes:
-                tensor.writes += 1
-            return direct.run(*arrays)
+                tensor.pending_reads = None
+            return _brief(direct, arrays, writes)
         ticket = Ticket()
         enter(ticket, reads, writes)
     try:
@@ -180,21 +177,39 @@ def at_once(reads: Sequence[Tracked], writes: Sequence[Tracked], direct: Direct,
         ticket.started(COMPLETED)
 
 
+def in_holders(direct: Direct, values: Iterable[object], writes: Sequence[Tracked]) -> bool:
+    """A direct call on `values`, which may be tensors; False too when it is not brief, or anything is known of one."""
+    if unread:
+        about_to_write(writes)
+    with _lock:
+        return _brief(direct, values, writes)
+
+
+def _brief(direct: Direct, values: Iterable[object], writes: Sequence[Tracked]) -> bool:
+    if not direct.run(*values):
+        return False
+    for tensor in writes:
+        tensor.writes += 1
+    return True
+
+
 def _untouched(tensor: Tracked) -> bool:
     """No work on it is unfinished, and its last write did not fail."""
-    return not (_before_read(tensor) or _before_write(tensor))
+    return not (_before_read(tensor) or pending_on(tensor))
 
 
 def enter(work: Event, reads: Sequence[Tracked], writes: Sequence[Tracked]) -> None:
     """Note work on these tensors, while `alone`."""
     for tensor in reads:
         pending = tensor.pending_reads
+        if pending is None:
+            pending = tensor.pending_reads = []
         # Asking costs; at doubling lengths it is a small part of a call, whatever is pending.
         if len(pending) >= _ASKED and len(pending) & (len(pending) - 1) == 0:
             pending[:] = _unfinished(pending)
         pending.append(work)
     for tensor in writes:
-        tensor.pending_write, tensor.pending_reads = work, []
+        tensor.pending_write, tensor.pending_reads = work, None
         tensor.writes += 1
 
 
@@ -212,7 +227,7 @@ def before(tensor: Tracked, *, write: bool) -> list[Event]:
     """Events that a new read (or, with `write`, a new write) of `tensor` must wait for."""
     tensor.settle()
     with _lock:
-        return _before_write(tensor) if write else _before_read(tensor)
+        return pending_on(tensor) if write else _before_read(tensor)
 
 
 def _before_read(tensor: Tracked) -> list[Event]:
@@ -230,15 +245,15 @@ def _before_read(tensor: Tracked) -> list[Event]:
     return [event]
 
 
-def _before_write(tensor: Tracked) -> list[Event]:
-    events = tensor.pending_reads if tensor.pending_write is None else [tensor.pending_write, *tensor.pending_reads]
-    return [e for e in events if not e.done]
+def pending_on(tensor: Tracked) -> list[Event]:
+    """All work on it, which a write must wait for. While `alone`."""
+    return [e for e in (tensor.pending_write, *(tensor.pending_reads or ())) if e is not None and not e.done]
 
 
 def written(tensor: Tracked, event: Event) -> None:
     """Note a write whose dependencies have been waited for."""
     with _lock:
-        tensor.pending_write, tensor.pending_reads = event, []
+        tensor.pending_write, tensor.pending_reads = event, None
         tensor.writes += 1
 
 

@@ -88,7 +88,7 @@ class Pending(Tensor):
         return self.pending_write
 
     @property
-    def pending_reads(self) -> list[Event]:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def pending_reads(self) -> list[Event] | None:  # pyright: ignore[reportIncompatibleVariableOverride]
         self.settle()
         return self.pending_reads
 

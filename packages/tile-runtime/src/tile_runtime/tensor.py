@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from tile_hal.events import FailedEvent
 from tile_hal.host import HostBuffer, HostEvent, HostMemory
-from tile_hal.interfaces import Buffer, Device, Event
+from tile_hal.interfaces import Buffer, Device, Event, Holder
 from tile_hal.recycling import LARGE
 from tile_ir.diagnostics import Diagnostic, TileDeviceError, TileError, TileTypeError
 from tile_ir.dtype import DType, from_numpy
@@ -60,7 +60,7 @@ class Tensor(Operators):
         """The contents themselves, where the device works on the host's own memory, else None; waits for nothing."""
         self.pending_write: Event | None = None
         """The last write, while it may be unfinished (`hazards` keeps these two)."""
-        self.pending_reads: list[Event] = []
+        self.pending_reads: list[Event] | None = None
         self.writes = 0
         """How often it was written to: what was made of its contents is as old as the number it was made at."""
 
@@ -250,8 +250,14 @@ def result(
     tensor = _new(Tensor)
     tensor.device, tensor.dtype, tensor.shape = device, dtype, shape
     tensor._buffer, tensor.host = buffer, host  # pyright: ignore[reportPrivateUsage]
-    tensor.pending_write, tensor.pending_reads, tensor.writes = None, [], 0
+    tensor.pending_write, tensor.pending_reads, tensor.writes = None, None, 0
     return tensor
+
+
+def holder(device: Device, *, written: bool) -> Holder:
+    """Tensors of a device that a call may read, or write, without waiting or telling anybody (see `hazards`)."""
+    idle = ("pending_write", "pending_reads") if written else ("pending_write",)
+    return Holder(Tensor, "host", (("device", device), *((name, None) for name in idle)))
 
 
 def in_place(buffer: Buffer, dtype: DType, shape: tuple[int, ...]) -> Array | None:
@@ -325,12 +331,12 @@ def deliver(source: Tensor, target: Tensor) -> None:
     """
     hazards.about_to_write((target,))
     with hazards.alone():
-        pending = [e for e in (target.pending_write, *target.pending_reads) if e is not None and not e.done]
+        pending = hazards.pending_on(target)
         if not pending or target.device.capabilities.keeps_buffers or target.host is not None:
             mine, other = target._buffer, source._buffer  # pyright: ignore[reportPrivateUsage]
             target._buffer, source._buffer = other, mine  # pyright: ignore[reportPrivateUsage]
             target.host, source.host = source.host, target.host
-            target.pending_write, target.pending_reads = source.pending_write, []
+            target.pending_write, target.pending_reads = source.pending_write, None
             target.writes += 1
             return
     copy(source, target)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ import tile_hal
 from tile_hal.conformance import samples
 from tile_hal.conformance.kernels import kernel_list, kernel_of
 from tile_hal.conformance.samples import N
-from tile_hal.interfaces import Device, Direct, DirectArray
+from tile_hal.interfaces import Device, Direct, DirectArray, Holder
 
 Array = npt.NDArray[Any]
 F32 = DType.FLOAT32
@@ -127,6 +128,25 @@ def test_written_arrays_are_writable_and_apart_from_all_others(tile_device: Devi
         assert call.run(a, b, out) is False
     assert call.run(a, a, memory[N:-N]) is True  # next to both; inputs may be the same
     assert call.run(_read_only(a), b, memory[N:-N]) is True
+
+
+class Held:
+    __slots__ = ("array", "busy")
+
+    def __init__(self, array: Array, busy: object = None) -> None:
+        self.array, self.busy = array, busy
+
+
+def test_what_holds_an_array_is_taken_or_refused(tile_device: Device) -> None:
+    holder = Holder(Held, "array", (("busy", None),))
+    arrays = [replace(a, holder=holder) for a in (READ, READ, WRITTEN)]
+    call = direct(tile_device, kernel_list(tile_device, samples.total()), arrays, [1, 2, 0])
+    out = np.zeros(N, np.float32)
+    for given in ((Held(ramp(), 1), ramp(), out), (ramp(), ramp(), Held(out, 1)), (Held(out), ramp(), Held(out))):
+        assert call.run(*given) is False
+        assert not out.any()
+    done = call.run(Held(ramp()), ramp(7), Held(out))
+    np.testing.assert_array_equal(out, ramp() + ramp(7) if done else np.zeros(N))
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 4])

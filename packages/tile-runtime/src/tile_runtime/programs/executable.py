@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from tile_hal.errors import execution_error
 from tile_hal.events import COMPLETED, FailedEvent
-from tile_hal.host import HostBuffer, HostMemory
-from tile_hal.interfaces import Buffer, Device, Direct, DirectArray, Event, Library, Memory
-from tile_hal.recycling import LARGE
+from tile_hal.host import HostBuffer
+from tile_hal.interfaces import Buffer, Device, Direct, DirectArray, Event, Library
 from tile_hal.submission import Prepared
 from tile_ir.diagnostics import TileDeviceError
 from tile_ir.dtype import DType
@@ -26,8 +24,9 @@ from tile_ir.kernels import OUTPUT_ALIGN, BufferInfo, BufferKind, KernelList, St
 from tile_runtime import hazards
 from tile_runtime.arrays import Array, numpy_dtype, overlaps_itself, raw_view
 from tile_runtime.programs.packing import Packed, parted
+from tile_runtime.programs.results import Result, maker, wrapper
 from tile_runtime.recording import RECORDERS, recorded
-from tile_runtime.tensor import Tensor, host_array, host_view, in_place, result
+from tile_runtime.tensor import Tensor, holder, host_array, in_place, result
 
 if TYPE_CHECKING:
     from tile_runtime.programs.runnable import Runnable
@@ -37,43 +36,6 @@ if TYPE_CHECKING:
 HANDED_OVER_SECONDS = 1e-2
 """Work that is estimated above this, on all cores, is handed over when it is on Tensors alone: mostly it takes a fifth of the
 estimate, and to hand it over and to hear that it is done takes up to 0.1 ms."""
-
-
-@frozen
-class _Result:
-    """One output: its place among the bindings, and what NumPy makes of it."""
-
-    place: int
-    info: BufferInfo
-    dtype: np.dtype[Any]
-    size: int
-
-
-def _maker(results: Sequence[_Result], memory: Memory) -> Callable[[], list[Array]]:
-    """Makes arrays for results, where the device works on the host's memory; the device recycles large ones."""
-
-    def one(wanted: _Result) -> Callable[[], Array]:
-        info = wanted.info
-        if info.bytes < LARGE:
-            return partial(np.empty, info.shape, wanted.dtype)
-        if type(memory) is HostMemory:  # nobody's allocator that counts or refuses
-            return partial(memory.array, info.shape, wanted.dtype, info.bytes)
-        return lambda: host_view(memory.allocate(info.bytes).map_discard(), info.dtype, info.shape)
-
-    makers = [one(r) for r in results]
-    if len(makers) == 1:
-        (make,) = makers
-        return lambda: [make()]
-    return lambda: [make() for make in makers]
-
-
-def _wrapper(results: Sequence[_Result], device: Device) -> Callable[[Sequence[Array]], list[Tensor]]:
-    """Makes Tensors over the arrays of results."""
-    types = [(r.info.dtype, r.info.shape) for r in results]
-    if len(types) == 1:  # nearly always, and then a loop would take longer than all that it does
-        ((dtype, shape),) = types
-        return lambda arrays: [result(device, dtype, shape, arrays[0])]
-    return lambda arrays: [result(device, *type_, array) for type_, array in zip(types, arrays, strict=True)]
 
 
 def _read(kernels: KernelList, numbers: Mapping[str, int]) -> tuple[int, ...]:
@@ -157,8 +119,8 @@ class Executable:
         self._prepared = Prepared(device, library, kernels, shared)
         self._bind(runnable, kernels)
         self._direct: Direct | None = None
-        self._make = _maker(self._results, device.memory)
-        self._as_tensors = _wrapper(self._results, device)
+        self._make = maker(self._results, device.memory)
+        self._as_tensors = wrapper(self._results, device)
         self._single = len(self._results) == 1
         self._quick = device.capabilities.keeps_buffers
         """Submitting is a matter of microseconds and waits for nobody: no ticket is needed meanwhile."""
@@ -190,13 +152,13 @@ class Executable:
         self._inputs = [(k, n) for n, k in enumerate(inputs) if k is not None]
         """(position among the bindings, number) of every input that kernels read."""
         self._results = [
-            _Result(k, order[k], numpy_dtype(f"output {public!r}", order[k].dtype), math.prod(order[k].shape))
+            Result(k, order[k], numpy_dtype(f"output {public!r}", order[k].dtype), math.prod(order[k].shape))
             for public, k in ((public, place[BufferKind.OUTPUT, name]) for public, name in runnable.outputs)
         ]
         self._nothing_given = (None,) * len(self._results)
         self._types = [(p.type.shape, p.type.dtype) for p in runnable.inputs]
         self._result_types = [(r.info.shape, r.info.dtype) for r in self._results]
-        self._arguments = [DirectArray(*type_) for type_ in (*self._types, *((t.shape, t.dtype) for t in tensors))]
+        self._arguments = (*self._types, *((t.shape, t.dtype) for t in tensors))
 
     @property
     def outputs(self) -> tuple[BufferInfo, ...]:
@@ -246,8 +208,9 @@ class Executable:
             buffers: list[int | None] = [None] * len(self._arguments)
             for k, n in self._inputs:
                 buffers[n] = self._prepared.order[k]
-            written = [DirectArray(r.info.shape, r.info.dtype, written=True) for r in self._results]
-            arrays = [*self._arguments, *written]
+            read, written = (holder(self.device, written=w) for w in (False, True))
+            arrays = [DirectArray(*type_, holder=read) for type_ in self._arguments]
+            arrays += [DirectArray(*type_, written=True, holder=written) for type_ in self._result_types]
             with suppress(TileDeviceError):  # out of memory
                 self._direct = self._prepared.direct(arrays, [*buffers, *(r.info.id for r in self._results)])
         return self
@@ -267,12 +230,25 @@ class Executable:
                 return results
         if self._packed is not None:
             values = (*values, *self._packed.current([values[n] for n in self._packs]))
-        results = self._make() if out is None else self._filled(out)
-        if not direct.run(*values, *results):
-            if not self._in_place(direct, values, results, out is not None):
-                return None
-            if out is None and (not args or Tensor in map(type, args)):
-                results = self._as_tensors(results)
+        if out is not None:
+            return self._into(direct, values, out)
+        made = self._make()
+        results = (made,) if self._single else made
+        if not (direct.run(*values, *results) or self._in_place(direct, values, results)):
+            return None
+        for value in args:
+            if type(value) is Tensor:
+                return self._as_tensors(made)
+        return made if args else self._as_tensors(made)
+
+    def _into(self, direct: Direct, values: Sequence[Any], out: Any) -> Any:
+        """The same, with results that are given."""
+        results = (out,) if type(out) is np.ndarray else self._filled(out)
+        writes = [] if type(out) is np.ndarray else [t for t in results if type(t) is Tensor]
+        arrays = (*values, *results)
+        done = hazards.in_holders(direct, arrays, writes) if writes else direct.run(*arrays)
+        if not (done or self._in_place(direct, values, results)):
+            return None
         return results[0] if self._single else tuple(results)
 
     def several(self, out: Any) -> Sequence[Any]:
@@ -287,15 +263,10 @@ class Executable:
             return given
         return [self._tensor(r) if o is None else o for r, o in zip(self._results, given, strict=True)]
 
-    def _in_place(self, direct: Direct, values: Sequence[Any], results: Sequence[Any], given: bool) -> bool:
+    def _in_place(self, direct: Direct, values: Sequence[Any], results: Sequence[Any]) -> bool:
         """A direct call in the memory of Tensors and arrays; False where there are no Tensors, or one is in use."""
-        if Tensor not in map(type, values) and not given:
-            return False
         arrays: list[Any] = []
-        reads = self._taken(values, arrays)
-        if not given:
-            arrays += results
-        writes = self._taken(results, arrays) if given else []
+        reads, writes = self._taken(values, arrays), self._taken(results, arrays)
         if reads is None or writes is None:
             return False
         return bool(reads or writes) and hazards.at_once(reads, writes, direct, arrays)
@@ -384,7 +355,7 @@ class Executable:
             return None
         return self.device.memory.wrap(raw_view(out))
 
-    def _array(self, buffer: Buffer, wanted: _Result, out: Array | None) -> Array:
+    def _array(self, buffer: Buffer, wanted: Result, out: Array | None) -> Array:
         """The host array of a finished result: `out`, or the buffer's own memory where that outlives the mapping."""
         shape = wanted.info.shape
         if not wanted.info.bytes:
@@ -428,7 +399,7 @@ class Executable:
             raise
         ticket.started(event)
 
-    def _tensor(self, made: _Result) -> Tensor:
+    def _tensor(self, made: Result) -> Tensor:
         buffer, dtype, shape = self.device.memory.allocate(made.info.bytes), made.info.dtype, made.info.shape
         return result(self.device, dtype, shape, in_place(buffer, dtype, shape), buffer)
 
