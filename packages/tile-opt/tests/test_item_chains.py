@@ -90,3 +90,11 @@ def test_what_is_costly_is_computed_once(line: str) -> None:
     source = f"function (A[H, W], B[W, W]) -> (O) {{ {line} O[y, x : H, W] = +(P[y + t - 2, x]), t < 5; }}"
     stripe = stripe_of(source, DType.FLOAT32, A=(64, 64), B=(64, 64))
     assert len(list(kernels_of(optimize(stripe, target(), verify=True)))) > 1
+
+
+@pytest.mark.parametrize(("rows", "kernels"), [(3, 1), (64, 2)])
+def test_items_share_long_sums(rows: int, kernels: int) -> None:
+    """An item that takes in all of them by itself waits for longer than another kernel takes to begin."""
+    source = "function (A[B, I, C]) -> (O) { P[b, c : B, C] = +(A[b, i, c]); M = P / 3.0; O[c : C] = >(M[b, c]); }"
+    scheduled = optimize(stripe_of(source, DType.FLOAT32, A=(rows, rows, 4)), target())
+    assert len(list(kernels_of(scheduled))) == kernels

@@ -47,6 +47,9 @@ FEWER = 0.75
 """Share of the cycles of items with boxes of their own, below which groups are faster though memory bounds both."""
 KEPT = 512
 """Bytes of what an item has of temporaries, and for each cell of its tile."""
+SINGLE = 128
+"""Points of an item that has one cell of the result, where no window slides: it waits for longer sums, which several items share,
+for longer than another kernel takes to begin."""
 LOAD = 1.3
 """Cycles in which a load of a sub-group, of neighbours, takes the path to the nearest cache."""
 APART = 32
@@ -124,8 +127,12 @@ class _ItemChains(Chains):
     ) -> Iterator[tuple[TiledLoop, ...]]:
         """A run of cells along one loop on which windows slide, and one cell along all others; one in all where none slides."""
         last = views[-1]
-        if ways and not any(map(_slides, ways.values())):
-            yield _cut(views, ways, {})
+        if (
+            ways
+            and not any(map(_slides, ways.values()))
+            and _fits(views, boxes, single := _cut(views, ways, {}), SINGLE)
+        ):
+            yield single
         for along in (n for n, w in ways.items() if _slides(w) and not _is_near(last, n)):
             for run in RUNS:
                 cuts = _cut(views, ways, {along: min(run, last.ranges[along])})
@@ -191,14 +198,15 @@ def _cut(
     return tuple(TiledLoop(last.ranges[n], sizes.get(n, 1), names[n], w) for n, w in ways.items())
 
 
-def _fits(views: Sequence[KernelView], boxes: Mapping[str, int], cuts: Sequence[TiledLoop]) -> bool:
-    """An item has registers for its tile, and its straight-line code is not too long."""
+def _fits(views: Sequence[KernelView], boxes: Mapping[str, int], cuts: Sequence[TiledLoop], most: int = BODY) -> bool:
+    """An item has registers for its tile, and its straight-line code has at most so many points."""
     held, points = private_bytes(views, boxes, cuts), 0
     for k, view in enumerate(views):
-        cells = prod(cut.windows[k].count(cut.tile) for cut in cuts)
+        counts = {cut.windows[k].loop: cut.windows[k].count(cut.tile) for cut in cuts}
+        cells = prod(counts.get(i.name, i.range) for i in view.loops)
         held += cells * sum(nbytes(a.type) for a in view.allocs)
         points += cells * sum(prod(i.range for i in s.loops) for s in view.stages)
-    return held <= KEPT and points <= BODY
+    return held <= KEPT and points <= most
 
 
 def _slides(found: Sequence[Window]) -> bool:
