@@ -37,7 +37,7 @@ CPU = (
 )  # fmt: skip
 GPU = (
     "scan", "inline", "in_place", "fuse", "merge", "ungroup", "accumulate", "item_chains", "stream", "group_tile", "repeat_small",
-    "gpu_tile",
+    "gpu_tile", "launch_together",
 )  # fmt: skip
 ROWS = tuple(name for name in GPU if name != "group_tile")
 

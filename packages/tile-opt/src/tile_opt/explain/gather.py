@@ -34,6 +34,7 @@ from tile_opt.explain.plans import part_plan, planned, tiled, unplanned
 from tile_opt.explain.tables import flatten_table
 from tile_opt.kernel.view import KernelView, open_kernel
 from tile_opt.passes.scheduling import Decision
+from tile_opt.plan.steps.groups.together import parts_of_launch
 from tile_opt.rounding import error_bounds
 from tile_opt.rounding.bound import Relation
 
@@ -80,7 +81,12 @@ def _kernels(compiled: Compiled, candidates: bool, measured: Mapping[str, float]
         often = launches[number]
         seconds = measured.get(kernel.stripe.name)
         each = None if seconds is None or not often else seconds / often
-        parts = {name: d for name, d in compiled.decisions.items() if d.within == kernel.stripe.name}
+        together = {part.name for part in parts_of_launch(kernel.stripe)}
+        parts = {
+            name: d
+            for name, d in compiled.decisions.items()
+            if d.within == kernel.stripe.name or d.scheduled in together
+        }
         plan, flat = _plan(compiled, kernel, parts.values(), each, candidates)
         made = _kernel(kernel, often, flat, plan, kernels.target.settings, implied)
         within = tuple((name, part_plan(d)) for name, d in parts.items())
@@ -103,7 +109,7 @@ def _plan(
     """The report of a kernel's plan, and what the kernel was made of."""
     kernels = compiled.kernels
     decision = compiled.decisions.get(kernel.stripe.name)
-    if decision is not None:
+    if decision is not None and not parts_of_launch(kernel.stripe):
         plan = planned(kernel, decision, kernels.target, candidates=candidates, measured=measured)
         return plan, [decision.view]
     if parts:
@@ -201,7 +207,7 @@ def schedule_of(kernel: Block) -> ScheduleReport:
         if ref.loc.scope is Scope.THREAD:
             private[block.name] = private.get(block.name, 0) + ref.type.nbytes
     return ScheduleReport(
-        grid=_grid([i for i in kernel.indexes if i.bind is Bind.GRID and i.value is None]),
+        grid=tuple(loop for b in parts_of_launch(kernel) or (kernel,) for loop in _grid(b)),
         items=_distinct(loops, Bind.GROUP),
         lanes=max((i.lanes for i in loops if i.bind is Bind.VECTOR), default=1),
         unrolled=_distinct(loops, Bind.UNROLL),
@@ -220,8 +226,9 @@ def _distinct(loops: list[Index], bind: Bind) -> tuple[LoopReport, ...]:
     return tuple(found.values())
 
 
-def _grid(indexes: list[Index]) -> tuple[LoopReport, ...]:
+def _grid(block: Block) -> tuple[LoopReport, ...]:
     """Several loops on one axis are packed, the last listed fastest."""
+    indexes = [i for i in block.indexes if i.bind is Bind.GRID and i.value is None]
     found: list[LoopReport] = []
     for index in indexes:
         mine = [i for i in indexes if i.axis == index.axis]

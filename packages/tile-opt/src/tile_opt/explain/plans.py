@@ -17,6 +17,7 @@ from tile_opt.explain.data import PlanCandidate, PlanReport, Prediction
 from tile_opt.kernel.view import KernelView
 from tile_opt.model.estimate import estimate
 from tile_opt.passes.scheduling import Decision
+from tile_opt.plan.steps.groups.together import parts_of_launch
 from tile_opt.plan.text import brief, plan_lines
 
 MOST = 12
@@ -51,9 +52,10 @@ def unplanned(kernel: Block, measured: float | None = None, parts: Mapping[str, 
 
 
 def tiled(kernel: Kernel, target: Target, measured: float | None = None) -> PlanReport:
-    """For kernels whose parts run on tiles, or in rounds, each by a plan of its own."""
+    """For kernels whose parts run on tiles, in rounds or beside each other, each by a plan of its own."""
     grid = ", ".join(f"{i.name}: {i.range}" for i in kernel.stripe.indexes)
-    kind = f"tile after tile ({grid})" if grid else "round after round"
+    alone = "groups side by side" if parts_of_launch(kernel.stripe) else "round after round"
+    kind = f"tile after tile ({grid})" if grid else alone
     return PlanReport(kind, prediction=predicted(kernel, target), measured=measured)
 
 

@@ -59,7 +59,10 @@ class Scope:
 class Builder:
     """Appends statements to the current scope."""
 
-    def __init__(self, index_dtype: DType, masks: bool = False, shuffles: int = 0) -> None:
+    def __init__(
+        self, index_dtype: DType, masks: bool = False, shuffles: int = 0, names: dict[str, int] | None = None
+    ) -> None:
+        """`names` is how often names have been given, and goes on counting."""
         self.index_type = Type(index_dtype)
         self.masks = masks
         """The target leaves out single lanes at no cost."""
@@ -74,7 +77,7 @@ class Builder:
         self.lanes: dict[str, tuple[int, int]] = {}
         """Variables that are a digit of the lane in its sub-group: (divisor, modulus)."""
         self._homes: dict[str, Scope] = {}
-        self._counts: dict[str, int] = {}
+        self._counts: dict[str, int] = {} if names is None else names
         self._stems: dict[str, str] = {}
 
     # names and scopes

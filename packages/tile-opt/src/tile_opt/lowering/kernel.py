@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import prod
 
 from tile_ir.dtype import DType
 from tile_ir.frozen import frozen
-from tile_ir.semtree.nodes import Access, Binary, Block, Compare, Expr, Function, IdKind, If, Param, Space, Type, Var
+from tile_ir.semtree.nodes import (
+    Access,
+    Binary,
+    Block,
+    Compare,
+    Const,
+    Expr,
+    Function,
+    IdKind,
+    If,
+    Param,
+    Space,
+    Type,
+    Var,
+    WorkId,
+)  # fmt: skip
 from tile_ir.stripe import nodes as stripe
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Bind
@@ -19,8 +34,9 @@ from tile_opt.lowering.builder import BOOL, Builder
 from tile_opt.lowering.context import Context
 from tile_opt.lowering.nest import Nest
 from tile_opt.lowering.places import Home, Root
-from tile_opt.lowering.work_items import THREADS
+from tile_opt.lowering.work_items import THREADS, Size, WorkItems
 from tile_opt.plan.steps.groups.last_group import waits_for_all
+from tile_opt.plan.steps.groups.together import parts_of_launch
 
 INT32_ELEMENTS = 1 << 30
 """Below this many elements every subscript, and each term of it, fits 32 bits with room to spare."""
@@ -54,6 +70,16 @@ class LoweredKernel:
     groups: tuple[int, int, int]
 
 
+@frozen
+class _Share:
+    """The groups of a launch that a kernel has: those from `first` on, of as many items as its own, in the shape `items`."""
+
+    first: int
+    items: Size
+    names: dict[str, int]
+    """How often names have been given, in all kernels of the launch."""
+
+
 def lower_kernel(
     block: stripe.Block,
     name: str,
@@ -63,23 +89,79 @@ def lower_kernel(
     backward: bool = False,
 ) -> LoweredKernel:
     """Lower a kernel block whose refinements refer to `sources`; `backward` starts with the last group."""
+
+    def lowered(part: stripe.Block, share: _Share) -> LoweredKernel:
+        return _lowered(part, name, slots, sources, settings, backward, share)
+
+    parts = parts_of_launch(block)
+    return _together(name, parts, lowered) if parts else lowered(block, _Share(0, _group_size(block), {}))
+
+
+def _lowered(
+    block: stripe.Block,
+    name: str,
+    slots: Sequence[Slot],
+    sources: Mapping[str, Source],
+    settings: HardwareSettings,
+    backward: bool,
+    share: _Share,
+) -> LoweredKernel:
     grid = _Grid(block, settings)
-    group_size = _group_size(block)
-    builder = Builder(_index_dtype(block, slots, grid.total, settings), settings.masks, settings.shuffles)
+    index = _index_dtype(block, slots, grid.total, settings)
+    builder = Builder(index, settings.masks, settings.shuffles, share.names)
     roots = _roots(block, builder, slots, sources)
     views = {
         name: View(roots[s.slot], s.offset, (), s.type.sizes, s.type.strides)
         for name, s in sources.items()
         if s.slot in roots
     }
-    nest, finish = _prepare(builder, grid, group_size, block, backward)
+    nest, finish = _prepare(builder, grid, share, block, backward)
     nest.block(block, Context({}, views))
     body = finish()
     order = _parameter_order(roots, nest.allocator.temps)
     params = tuple(_param(root) for _, root in order)
-    function = Function(name, params, body, group_size, _subgroup(block))
+    function = Function(name, params, body, share.items, _subgroup(block))
     temps = tuple((t.dtype, t.elements) for t in nest.allocator.temps)
     return LoweredKernel(function, tuple(number for number, _ in order), temps, grid.sizes)
+
+
+def _together(
+    name: str, parts: Sequence[stripe.Block], lowered: Callable[[stripe.Block, _Share], LoweredKernel]
+) -> LoweredKernel:
+    """One function whose groups do what those of the parts do, one part's behind the other's."""
+    items = max(map(_group_size, parts), key=lambda size: size[::-1])
+    names, made, ends = dict[str, int](), list[LoweredKernel](), [0]
+    for part in parts:
+        made.append(lowered(part, _Share(ends[-1], items, names)))
+        ends.append(ends[-1] + made[-1].groups[0])
+        if prod(_group_size(part)) != prod(items) or made[-1].groups[1:] != (1, 1):
+            raise LoweringError(f"groups of {part.name!r} are others than those that they are launched with")
+    params = sorted(_numbered(made), key=lambda each: each[1].access is Access.READ)
+    subgroup = max(m.function.subgroup for m in made)
+    body = _by_group([m.function.body for m in made], ends[1:])
+    function = Function(name, tuple(p for _, p in params), body, items, subgroup)
+    return LoweredKernel(
+        function, tuple(n for n, _ in params), tuple(t for m in made for t in m.temps), (ends[-1], 1, 1)
+    )
+
+
+def _by_group(bodies: Sequence[Block], ends: Sequence[int]) -> Block:
+    """What a group does, by its number: the groups of each body end at such a one."""
+    first, *others = bodies
+    if not others:
+        return first
+    group = WorkId(IdKind.GROUP, 0)
+    mine = Compare("cmp_lt", group, Const(ends[0], group.type), BOOL)
+    return Block((If(mine, first, _by_group(others, ends[1:])),))
+
+
+def _numbered(made: Sequence[LoweredKernel]) -> Iterator[tuple[int, Param]]:
+    """All parameters with the numbers of their slots, or of temporaries behind those of the kernels before."""
+    own = 0
+    for one in made:
+        numbers = (n if n >= 0 else n - own for n in one.params)
+        yield from zip(numbers, one.function.params, strict=True)
+        own += len(one.temps)
 
 
 def _roots(
@@ -132,7 +214,7 @@ def blocks_of(block: stripe.Block) -> list[stripe.Block]:
     return found
 
 
-def _group_size(block: stripe.Block) -> tuple[int, int, int]:
+def _group_size(block: stripe.Block) -> Size:
     sizes = [1, 1, 1]
     for inner in blocks_of(block):
         for axis in range(3):
@@ -188,11 +270,13 @@ def _spread(total: int, limits: Sequence[int]) -> list[int]:
 class _Decoder:
     """Group numbers as index variables."""
 
-    def __init__(self, builder: Builder, nest: Nest, grid: _Grid, backward: bool) -> None:
+    def __init__(self, builder: Builder, nest: Nest, grid: _Grid, backward: bool, first: int) -> None:
         self.builder = builder
         self.nest = nest
         self.grid = grid
         self.backward = backward
+        self.first = first
+        """Number of the first group on the axis that has all."""
         self.numbers: dict[int, Affine] = {}
 
     def axis(self, axis: int) -> Affine:
@@ -201,6 +285,8 @@ class _Decoder:
             return Affine()
         if axis not in self.numbers:
             value = self.nest.items.work_id(IdKind.GROUP, axis)
+            if self.first:
+                value = Binary("sub", value, self.builder.literal(self.first), self.builder.index_type)
             high = self.grid.sizes[axis] - 1
             if self.backward:
                 value = Binary("sub", self.builder.literal(high), value, self.builder.index_type)
@@ -237,12 +323,12 @@ class _Decoder:
         return self.builder.index_variable(index.name, value, index.range - 1)
 
 
-def _prepare(
-    builder: Builder, grid: _Grid, group_size: tuple[int, int, int], block: stripe.Block, backward: bool
-) -> tuple[Nest, _Finish]:
+def _prepare(builder: Builder, grid: _Grid, share: _Share, block: stripe.Block, backward: bool) -> tuple[Nest, _Finish]:
     """A nest whose grid indexes are decoded; call the second value for the finished body."""
-    nest = Nest(builder, Allocator(builder, prod(group_size), grid.total, Affine()), group_size)
-    decoder = _Decoder(builder, nest, grid, backward)
+    group_size = _group_size(block)
+    items = WorkItems(builder, group_size, share.items)
+    nest = Nest(builder, Allocator(builder, prod(group_size), grid.total, Affine()), items)
+    decoder = _Decoder(builder, nest, grid, backward, share.first)
     cond: Expr | None = None
     if prod(grid.sizes) > grid.total:
         cond = Compare("cmp_lt", builder.index(decoder.linear()), builder.literal(grid.total), BOOL)

@@ -47,11 +47,11 @@ Sink = Callable[[Point], None]
 class Nest:
     """Lowers the blocks of one kernel."""
 
-    def __init__(self, builder: Builder, allocator: Allocator, group_size: tuple[int, int, int]) -> None:
+    def __init__(self, builder: Builder, allocator: Allocator, items: WorkItems) -> None:
         self.builder = builder
         self.body = Body(builder)
         self.allocator = allocator
-        self.items = WorkItems(builder, group_size)
+        self.items = items
         self.copies = False
         """Whether copies were started that a `Wait` waits for."""
         self.grid: dict[str, Affine] = {}

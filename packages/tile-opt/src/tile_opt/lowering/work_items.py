@@ -12,6 +12,7 @@ from tile_ir.stripe.nodes import Bind
 
 from tile_opt.lowering.builder import Builder
 
+Size = tuple[int, int, int]
 THREADS = (Bind.GROUP, Bind.SUBGROUP, Bind.LANE)
 """Dealt out to the work items of a group, axis by axis."""
 
@@ -19,9 +20,11 @@ THREADS = (Bind.GROUP, Bind.SUBGROUP, Bind.LANE)
 class WorkItems:
     """The work items of one kernel's groups; every number is computed once, at the top of the kernel."""
 
-    def __init__(self, builder: Builder, group_size: tuple[int, int, int]) -> None:
+    def __init__(self, builder: Builder, group_size: Size, launched: Size) -> None:
+        """`launched` is the shape in which groups are launched, of as many items as `group_size`."""
         self.builder = builder
         self.group_size = group_size
+        self.launched = launched
 
     @property
     def count(self) -> int:
@@ -30,8 +33,24 @@ class WorkItems:
 
     def work_id(self, kind: IdKind, axis: int) -> Expr:
         """The number of the group or work item on `axis`, as an index integer."""
+        if kind is IdKind.LOCAL and self.launched != self.group_size:
+            return self._of_other_shape(axis)
         value: Expr = WorkId(kind, axis)
         return value if self.builder.index_type == value.type else Cast(value, self.builder.index_type)
+
+    def _of_other_shape(self, axis: int) -> Expr:
+        """A work item's number on `axis` where the launch deals items out to other axes: in the same order over all axes."""
+        type, step = self.builder.index_type, 1
+        number: Expr = self.builder.literal(0)
+        for other, size in enumerate(self.launched):
+            if size > 1:
+                own: Expr = WorkId(IdKind.LOCAL, other)
+                own = own if own.type == type else Cast(own, type)
+                number = Binary("add", number, Binary("mul", own, self.builder.literal(step), type), type)
+            step *= size
+        before = prod(self.group_size[:axis])
+        number = Binary("div", number, self.builder.literal(before), type)
+        return Binary("mod", number, self.builder.literal(self.group_size[axis]), type)
 
     def thread_index(self, index: stripe.Index, block: stripe.Block) -> Affine:
         """The value of a thread index: threads of an axis are dealt out, last listed index fastest."""

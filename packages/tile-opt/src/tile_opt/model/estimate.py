@@ -14,6 +14,7 @@ from tile_opt.model.multiprocessor import LAUNCH, on_multiprocessors
 from tile_opt.model.processor import on_processor
 from tile_opt.model.scheduled import Tree, read
 from tile_opt.plan.steps.groups.last_group import apart, waits_for_all
+from tile_opt.plan.steps.groups.together import parts_of_launch
 
 __all__ = ["Cause", "Estimate", "estimate"]
 
@@ -25,15 +26,18 @@ def estimate(kernel: Block, target: Target) -> Estimate:
     """
     machine = target.machine
     if machine.is_gpu and waits_for_all(kernel) is not None:
-        return _in_turn([on_multiprocessors(read(b), machine) for b in apart(kernel)], machine)
+        return _in_turn([on_multiprocessors(read(b), machine) for b in apart(kernel)], machine, machine.launch.arrival)
+    if machine.is_gpu and (parts := parts_of_launch(kernel)):
+        return _in_turn([estimate(b, target) for b in parts], machine, 0.0)
     tree = read(kernel)
     return on_multiprocessors(tree, machine) if machine.is_gpu else on_processor(tree, machine)
 
 
-def _in_turn(parts: Sequence[Estimate], machine: Machine) -> Estimate:
-    """One kernel, whose last group goes on when all others are done."""
+def _in_turn(parts: Sequence[Estimate], machine: Machine, arrival: float) -> Estimate:
+    """One kernel, the groups of whose parts follow one another; a last one may go on so long after all others are done."""
     causes = [c for p in parts for c in p.causes if c.name != LAUNCH]
-    causes += [Cause(LAUNCH, machine.launch.kernel + machine.launch.fill), Cause("arrival", machine.launch.arrival)]
+    causes += [Cause(LAUNCH, machine.launch.kernel + machine.launch.fill)]
+    causes += [Cause("arrival", arrival)] if arrival else []
     shown = tuple(sorted(causes, key=lambda c: -c.seconds))
     return Estimate(sum(c.seconds for c in shown), shown, parts[0].traffic)
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import ceil, exp, lgamma, log2, prod
 
+from tile_ir.frozen import frozen
 from tile_ir.machine import Machine, Occupancy
 from tile_ir.matrix import MATRIX_INSTRUCTIONS
 from tile_ir.stripe.nodes import Bind, Block, Direction, Reduce, Scope, Sync, Transfer, Wait
@@ -31,17 +32,36 @@ UNROLLED = 6
 """Trips of a loop without barriers whose loads the compiler starts together."""
 
 
+@frozen
+class Needs:
+    """What a group takes of its multiprocessor: items, registers of each, bytes of local memory."""
+
+    items: int
+    registers: float
+    local: int
+
+    def resident(self, machine: Machine) -> int:
+        """Groups that one multiprocessor holds at once."""
+        assert machine.occupancy is not None
+        registers = min(self.registers, machine.occupancy.item_registers)
+        return max(1, resident(self.items, registers, self.local, machine))
+
+
+def needs_of(tree: Tree, occupancy: Occupancy) -> Needs:
+    trees = [*tree.walk()]
+    registers = OWN_REGISTERS + _held(tree, occupancy) + max(map(_fragments, trees))
+    return Needs(max(t.items for t in trees), registers, sum(map(_local_bytes, trees)))
+
+
 @dataclass(slots=True)
 class _Group:
     """What one group does, on average."""
 
-    items: int = 1
+    needs: Needs
     work: Work = field(default_factory=Work)
     """Of all sub-groups, in instructions of a sub-group."""
     matrix: float = 0
     """Cycles of matrix instructions."""
-    local: int = 0
-    registers: float = 0
 
 
 def on_multiprocessors(tree: Tree, machine: Machine) -> Estimate:
@@ -51,7 +71,7 @@ def on_multiprocessors(tree: Tree, machine: Machine) -> Estimate:
     groups = max(1, prod(i.extent for i in tree.loops if i.bind is Bind.GRID))
     lines = traffic(tree, machine)
     group = _group(tree, machine, occupancy, groups)
-    at_once = _resident(group, machine, occupancy)
+    at_once = group.needs.resident(machine)
     cores = max(1, min(machine.cores, groups))
     second = 1 / (machine.clock_ghz * 1e9)
     shares = [*rounds(groups, at_once, machine)]
@@ -71,9 +91,8 @@ def on_multiprocessors(tree: Tree, machine: Machine) -> Estimate:
 
 
 def _group(tree: Tree, machine: Machine, occupancy: Occupancy, groups: int) -> _Group:
-    group = _Group(max(t.items for t in tree.walk()))
+    group = _Group(needs_of(tree, occupancy))
     for one in tree.walk():
-        group.local += _local_bytes(one)
         sub_groups = _sub_groups(one, occupancy)
         rate = _rate(one, machine)
         if rate:
@@ -81,7 +100,6 @@ def _group(tree: Tree, machine: Machine, occupancy: Occupancy, groups: int) -> _
         elif one.accesses or one.block.body:
             group.work.plus(straight_line(one, machine), one.passes / groups * sub_groups)
             group.work.issue += _control(one) * sub_groups / groups
-    group.registers = OWN_REGISTERS + _held(tree, occupancy) + max(map(_fragments, tree.walk()))
     return group
 
 
@@ -144,16 +162,10 @@ def _fragments(tree: Tree) -> float:
     return min(whole, AHEAD * near)
 
 
-def _resident(group: _Group, machine: Machine, occupancy: Occupancy) -> int:
-    """Groups that one multiprocessor holds at once."""
-    registers = min(group.registers, occupancy.item_registers)
-    return max(1, resident(group.items, registers, group.local, machine))
-
-
 def _demand(group: _Group, together: int, machine: Machine) -> dict[str, float]:
     """Cycles by port of so many groups at once; what sub-groups issue goes through the slot that each belongs to."""
     assert machine.occupancy is not None
-    subgroups = ceil(group.items / machine.occupancy.subgroup)
+    subgroups = ceil(group.needs.items / machine.occupancy.subgroup)
     uneven = hindrance(together, subgroups, machine)
     ports = group.work.cycles(machine.ports)
     return {n: together * c * (uneven if n in ISSUED else 1.0) for n, c in ports.items() if n != "latency"}

@@ -53,6 +53,7 @@ PASSES: dict[str, str] = {
     "repeat_small": "tile_opt.passes.kernels.repeat_small:RepeatSmall",
     "join_rows": "tile_opt.passes.kernels.join_rows:JoinRows",
     "step_rows": "tile_opt.passes.kernels.step_rows:StepRows",
+    "launch_together": "tile_opt.passes.kernels.launch_together:LaunchTogether",
 }
 """Pass name -> ``module:class``."""
 

@@ -6,7 +6,7 @@ Read in order that is what it means: the groups of each tile meet, and the last 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import prod
 
 from tile_ir.frozen import replace
@@ -26,7 +26,7 @@ def last_group(first: Block, then: Block, tiles: Mapping[str, str]) -> Block:
     return Block(
         first.name,
         indexes=tuple(i for i in first.indexes if i.name in shared),
-        refs=_outside((first, then)),
+        refs=outside((first, then)),
         body=(_part(first, shared), Sync(Scope.DEVICE, "global"), _part(then, tiles)),
         tags=first.tags | then.tags,
         comment="\n".join(dict.fromkeys(b.comment for b in (first, then) if b.comment)),
@@ -73,7 +73,7 @@ def _part(kernel: Block, tiles: Mapping[str, str]) -> Block:
     return replace(kernel, indexes=indexes, tags=kernel.tags - {"kernel", "scheduled"}, comment="")
 
 
-def _outside(parts: tuple[Block, ...]) -> tuple[Refinement, ...]:
+def outside(parts: Sequence[Block]) -> tuple[Refinement, ...]:
     """Main's buffers by their names there, in the direction in which both together use them."""
     found: dict[str, Refinement] = {}
     for ref in (r for p in parts for r in p.refs if r.source):
