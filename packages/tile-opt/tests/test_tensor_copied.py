@@ -87,6 +87,19 @@ def test_the_first_factor_is_rounded_by_the_items_that_read_it(layout: str, k: i
     assert products and all(i.params == (TF32_BITS,) for i in products)
 
 
+def test_rows_of_half_a_team_go_on_in_the_panel_of_another_loop() -> None:
+    """32 float32 channels are a panel: those of the next tap are the other half of the team's rows."""
+    source = "function (D[X, Y, C], E[X, Z, O]) -> (R) { R[v, c, o : 3, C, O] = +(D[x, z + v, c] * E[x, z, o]); }"
+
+    def operands(x: Mapping[str, Array]) -> tuple[Array, Array]:
+        taps = [x["D"][:, v : v + 2].reshape(-1, 32).T for v in range(3)]
+        return np.stack(taps), x["E"].reshape(-1, 32)
+
+    sample = Sample(bound(source, F32, D=(32, 4, 32), E=(32, 2, 32)), operands)
+    plans = rounding_as_they_read(sample, ONLY_TEAMS)
+    agrees(sample, 1, next(p for p in plans if p.tile("v", 0, 3) > 1 and p.tile("c", 0, 32) == 32))
+
+
 def test_two_steps_in_turn_have_registers_that_products_go_on_reading() -> None:
     """One would write what those of the step before still read."""
     local = replace(ONLY_TEAMS.machine.local or LocalMemory(), bytes=228 << 10)

@@ -87,9 +87,8 @@ def _multiply_together(
     moved = {name: [r for r, v in found.items() if v.offset != first[r].offset] for name, found in steps.items()}
     a, b = (next(first[r] for r in moved[side] if r in moved[k]) for side in (m, n))
     step = {id(v): steps[side][r].offset - v.offset for side in (m, n) for r, v in first.items() if r in moved[side]}
-    # The address is that of the team's first row.
-    above = digit(LANES, instruction.team) * (-instruction.sides["m"] * step[id(a)].const)
-    places = [panel(builder, block, replace(a, offset=a.offset + above)), panel(builder, block, b)]
+    before = _rows_before(instruction, a, step[id(a)].const, digit)
+    places = [panel(builder, block, replace(a, offset=a.offset - before)), panel(builder, block, b)]
     (left, left_at, left_panels), (right, right_at, right_panels) = places
     panels = [0 if step[id(v)].const > 1 else apart for v, apart in ((a, left_panels), (b, right_panels))]
     variable, element = _place(block, c)
@@ -103,6 +102,19 @@ def _multiply_together(
     if a.root.arrangement is None or a.root.arrangement.together * a.root.dtype.bytes != product.a_chunk:
         raise LoweringError(f"{block.instr}: {a.root.name!r} does not lie as items read it")
     builder.emit(product)
+
+
+def _rows_before(instruction: MatrixInstruction, a: View, step: int, digit: Digit) -> Affine:
+    """Elements from the team's first row, whose address it is given, to a sub-group's own.
+
+    Rows along memory that fill one panel go on in the next one.
+    """
+    rows, held = instruction.sides["m"], a.root.arrangement
+    if held is None or step > 1 or not held.panel == held.pitch < rows * instruction.team:
+        return digit(LANES, instruction.team) * (rows * step)
+    each = held.panel // rows
+    beside = digit(LANES * each, instruction.team // each) * (held.rows * held.panel)
+    return digit(LANES, each) * (rows * step) + beside
 
 
 def panel(builder: Builder, block: stripe.Block, view: View) -> tuple[Var, Expr, int]:
