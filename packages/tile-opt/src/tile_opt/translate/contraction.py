@@ -99,10 +99,23 @@ def _aggregate(context: Context, op: Contraction, domain: FlatDomain, kernel: Ke
         _prefill(context, op, kernel, target)
         context.add(kernel)
         kernel, rest = _kernel(context, op), ()
+    elif results is not None and rest and plain_sum:  # so are those of a few cells
+        kernel, rest = _rest_before(context, op, domain, kernel, target, rest), ()
     partial = _by_cell(op, domain) if results is None or rest is None else _by_index(results)
     own = partial.target == partial.cell and op.acc is op.type.dtype and rest is not None
     accumulator = target if own else kernel.alloc(f"{target}_acc", op.acc, partial.sizes)
     _stages(_Plan(context, op, domain, kernel, target, accumulator, rest), partial)
+    return kernel
+
+
+def _rest_before(
+    context: Context, op: Contraction, domain: FlatDomain, kernel: Kernel, target: str, rest: tuple[Region, ...]
+) -> Kernel:
+    """A kernel for each region of cells that no tuple writes; the one after them."""
+    for number, region in enumerate(rest):
+        _fill_region(_Plan(context, op, domain, kernel, target, target, rest), region, number)
+        context.add(kernel)
+        kernel = _kernel(context, op)
     return kernel
 
 
