@@ -18,8 +18,8 @@ from tile_opt.plan.space.cpu.plans import ranked
 
 WEIGHED = 4
 """Plans of a long kernel that the cost model compares."""
-LONG = 1 << 23
-"""Operations of one: what comparing costs is less than a hundred runs."""
+LONG = 1 << 21
+"""Operations of one: what comparing costs is less than a thousand runs."""
 
 
 @dataclass(frozen=True)
