@@ -41,6 +41,7 @@ from tile_opt.translate import to_stripe
 
 Shapes = Mapping[str, tuple[int, ...]]
 MATMUL = "function (A[M, L], B[L, N]) -> (R) { R[i, j : M, N] = +(A[i, k] * B[k, j]); }"
+ROWS = "function (A[M, L], B[N, L]) -> (R) { R[i, j : M, N] = +(A[i, k] * B[j, k]); }"
 CONV = """function (D[N, X, Y, CI], K[I, J, CI, CO]) -> (R) {
     O[n, x, y, co : N, X, Y, CO] = +(D[n, x+i-1, y+j-1, ci] * K[i, j, ci, co]); R = (O > 0 ? O : 0);
 }"""
@@ -146,6 +147,19 @@ def test_other_dtypes_keep_the_meaning(name: str, dtype: DType) -> None:
 def test_sixteen_bit_operands_are_converted_once_on_their_way() -> None:
     plan = next(plans(contracted(MATMUL, {"A": (512, 256), "B": (256, 512)}, DType.FLOAT16), BUSY))
     assert {s.dtype for s in plan.stagings if s.unit == "LOCAL"} == {"float32"}
+
+
+@pytest.mark.parametrize(
+    ("source", "shapes"),
+    [
+        (ROWS, {"A": (520, 520), "B": (520, 520)}),
+        (SAMPLES["batched"][0], {"A": (56, 128, 256), "B": (56, 256, 89)}),
+        (SAMPLES["strided"][0], {"D": (32, 64, 64, 41), "K": (5, 5, 41, 67)}),
+    ],
+)
+def test_sixteen_bit_operands_get_the_tiles_of_words_as_which_they_are_kept(source: str, shapes: Shapes) -> None:
+    wide, narrow = (next(plans(contracted(source, shapes, d), BUSY)) for d in (DType.FLOAT32, DType.BFLOAT16))
+    assert narrow.levels == wide.levels
 
 
 def test_items_store_no_more_at_once_where_operands_grow_on_their_way() -> None:

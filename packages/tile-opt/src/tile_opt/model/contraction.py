@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import gcd, prod
 
@@ -105,6 +105,11 @@ class Contraction:
     operands: tuple[Operand, ...]
     out: Use
     """The accumulator."""
+
+    @cached_property
+    def as_kept(self) -> Contraction:
+        """The same with operands that are as wide in memory as where they are kept."""
+        return replace(self, operands=tuple(replace(o, width=o.kept.bytes) for o in self.operands))
 
     @cached_property
     def shared(self) -> dict[str, int]:

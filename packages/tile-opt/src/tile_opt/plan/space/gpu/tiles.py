@@ -70,14 +70,17 @@ class Ranked:
 
 
 class TileSpace:
-    """The tiles of one contraction on one target."""
+    """The tiles of one contraction on one target.
+
+    Narrow elements that are kept as words are weighed as words: their programs get the tiles of those that have words.
+    """
 
     def __init__(self, work: Contraction, target: Target) -> None:
-        self.work, self.target = work, target
+        self.work, self.target = work.as_kept, target
         machine = target.machine
         self.windows = any(len(d) > 1 for o in work.operands for d in o.dims)
         most = 0 if self.windows else target.settings.static_local_bytes
-        self.costs = GroupCost(work, machine, max(target.settings.max_mem, most))
+        self.costs = GroupCost(self.work, machine, max(target.settings.max_mem, most))
         self.subgroup = self.costs.occupancy.subgroup
         self.threads = target.settings.threads
 
