@@ -195,3 +195,14 @@ def test_rows_that_are_enough_for_the_cores_are_left_whole(rows: int, cores: int
     assert SplitReduction(cores=cores).apply(columns) is not columns
     few = reduction(Aggregation.SUM, (rows, 40_000, 3), frozenset({1}))
     assert (SplitReduction(cores=cores).apply(few) is few) is kept, "columns in between"
+
+
+@pytest.mark.parametrize("columns", [32, 44, 52])
+@pytest.mark.parametrize("agg", [Aggregation.SUM, Aggregation.MAX])
+def test_columns_are_summed_in_one_walk_where_registers_hold_all_sums(columns: int, agg: Aggregation) -> None:
+    """A second walk would fetch the lines of all rows again; what is loaded is added at once and takes no register for long."""
+    program = reduction(agg, (300, columns), frozenset({0}))
+    (decision,) = schedule(to_stripe(program), processor(False), verify=True).decisions.values()
+    (vector,) = (c for level in decision.plan.bound(Bind.VECTOR) for c in level.covers)
+    tiles = [c.size for level in decision.plan.levels if (c := level.cover(vector.loop)) is not None and c.size > 1]
+    assert min(tiles, default=columns) >= columns

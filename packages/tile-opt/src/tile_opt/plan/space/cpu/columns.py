@@ -11,7 +11,7 @@ from tile_ir.stripe.nodes import Bind
 
 from tile_opt.kernel.segments import interior
 from tile_opt.kernel.unify import is_indirect
-from tile_opt.kernel.work import carries, is_elementwise, nbytes
+from tile_opt.kernel.work import carries, is_elementwise, nbytes, op_cost
 from tile_opt.lowering.memory import SPREAD
 from tile_opt.plan.plan import Cover, Edge, Level, Plan, Staging
 from tile_opt.plan.segments import constraints_on
@@ -33,6 +33,8 @@ SIDE_BY_SIDE = 8
 """Runs shorter than vectors that are moved together, where no more make whole vectors."""
 FEW_VECTORS = 2
 """Vectors along the output that are too few to hide the latency of a step."""
+STREAMED, SHORT = 2, 4
+"""Vectors of an operand in registers at once where each is done with when it has been added, and operations up to which it is soon."""
 STEP = 3
 """Instructions that a loop takes for itself."""
 FASTER = 1.05
@@ -262,7 +264,7 @@ def _rate(facts: Facts, vector: str, unroll: str | None, tile: _Rows, vectors: i
         return 0.0
     accumulators = rows * vectors if _sums(facts) else 0
     states = _states(facts, vector)
-    held = vectors * (tile.held + states) + 1
+    held = _beside(facts, tile, vectors) * tile.held + vectors * states + 1
     if (accumulators or (states and vectors > 1)) and accumulators + held > facts.settings.registers:
         return 0.0
     step = _step(facts, tile, vectors)
@@ -283,6 +285,12 @@ def _rate(facts: Facts, vector: str, unroll: str | None, tile: _Rows, vectors: i
     if recurrence:
         shape *= min(1.0, facts.extents[vector] / (vectors * facts.lanes) / facts.settings.cores)
     return rows * vectors * ops / facts.machine.ports.fma / step * shape
+
+
+def _beside(facts: Facts, tile: _Rows, vectors: int) -> int:
+    """Vectors of an operand that are in registers at once: a single row of a long sum of simple terms adds each as it comes."""
+    long = prod(i.range for i in facts.main.loops) > WINDOW and not _moved_sums(facts)
+    return min(vectors, STREAMED) if tile.rows == 1 and long and op_cost(facts.main) <= SHORT else vectors
 
 
 def _spills(facts: Facts, vector: str, unroll: str, rows: int, vectors: int) -> bool:
