@@ -143,6 +143,16 @@ def test_tiles_keep_the_multiprocessors_busy(dtype: DType, sizes: tuple[int, int
 IMAGES = "function (D[N, C, X, Y], K[O, C]) -> (R) { R[n, o, x, y : N, O, X, Y] = +(D[n, c, x, y] * K[o, c]); }"
 
 
+def test_sub_groups_have_all_of_few_columns() -> None:
+    """Half of the columns of other tiles would be behind the end."""
+    sample = matmul("nn", BF16, 128, 16, 16)
+    best = next(t for t in plans_of(sample, BUSY) if t.columns == 16)
+    assert (best.warps, best.instructions[1]) == (4, 2)
+    inputs = inputs_of(sample.program)
+    stripe = optimize_given(sample, BUSY, print_plans({"kernel_0": best.plan}))
+    near(run_kernels(stripe, BUSY, inputs), sample, inputs, tf32, 1e-6)
+
+
 def test_rows_and_columns_are_neighbours_in_memory() -> None:
     """Not images of a batch, though these leave as few over: every element would be a sector of its own."""
     program = bound(IMAGES, F32, D=(32, 64, 28, 28), K=(64, 64))

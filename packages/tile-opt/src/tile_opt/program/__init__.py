@@ -25,6 +25,7 @@ from tile_opt.program.few_columns import FewColumns as FewColumns
 from tile_opt.program.fold_scales import FoldScales as FoldScales
 from tile_opt.program.heads import HeadsApart as HeadsApart
 from tile_opt.program.integer_scatters import IntegerScatters as IntegerScatters
+from tile_opt.program.join_groups import JoinGroups as JoinGroups
 from tile_opt.program.lift_reshapes import LiftReshapes as LiftReshapes
 from tile_opt.program.literals import Literals as Literals
 from tile_opt.program.long_orders import LongOrders as LongOrders
@@ -156,7 +157,13 @@ def _channels_last(target: Target) -> tuple[Rewrite, ...]:
 def _unfolded(target: Target) -> tuple[Rewrite, ...]:
     """Rows and columns of windows for the same instructions."""
     dtypes = _team_factors(target)
-    return (Unfold(dtypes=dtypes), UnfoldGradients(dtypes=dtypes), TurnResults(dtypes=dtypes)) if dtypes else ()
+    rewrites = (
+        Unfold(dtypes=dtypes),
+        UnfoldGradients(dtypes=dtypes),
+        JoinGroups(dtypes=dtypes),
+        TurnResults(dtypes=dtypes),
+    )
+    return rewrites if dtypes else ()
 
 
 def _unfolded_for_tiles(target: Target) -> tuple[Rewrite, ...]:

@@ -50,9 +50,9 @@ def _exact(view: KernelView, target: Target, seconds: float) -> float | None:
 
 
 def _is_direct(tile: Tile | Shared) -> bool:
-    """Factors go straight to local memory, in whole pieces."""
+    """Factors go straight to local memory, in whole pieces, and more than half of the tile's rows, and of its columns, are some."""
     whole = tile.tile if isinstance(tile, Shared) else tile
-    return not (whole.through or whole.narrow_copies)
+    return not (whole.through or whole.narrow_copies or whole.is_half_empty)
 
 
 def _matches(view: KernelView, target: Target, *, team: bool) -> Iterator[Match]:

@@ -47,8 +47,8 @@ AHEAD = 0.5
 """Share of the time that loads take from the last cache which copies ahead take, 16 bytes at once and past the first one."""
 TEAM_WAITS = 150
 """Cycles of a step, about, in which a group alone on its core multiplies nothing: it waits, meets and starts anew."""
-WARPS = (2, 2)
-"""Sub-groups along rows and columns of a group's tile."""
+WARPS, ROWS = (2, 2), (4, 1)
+"""Sub-groups along rows and columns of a group's tile; those that have all columns."""
 MANY = 8
 """Instructions along the reduction from which on it does not matter when the last step has half of its own."""
 MOST_VERSIONS = 3
@@ -173,6 +173,11 @@ class Tile:
     def cells(self) -> int:
         """Results of a group."""
         return prod(self.group.values())
+
+    @property
+    def is_half_empty(self) -> bool:
+        """Half of a group's rows or columns, or more, are behind the end."""
+        return any(2 * self.view.ranges[n] <= size for n, size in self.group.items())
 
     @property
     def _area(self) -> tuple[int, int]:
@@ -328,7 +333,9 @@ class Tile:
         if self.instruction.team > 1:
             return products / self._step(self.resident)
         loaded = self._slices * (self.tall * m + self.wide * n) * k * self.instruction.a.dtype.bytes
-        waits = 2 * machine.launch.barrier + self.narrow_copies
+        # Groups of few columns are several on a core, and wait beside each other.
+        beside = self.resident if self.warps == ROWS else 1
+        waits = 2 * machine.launch.barrier / beside + self.narrow_copies
         return products / (products + loaded / (local.banks * local.bank_bytes) + waits)
 
     @property

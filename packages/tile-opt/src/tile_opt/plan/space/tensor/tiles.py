@@ -13,7 +13,7 @@ from tile_opt.kernel.instructions import Match
 from tile_opt.kernel.view import KernelView
 from tile_opt.plan.builders.tensor_checks import may_fit, problems
 from tile_opt.plan.space.tensor.beside import loops_beside
-from tile_opt.plan.space.tensor.tile import MANY, WARPS, Tile
+from tile_opt.plan.space.tensor.tile import MANY, ROWS, WARPS, Tile
 
 TEAMS = (2, 1)
 """Teams of sub-groups in a group."""
@@ -21,6 +21,9 @@ STEP_DEPTH = 24
 """What every step of a team waits, in iterations of a sum, about, where a core has several groups."""
 TILES = ((4, 8), (4, 4), (2, 4), (1, 2))
 """Instructions of a sub-group along rows and columns."""
+COLUMNS = 2
+NARROW = ((4, COLUMNS), (2, COLUMNS), (1, COLUMNS))
+"""The same where each sub-group has all columns, those of so many instructions."""
 
 
 def tiles_of(
@@ -37,11 +40,12 @@ def tiles_of(
     side = match.instruction.sides["k"]
     # Two instructions deep where that wastes little.
     deep = 2 * side if depth % (2 * side) == 0 or depth > MANY * side else side
-    for tall, wide in TILES:
-        for other in (None, *loops_beside(view, match)):
-            tile = Tile(view, match, target, tall, wide, deep, other)
-            if tile.fits and prod(WARPS) * LANES <= target.settings.threads and cells in (0, tile.cells):
-                yield tile
+    few = match.instruction.sides["n"] < view.ranges[dict(match.loops)["n"]] <= COLUMNS * match.instruction.sides["n"]
+    shapes = [*((*each, WARPS) for each in TILES), *((*each, ROWS) for each in NARROW if few)]
+    for (tall, wide, warps), other in product(shapes, (None, *loops_beside(view, match))):
+        tile = Tile(view, match, target, tall, wide, deep, other, warps)
+        if tile.fits and prod(warps) * LANES <= target.settings.threads and cells in (0, tile.cells):
+            yield tile
 
 
 def _team_tiles(
