@@ -263,6 +263,16 @@ def test_a_step_may_be_straight_code_in_part() -> None:
     agree(program, scheduled(program, BUSY, plan), BUSY)
 
 
+@pytest.mark.parametrize("deep", [1, 3])
+def test_steps_put_what_another_place_of_the_tree_fetched(deep: int) -> None:
+    """The first window begins on a multiple of pieces, the others anywhere: all are fetched alike."""
+    source = "function (D[Y, X], K[I, O]) -> (R) { R[o, y, x : O, Y, X] = +(D[y, x+i-4] * K[i, o]); }"
+    program = stripe(source, {"D": (4, 64), "K": (9, 8)})
+    (view,) = views(program)
+    for plan in islice(changed(view, BUSY, deep=deep), 3):
+        agree(program, scheduled(program, BUSY, plan), BUSY)
+
+
 def changed(view: KernelView, target: Target, **changes: Any) -> Iterator[Plan]:
     """Plans of the best tiles of several sub-groups, with decisions changed."""
     work = contraction(view)

@@ -215,14 +215,20 @@ class GroupTile:
 
     def copies(self, part: Part, suffix: str = "") -> tuple[GroupCopy, ...]:
         """The copies of each staged operand's box of one part."""
-        return tuple(self._copy(u, s, part, suffix) for u, s in self._staged)
+        lanes = self._lanes if part.deep == self.deep else {}
+        return tuple(self._copy(u, s, part, suffix, lanes.get(u.name)) for u, s in self._staged)
+
+    @cached_property
+    def _lanes(self) -> dict[str, int]:
+        """How long the pieces of an operand are in every whole step: what one place of the tree fetches another one puts."""
+        return {u.name: self._copy(u, s, self._any).plan.lanes for u, s in self._staged}
 
     @cached_property
     def _staged(self) -> tuple[tuple[Use, Staging], ...]:
         wanted = {s.operand: s for s in self.plan.stagings if s.unit == "LOCAL"}
         return tuple((u, wanted[u.buffer]) for u in staged_operands(self.view, self.main) if u.buffer in wanted)
 
-    def _copy(self, use: Use, staging: Staging, part: Part, suffix: str) -> GroupCopy:
+    def _copy(self, use: Use, staging: Staging, part: Part, suffix: str = "", lanes: int | None = None) -> GroupCopy:
         within = f"{self.stepped.name}_i"
         values = self.forms | {self.stepped.name: part.start + Affine.var(within)}
         forms = tuple(f.substitute(values) for f in use.forms)
@@ -231,21 +237,23 @@ class GroupTile:
         inner = {i.name: i.range for i in (*self.run, *self.items, *whole)} | {within: part.deep}
         names = {"local": f"{use.name}_local", "held": f"{use.name}_held{suffix}"}
         source = self.view.type_of(use.buffer)
-        copy = group_copy(use, forms, source, staging, inner, self._around(part), Items(self.items), names)
+        around, items = self._around(part), Items(self.items)
+        copy = group_copy(use, forms, source, staging, inner, around, items, names, lanes=lanes)
         # A shorter part uses the memory of a whole step.
-        return copy if part.deep == self.deep else replace(copy, local=self._copy(use, staging, self.first, "").local)
+        return copy if part.deep == self.deep else replace(copy, local=self._copy(use, staging, self._any).local)
 
     def _around(self, part: Part) -> dict[str, tuple[int, int]]:
         """Intervals of the loops around the copies of a part."""
-        around = {i.name: (0, i.range - 1) for i in (*self.outside, *self.outer)} | {
-            self._step_index.name: (0, part.last)
-        }
+        around = intervals({i.name: i.range for i in (*self.outside, *self.outer)})
+        around[self._step_index.name] = (0, part.last)
         return around | {a.grid.name: a.tiles for a in self.axes if a.grid is not None}
 
-    @property
-    def first(self) -> Part:
-        """The first step."""
-        return Part(Affine(), self.deep)
+    @cached_property
+    def _any(self) -> Part:
+        """A step, whichever it is."""
+        index = self._step_index
+        start = Affine.var(index.name, self.deep) if index.range > 1 else Affine()
+        return Part(start, self.deep, max(0, index.range - 1))
 
     # --- the tree -------------------------------------------------------------------------------------
 
@@ -262,7 +270,7 @@ class GroupTile:
     @cached_property
     def staged(self) -> tuple[GroupCopy, ...]:
         """The copies of the first step; none where operands are read from where they are."""
-        return self.copies(self.first) if self._staged else ()
+        return self.copies(Part(Affine(), self.deep)) if self._staged else ()
 
     @cached_property
     def windows(self) -> tuple[Window, ...]:
@@ -331,9 +339,8 @@ class GroupTile:
         return [*(w.fetch() for w in self.windows), with_shared_overlaps(sums, own)]
 
     def _steps(self) -> Iterator[Node]:
-        index = self._step_index
+        index, part = self._step_index, self._any
         step = Affine.var(index.name) if index.range > 1 else Affine()
-        part = Part(step * self.deep, self.deep, index.range - 1)
         now = self.copies(part)
         if self._ahead and not self._left:
             yield from (c.fetch() for c in self.staged)
