@@ -140,8 +140,7 @@ class GroupTile:
         assert self.step is not None
         name = self.step.covers[-1].loop
         loop = next(i for i in self.main.loops if i.name == name)
-        ranges = self.view.ranges | {name: loop.range}
-        spans = intervals(ranges) | {a.loop: (a.span[0], a.span[1] - 1) for a in self.axes}
+        spans = self._spans(loop)
         ends = (_end(name, c, spans) for c in self.main.constraints if c.coefficient(name) < 0)
         return replace(loop, range=min((loop.range, *ends)))
 
@@ -386,16 +385,15 @@ class GroupTile:
             return replace(use, forms=use.forms + tuple(Affine.var(i.name) for i in self.run))
         return use
 
-    def _spans(self) -> dict[str, tuple[int, int]]:
-        ranges = intervals(self.view.ranges)
-        if self.step is not None:
-            ranges[self.stepped.name] = (0, self.stepped.range - 1)
-        return ranges | {a.loop: (a.span[0], a.span[1] - 1) for a in self.axes}
+    def _spans(self, *stepped: Index) -> dict[str, tuple[int, int]]:
+        """Intervals of all loops that a stage may name."""
+        ranges = self.view.ranges | {i.name: i.range for i in (*self.outside, *stepped)}
+        return intervals(ranges) | {a.loop: (a.span[0], a.span[1] - 1) for a in self.axes}
 
     def _open(self) -> tuple[Affine, ...]:
         """Constraints that some iteration of these groups violates."""
-        ranges = self._spans()
-        return tuple(c for c in self.main.constraints if c.bounds(ranges)[0] < 0)
+        spans = self._spans(*(() if self.step is None else (self.stepped,)))
+        return tuple(c for c in self.main.constraints if c.bounds(spans)[0] < 0)
 
     def _unstaged_limits(self, staged: dict[str, GroupCopy]) -> tuple[Affine, ...]:
         """Items beyond the end of a loop must not read memory that is not there."""
