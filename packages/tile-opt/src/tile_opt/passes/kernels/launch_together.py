@@ -82,7 +82,8 @@ class _Kernel:
         """Seconds that it takes longer beside others, with as many of its groups at once as of theirs."""
         machine = self.target.machine
         own = min(self.needs.resident(machine), -(-self.groups // max(1, machine.cores)))
-        return self.seconds * max(0.0, own / together.resident(machine) - 1)
+        fewer = own / together.resident(machine) - 1
+        return self.seconds * fewer if fewer > 0 else 0.0
 
 
 def _is_matrix(block: Block) -> bool:
