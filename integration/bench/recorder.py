@@ -259,7 +259,8 @@ def _tried(class_: str, case: str, trial: Trial, target: Target) -> Run:
 
 
 def _scheduled(block: Block, target: Target) -> Block:
-    """A kernel; one in normal form, which a plan added, as the target's last pass schedules it."""
-    view, last = open_kernel(block), create(target.passes[-1])
-    chosen = last.choose(view, target) if view is not None and isinstance(last, SchedulingPass) else None
+    """A kernel; one in normal form, which a plan added, as the target's last pass of that kind schedules it."""
+    view, passes = open_kernel(block), map(create, reversed(target.passes))
+    last = next(p for p in passes if isinstance(p, SchedulingPass))
+    chosen = last.choose(view, target) if view is not None else None
     return block if chosen is None else chosen[1].kernel

@@ -30,7 +30,8 @@ OPENCL = tile_hal.devices("opencl")
 
 def seed_target() -> Target:
     base = family_target("gpu-default")
-    passes = (*base.passes[:-1], PassConfig("gpu_tile", options={"stage_rows": True}))
+    staged = PassConfig("gpu_tile", options={"stage_rows": True})
+    passes = tuple(staged if p.name == "gpu_tile" else p for p in base.passes)
     hardware = replace(base.settings, threads=32, vec_size=1)
     return replace(base, settings=hardware, passes=passes, options=Options(fast_math=True))
 
