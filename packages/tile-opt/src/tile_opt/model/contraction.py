@@ -10,6 +10,7 @@ from math import gcd, prod
 from tile_ir.dots import DOTS
 from tile_ir.dtype import DType
 from tile_ir.ops import OPS, ROUNDINGS, Aggregation, Signature
+from tile_ir.recent import Recent
 from tile_ir.stripe.nodes import Load, Op, Store
 
 from tile_opt.kernel.strides import flat_stride
@@ -194,6 +195,14 @@ def contraction(view: KernelView) -> Contraction | None:
 
     Its result is one cell per iteration of the shared loops; the kernel's other buffers are such cells, too.
     """
+    return _contractions.get(id(view), lambda: (view, _first(view)))[1]
+
+
+_contractions: Recent[int, tuple[KernelView, Contraction | None]] = Recent(64)
+"""By the identity of a view, which its entry keeps alive: each of hundreds of tiles asks."""
+
+
+def _first(view: KernelView) -> Contraction | None:
     if not view.loops or any(prod(a.type.sizes) != 1 for a in view.allocs):
         return None
     for stage in view.stages:

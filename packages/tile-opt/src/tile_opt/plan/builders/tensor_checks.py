@@ -106,7 +106,7 @@ def may_fit(view: KernelView, match: Match, *, through: bool, brought: Collectio
     """
     factors = (match.main.use(name) for name in (match.left, match.right))
     pieces = through or all(_has_pieces(view.type_of(u.buffer), _least(match)) for u in factors)
-    return pieces and all(_is_of_tensor(view, match, use) for use in brought)
+    return pieces and all(_is_of_tensor(view, match, use) and _may_run_along_depth(view, match, use) for use in brought)
 
 
 def _least(match: Match) -> int:
@@ -131,6 +131,12 @@ def _is_of_tensor(view: KernelView, match: Match, use: Use) -> bool:
     *strides, last = type.strides
     apart = last == 1 and all(s > 0 and s * type.dtype.bytes % STRIDE_BYTES == 0 for s in strides)
     return takes_copies(match.instruction) and begins and ends and apart
+
+
+def _may_run_along_depth(view: KernelView, match: Match, use: Use) -> bool:
+    """None of the instruction's other loops walks rows of the factor in memory, which are those of its boxes."""
+    others, strides = {n for role, n in match.loops if role != "k"}, view.type_of(use.buffer).strides
+    return not any(s == 1 and others.intersection(f.names) for f, s in zip(use.forms, strides, strict=True))
 
 
 def _is_whole(view: KernelView, match: Match, copy: GroupCopy, deep: int) -> bool:

@@ -12,7 +12,7 @@ from tile_ir.stripe.nodes import Bind, Load, Op, Order
 from tile_ir.target import Target
 
 from tile_opt.kernel.segments import Segment, cover, interior, short_vector, split_edges
-from tile_opt.kernel.strides import flat_stride, scalar_bytes
+from tile_opt.kernel.strides import flat_stride
 from tile_opt.kernel.view import KernelView, Stage, Use, is_parallel
 from tile_opt.kernel.work import is_heavy, merged_use, op_cost, points, repeats, reuses_memory
 from tile_opt.plan.plan import Edge
@@ -54,7 +54,7 @@ class Facts:
         self.group_ops = group_ops
         self.extents = view.ranges
         self.shared = [i.name for i in view.loops if i.bind is not Bind.GRID]
-        self.bytes = scalar_bytes(view)
+        self.bytes = view.scalar_bytes
         self.lanes = max(1, target.settings.vector_bytes // self.bytes)
         self.main = max(view.stages, key=lambda s: prod(i.range for i in s.loops) * max(1, op_cost(s)))
         self.merged = merged_use(self.main)

@@ -41,6 +41,10 @@ class CopiedTile:
     def seconds(self) -> float:
         return self.tile.seconds + self.copying
 
+    @property
+    def may_be_built(self) -> bool:
+        return self.tile.may_be_built
+
     def plan(self) -> Plan:
         """The plan of the kernel that has no copies."""
         return with_copies(self.tile.plan(), self.stagings, self.panels)
@@ -56,7 +60,7 @@ def copied_tiles(view: KernelView, match: Match, target: Target) -> Iterator[Cop
     if any(view.is_local(u.buffer) for u in (left, right)):
         return
     boxes = _in_boxes(view, match, target) or _in_boxes(view, match, target, rounded=True)
-    yield from (*boxes, *(shared(view, boxes) if boxes else ()))
+    yield from (*boxes, *shared(view, boxes))
     if len(factors(match)) < 2:
         return
     yield from _on_copies(view, match, target, (left, right))
@@ -77,14 +81,15 @@ def _on_copies(view: KernelView, match: Match, target: Target, uses: Sequence[Us
     seconds = sum(copy_seconds(view, p, target.machine) for p in panels)
     rounded = takes_copies(match.instruction) and len(uses) < 2
     found = _in_boxes(turned, inner, target) or list(tiles_of(turned, inner, target, rounded=rounded))
-    for tile in (*found, *(shared(turned, found) if found else ())):
+    for tile in (*found, *shared(turned, found)):
         yield CopiedTile(tile, stagings, panels, seconds)
 
 
 def _in_boxes(view: KernelView, match: Match, target: Target, *, rounded: bool = False) -> list[Tile]:
-    """Every tile whose factors are brought by tensor copies, but the first one where items round that."""
+    """Every tile whose factors are brought by tensor copies, but the first one where items round that; none where none may be built."""
     able = takes_copies(match.instruction) and TensorCopy.__name__ in target.nodes
-    return list(tiles_of(view, match, target, rounded=rounded, boxes=True)) if able else []
+    found = list(tiles_of(view, match, target, rounded=rounded, boxes=True)) if able else []
+    return found if any(tile.may_be_built for tile in found) else []
 
 
 def _staging(view: KernelView, match: Match, use: Use) -> Staging | None:

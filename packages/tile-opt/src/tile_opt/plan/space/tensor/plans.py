@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import takewhile
 
 from tile_ir.powers import power_of_two
 from tile_ir.target import Target
@@ -32,13 +33,19 @@ def plans(view: KernelView, target: Target, *, faster: bool = False) -> Iterator
     """
     if not usable(target):
         return
-    teams = list(_tiles(view, target, team=True))
-    near = LIKELY * min((tile.seconds for tile in teams), default=0.0)
-    direct = teams and all(_is_direct(tile) for tile in teams if tile.seconds <= near)
+    teams = sorted(_tiles(view, target, team=True), key=_seconds)
+    near = LIKELY * next((tile.seconds for tile in teams if tile.may_be_built), 0.0)
+    direct = near and all(_is_direct(tile) or not tile.may_be_built for tile in teams if tile.seconds <= near)
     others = () if direct else (*_tiles(view, target, team=False), *_copied(view, target))
-    ranked = sorted([*teams, *others], key=lambda tile: tile.seconds)
-    exact = _exact(view, target, ranked[0].seconds) if faster and ranked else None
-    yield from (tile.plan() for tile in ranked if exact is None or tile.seconds < exact)
+    ranked = sorted([*teams, *others], key=_seconds)
+    first = next((tile for tile in ranked if tile.may_be_built), None)
+    exact = _exact(view, target, first.seconds) if faster and first is not None else None
+    taken = ranked if exact is None else takewhile(lambda tile: tile.seconds < exact, ranked)
+    yield from (tile.plan() for tile in taken if tile.may_be_built)
+
+
+def _seconds(tile: CopiedTile | Tile | Shared) -> float:
+    return tile.seconds
 
 
 def _exact(view: KernelView, target: Target, seconds: float) -> float | None:
@@ -74,14 +81,15 @@ def _suits(view: KernelView, match: Match) -> bool:
 def _tiles(view: KernelView, target: Target, *, team: bool) -> Iterator[Tile | Shared]:
     """Tiles of the kernel as it is, and those of which groups share the reduction."""
     found = [t for m in _matches(view, target, team=team) for t in _of_match(view, m, target)]
-    yield from (*found, *shared(view, found)) if found else ()
+    yield from (*found, *shared(view, found))
 
 
 def _of_match(view: KernelView, match: Match, target: Target) -> Iterator[Tile]:
     """Those whose factors go straight to local memory; and by way of registers where a team cannot have them so, or in small pieces."""
     found = () if takes_copies(match.instruction) else tuple(tiles_of(view, match, target))
     yield from found
-    if match.instruction.team > 1 and (not found or any(tile.narrow_copies for tile in found)):
+    direct = any(tile.may_be_built for tile in found)
+    if match.instruction.team > 1 and (not direct or any(t.narrow_copies and t.may_be_built for t in found)):
         yield from tiles_of(view, match, target, through=True)
 
 

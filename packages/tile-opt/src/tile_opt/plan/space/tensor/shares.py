@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, product
 from math import prod
+from typing import Any
 
 from tile_ir.frozen import replace
 from tile_ir.stripe.nodes import Scope
@@ -62,6 +63,10 @@ class Shared:
         launch = self.tile.target.machine.launch.kernel
         return self.joined and self.tile.seconds < (1 + COMBINES) * launch
 
+    @property
+    def may_be_built(self) -> bool:
+        return self.tile.may_be_built
+
     def _stays(self, staging: Staging) -> bool:
         """Partial results that lie as the lanes have them need no local memory on their way."""
         return self.joined and staging.scope is Scope.SUBGROUP
@@ -93,12 +98,20 @@ def shared(view: KernelView, found: Sequence[Tile]) -> Iterator[Shared]:
 
     The smallest is one, too, where no loop has steps enough for all cores.
     """
-    alone = min(found, key=lambda t: t.seconds)
-    spread = min(found, key=lambda t: t.cycles)
-    smallest = max(found, key=lambda t: (t.groups, t.share))
-    chosen = [alone, spread, *(() if any(map(_is_enough, (alone, spread))) else (smallest,))]
+    alone = _first(found, lambda t: t.seconds)
+    spread = _first(found, lambda t: t.cycles)
+    if alone is None or spread is None:
+        return
+    enough = any(map(_is_enough, (alone, spread)))
+    smallest = None if enough else _first(found, lambda t: (-t.groups, -t.share))
+    chosen = [alone, spread, *(() if smallest is None else (smallest,))]
     for tile in {id(t): t for t in chosen}.values():
         yield from _spread(view, tile)
+
+
+def _first(found: Sequence[Tile], order: Callable[[Tile], Any]) -> Tile | None:
+    """Of those that may be built."""
+    return next((tile for tile in sorted(found, key=order) if tile.may_be_built), None)
 
 
 def _is_enough(tile: Tile) -> bool:
@@ -123,7 +136,7 @@ def _spread(view: KernelView, best: Tile) -> Iterator[Shared]:
         found = [t for w in ways for t in _ways(view, best, w)]
         fewer = [w for w in _distinct(best, loops, (joined, joined // 2)) if w not in ways]
         found += [t for w in fewer for t in _ways(view, best, w) if t.is_short]
-        needed = not any(t.joined for t in found)
+        needed = not any(t.joined and t.may_be_built for t in found)
         yield from found if needed else (replace(t, launches=COMBINES) for t in found)
 
 

@@ -21,6 +21,7 @@ from tile_opt.model.group_cost import GroupCost, beside
 from tile_opt.model.group_cost import Tile as Traffic
 from tile_opt.model.multiprocessor import OWN_REGISTERS
 from tile_opt.plan.builders.local import team_local_bytes
+from tile_opt.plan.builders.tensor_checks import problems
 from tile_opt.plan.builders.tensor_plans import LEVELS, swizzle_of
 from tile_opt.plan.builders.tensor_results import given, part_of, taken
 from tile_opt.plan.builders.tensor_tiles import TensorTile
@@ -125,8 +126,18 @@ class Tile:
 
     @property
     def fits(self) -> bool:
-        """Steps take turns in local memory, and rows follow a second loop where that has some of them."""
-        return (self.beside is None or bool(self._shares)) and self.versions >= min(2, self._turns)
+        """Steps take turns in local memory."""
+        return self.versions >= min(2, self._turns)
+
+    @property
+    def has_rows(self) -> bool:
+        """Rows follow a second loop only where that has some of them."""
+        return self.beside is None or bool(self._shares)
+
+    @cached_property
+    def may_be_built(self) -> bool:
+        """Nothing keeps its plan from being built; asked as late as may be, since it takes longer than to rank a tile."""
+        return self.instruction.team == 1 or not next(problems(self.view, self.match, self.plan()), None)
 
     def _iterations(self, shared: bool) -> dict[str, int]:
         side, n = self.instruction.sides, self.loops["n"]

@@ -11,7 +11,7 @@ from tile_ir.target import Target
 
 from tile_opt.kernel.instructions import Match
 from tile_opt.kernel.view import KernelView
-from tile_opt.plan.builders.tensor_checks import may_fit, problems
+from tile_opt.plan.builders.tensor_checks import may_fit
 from tile_opt.plan.space.tensor.beside import loops_beside
 from tile_opt.plan.space.tensor.tile import MANY, ROWS, WARPS, Tile
 
@@ -30,8 +30,8 @@ def tiles_of(
     view: KernelView, match: Match, target: Target, *, through: bool = False, rounded: bool = False, boxes: bool = False,
     cells: int = 0,
 ) -> Iterator[Tile]:  # fmt: skip
-    """Every tile that the target holds, or those of so many results; factors of teams may go through registers, into local memory or the
-    first out of it.
+    """Every tile that the target holds, or those of so many results, whether or not they may be built; factors of teams may go
+    through registers, into local memory or the first out of it.
     """
     if match.instruction.team > 1:
         yield from _team_tiles(view, match, target, through, rounded, boxes, cells)
@@ -44,7 +44,7 @@ def tiles_of(
     shapes = [*((*each, WARPS) for each in TILES), *((*each, ROWS) for each in NARROW if few)]
     for (tall, wide, warps), other in product(shapes, (None, *loops_beside(view, match))):
         tile = Tile(view, match, target, tall, wide, deep, other, warps)
-        if tile.fits and prod(warps) * LANES <= target.settings.threads and cells in (0, tile.cells):
+        if _is_held(tile, cells):
             yield tile
 
 
@@ -60,10 +60,15 @@ def _team_tiles(
         for other in (None, *loops_beside(view, match)):
             warps = teams * match.instruction.team, 1
             tile = Tile(view, match, target, 1, 1, deep, other, warps, through, rounded, boxes=boxes)
-            fits = tile.fits and prod(warps) * LANES <= target.settings.threads and cells in (0, tile.cells)
-            if fits and not next(problems(view, match, tile.plan()), None):
+            if _is_held(tile, cells):
                 yield tile
                 yield from tile.with_more_beside()
+
+
+def _is_held(tile: Tile, cells: int) -> bool:
+    """The target holds the tile, which has so many results if any are asked for."""
+    small = prod(tile.warps) * LANES <= tile.target.settings.threads
+    return small and tile.has_rows and cells in (0, tile.cells) and tile.fits
 
 
 def _depths(view: KernelView, match: Match) -> Iterator[int]:
