@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from cProfile import Profile
 from dataclasses import replace
 
 import pytest
@@ -225,3 +226,13 @@ def test_fewer_rows_further_on_are_rows_of_their_own() -> None:
     boxes = [Box(0, 640, ((24_000, 8),)), Box(24_000 * 896, 640, ((24_000, 4),))]
     assert sum(b.lines(64) for b in union(boxes, 64)) == sum(b.lines(64) for b in boxes)
     assert union([*boxes, Box(24_000 * 8, 640, ((24_000, 2),))], 64)[0] == Box(0, 640, ((24_000, 10),))
+
+
+def test_what_a_block_touches_is_found_once() -> None:
+    """Of five blocks and six accesses: each that one block alone has is taken over by the blocks around it."""
+    source, shapes = CASES["a convolution"]
+    target, profile = processor("zen4"), Profile()
+    tree = read(kernel(source, target, {}, **shapes))
+    profile.runcall(traffic, tree, target.machine)
+    found = sum(e.callcount for e in profile.getstats() if getattr(e.code, "co_name", "") == "box")
+    assert found < 2 * sum(len(t.accesses) for t in tree.walk())

@@ -5,7 +5,6 @@ from __future__ import annotations
 from tile_ir.dtype import DType
 from tile_ir.frozen import frozen
 from tile_ir.ops import OPS, ROUNDINGS, Signature
-from tile_ir.recent import Recent
 from tile_ir.stripe.nodes import Const, Load, Op, Statement, Store
 from tile_ir.stripe.walk import index_names
 
@@ -28,14 +27,19 @@ class BodyFacts:
     """Accesses that merge indivisibly."""
 
 
-_KEPT = 1 << 10
-_facts: Recent[int, tuple[Body, BodyFacts]] = Recent(_KEPT)
-"""By the identity of a body, which its entry keeps alive, so that an equal one means the same object."""
+_KEPT = 1 << 12
+_facts: dict[int, tuple[Body, BodyFacts]] = {}
+"""By the identity of a body, which its entry keeps alive, so that an equal one means the same object. No lock: asked more often than anything."""
 
 
 def facts(body: Body) -> BodyFacts:
     """The summary of a body, by the identity of its tuple."""
-    return _facts.get(id(body), lambda: (body, _summary(body)))[1]
+    found = _facts.get(id(body))
+    if found is None:
+        if len(_facts) >= _KEPT:
+            _facts.clear()
+        found = _facts[id(body)] = body, _summary(body)
+    return found[1]
 
 
 def _summary(body: Body) -> BodyFacts:

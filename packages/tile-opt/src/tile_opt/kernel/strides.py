@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import gcd
 
-from tile_ir.dtype import DType
 from tile_ir.stripe.affine import Affine, intervals
 
-from tile_opt.kernel.bodies import facts
 from tile_opt.kernel.view import KernelView, Use
 
 
@@ -52,15 +50,3 @@ def decided_outside(constraint: Affine, inside: Mapping[str, tuple[int, int]]) -
     if not outer or constraint.const % step + low < 0 or constraint.const % step + high >= step:
         return constraint
     return Affine(outer, constraint.const)
-
-
-def scalar_bytes(view: KernelView) -> int:
-    """Width of the widest scalar the kernel works with, in bytes."""
-    dtypes = {view.type_of(u.buffer).dtype for u in view.uses}
-    dtypes |= {dtype for s in view.stages for dtype in facts(s.body).dtypes}
-    return max((_working_bytes(d) for d in dtypes), default=4)
-
-
-def _working_bytes(dtype: DType) -> int:
-    """Half-precision floats are computed in single precision."""
-    return 4 if dtype in (DType.FLOAT16, DType.BFLOAT16) else dtype.bytes

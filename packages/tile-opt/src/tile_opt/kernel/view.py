@@ -16,6 +16,7 @@ from operator import is_
 from typing import cast
 
 from tile_ir.diagnostics import Span
+from tile_ir.dtype import DType
 from tile_ir.frozen import frozen, replace
 from tile_ir.matrix import ROUND
 from tile_ir.names import claim
@@ -164,6 +165,7 @@ class KernelView:
     """What `reads` and `writes` have found."""
     _ranges: dict[str, int] | None = field(default=None, init=False, repr=False, compare=False)
     _uses: tuple[Use, ...] | None = field(default=None, init=False, repr=False, compare=False)
+    _scalar_bytes: int | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         # Both are asked for more often than anything else here.
@@ -184,6 +186,16 @@ class KernelView:
             object.__setattr__(self, "_ranges", {loop.name: loop.range for loop in loops})
         assert self._ranges is not None
         return self._ranges
+
+    @property
+    def scalar_bytes(self) -> int:
+        """Width of the widest scalar the kernel works with, in bytes."""
+        if self._scalar_bytes is None:
+            dtypes = {self.type_of(u.buffer).dtype for u in self.uses}
+            dtypes |= {dtype for s in self.stages for dtype in facts(s.body).dtypes}
+            object.__setattr__(self, "_scalar_bytes", max((_working_bytes(d) for d in dtypes), default=4))
+        assert self._scalar_bytes is not None
+        return self._scalar_bytes
 
     @property
     def buffers(self) -> set[str]:
@@ -230,6 +242,11 @@ class KernelView:
             object.__setattr__(self, "_touched", (reads - self._local, writes - self._local))
         assert self._touched is not None
         return self._touched
+
+
+def _working_bytes(dtype: DType) -> int:
+    """Half-precision floats are computed in single precision."""
+    return 4 if dtype in (DType.FLOAT16, DType.BFLOAT16) else dtype.bytes
 
 
 Uses = Mapping[str, Sequence[tuple[int, Use]]]

@@ -6,7 +6,7 @@ hand for the next iteration; so a whole run of that loop fetches each distinct l
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
@@ -39,8 +39,8 @@ class _Node:
     """Lines of one entry, were nothing at hand before."""
     stays: Lines = field(default_factory=Lines)
     """Per buffer and level, the share that is still there when the node is entered again at once."""
-    touched: dict[Buffer, float] = field(default_factory=dict[Buffer, float])
-    """Distinct lines of one entry."""
+    touched: dict[Buffer, _Touched] = field(default_factory=dict[Buffer, "_Touched"])
+    """What one entry touches, until the node around it takes it over."""
 
 
 def traffic(tree: Tree, machine: Machine) -> dict[int, Lines]:
@@ -128,14 +128,20 @@ class _Walk:
         everything = (a for t in tree.walk() for a in t.accesses.values())
         self.moved = {a.buffer for a in everything if a.moved_by(self.split)}
 
-    def touched(self, accesses: list[Access], fixed: frozenset[str]) -> list[_Touched]:
-        """By buffer, what is touched while all loops but the `fixed` ones run."""
+    def touched(
+        self, accesses: list[Access], fixed: frozenset[str], inner: Sequence[_Node] = ()
+    ) -> dict[Buffer, _Touched]:
+        """By buffer, what is touched while all loops but the `fixed` ones run; as found for the one node within that touches all of it."""
         buffers: dict[Buffer, list[Access]] = {}
         for access in accesses:
             buffers.setdefault(access.buffer, []).append(access)
-        found = [_Touched(b, some, self.line, b in self.moved) for b, some in buffers.items()]
-        for one in found:
-            one.stand(fixed)
+        found: dict[Buffer, _Touched] = {}
+        for buffer, some in buffers.items():
+            known = next((n.touched[buffer] for n in inner if buffer in n.touched), None)
+            if known is None or len(known.accesses) < len(some):
+                known = _Touched(buffer, some, self.line, buffer in self.moved)
+                known.stand(fixed)
+            found[buffer] = known
         return found
 
     def stays(self, touched: Sequence[_Touched], fixed: frozenset[str]) -> list[float]:
@@ -183,9 +189,11 @@ class _Walk:
         fixed = outside | {i.name for i in loops}
         for inner in node.inner:
             self.enter(inner, fixed)
-        touched = self.touched(node.below, fixed)
+        node.touched = self.touched(node.below, fixed, node.inner)
+        touched = [*node.touched.values()]
         node.stays = self._within(node, touched, fixed)
-        fetched = _mixed(self._each(touched, fixed), self._body(node, fixed), node.stays)
+        each = self._each(touched, fixed)
+        fetched = _mixed(each, self._body(node, fixed) if node.inner else each, node.stays)
         for loop in reversed(loops):
             fixed = fixed - {loop.name}
             moved = [one for one in touched if loop.name in one.moving]
@@ -199,7 +207,6 @@ class _Walk:
             node.stays = node.stays | {one.buffer: stays for one in moved}
         share = node.tree.points / max(1, node.tree.entries * prod(i.extent for i in node.tree.loops))
         node.entry = {b: [n * share for n in lines] for b, lines in fetched.items()}
-        node.touched = {one.buffer: one.lines for one in touched}
 
     def _within(self, node: _Node, touched: Sequence[_Touched], fixed: frozenset[str]) -> Lines:
         """What stays from one iteration of the node's statements to the next; as within its blocks, where each touches it all."""
@@ -207,7 +214,7 @@ class _Walk:
         found: Lines = {}
         for one in touched:
             inner = [n for n in node.inner if one.buffer in n.touched]
-            whole = bool(inner) and all(n.touched[one.buffer] >= one.lines for n in inner)
+            whole = bool(inner) and all(n.touched[one.buffer].lines >= one.lines for n in inner)
             found[one.buffer] = (
                 [min(levels) for levels in zip(*(n.stays[one.buffer] for n in inner), strict=True)] if whole else stays
             )
@@ -221,14 +228,14 @@ class _Walk:
 
     def _body(self, node: _Node, fixed: frozenset[str]) -> Lines:
         """One iteration of everything when nothing stays between statements and inner blocks."""
-        total = self._each(self.touched(node.accesses, fixed), fixed)
+        total = self._each(self.touched(node.accesses, fixed).values(), fixed)
         for inner in node.inner:
             for buffer, lines in inner.entry.items():
                 before = total.get(buffer)
                 total[buffer] = lines if before is None else [a + b for a, b in zip(before, lines, strict=True)]
         return total
 
-    def _each(self, touched: Sequence[_Touched], fixed: frozenset[str]) -> Lines:
+    def _each(self, touched: Iterable[_Touched], fixed: frozenset[str]) -> Lines:
         """Distinct lines, per level and all cores together: each core has its own of what the dealt loop does not move."""
         ways = self.ways if self.split not in fixed else 1
         found: Lines = {}
@@ -244,7 +251,7 @@ class _Walk:
             found[id(node.tree)] = left
         elif node.accesses:
             fixed = frozenset(i.name for i in node.tree.path if i.bind not in STATIC and i.bind not in ITEMS)
-            own = self._each(self.touched(node.accesses, fixed), fixed)
+            own = self._each(self.touched(node.accesses, fixed).values(), fixed)
             found[id(node.tree)] = _taken(own, left, node.tree.passes)
         for inner in node.inner:
             self.share(inner, _taken(inner.entry, left, inner.tree.entries / node.tree.items), found)

@@ -18,7 +18,7 @@ from tile_ir.stripe.nodes import Bind, Index, Refinement
 
 from tile_opt.kernel.regroup import drop_unit_loops, share, unique_loops
 from tile_opt.kernel.segments import fills_vectors
-from tile_opt.kernel.strides import flat_stride, scalar_bytes
+from tile_opt.kernel.strides import flat_stride
 from tile_opt.kernel.unify import shared_loops
 from tile_opt.kernel.view import KernelView, Stage, Use, is_parallel
 from tile_opt.kernel.work import carries, is_heavy, merged_use, nbytes, op_cost, points, repeats
@@ -182,6 +182,7 @@ def _cycles(view: KernelView, machine: Machine) -> Iterator[float]:
     width = _width(view, machine)
     shared = _shared_lanes(view, width) or (_between_lanes(view, width) if machine.occupancy is None else None)
     walks = any(s.loops for s in view.stages)
+    rows = all(len(s.loops) <= 1 for s in view.stages)
     for stage in view.stages:
         lane = shared or next((i for i in reversed(stage.loops) if _row_lanes(view, stage, i, width)), None)
         each = _iteration_cycles(view, stage, lane, width, machine)
@@ -190,20 +191,22 @@ def _cycles(view: KernelView, machine: Machine) -> Iterator[float]:
         elif lane is None and _is_chain(stage):
             each = max(each, machine.ports.add_latency)
         hidden = HIDDEN if lane is None and walks and not stage.loops else 1
-        filled = _filled(view, stage, lane, lane is shared, width, machine)
+        filled = _shared_filled(view, stage, lane, width, machine) if lane is shared else _own_filled(lane, rows, width)
         gathered = _gathered(view, stage, lane, machine) if lane is shared else 0
         yield points(stage, view.ranges) * repeats(stage, view) / filled * each * hidden + gathered / machine.ports.load
 
 
-def _filled(view: KernelView, stage: Stage, lane: Index | None, shared: bool, width: int, machine: Machine) -> float:
-    """Lanes that a loop takes of each vector: tiles of a processor's products end in masked ones.
-
-    Rows of all stages alike lie across lanes where they are short.
-    """
+def _own_filled(lane: Index | None, rows: bool, width: int) -> float:
+    """Lanes that a stage's own loop takes of each vector: `rows` of all stages alike lie across lanes where they are short."""
     if lane is None:
         return 1
-    if not shared:
-        return width if all(len(s.loops) <= 1 for s in view.stages) else lane.range / -(-lane.range // width)
+    return width if rows else lane.range / -(-lane.range // width)
+
+
+def _shared_filled(view: KernelView, stage: Stage, lane: Index | None, width: int, machine: Machine) -> float:
+    """Lanes that a loop around all stages takes of each vector: tiles of a processor's products end in masked ones."""
+    if lane is None:
+        return 1
     if machine.occupancy is not None or not is_heavy(view, stage):
         return width
     run = _side_by_side(view, lane, 2 * VECTORS * width)
@@ -249,7 +252,7 @@ def _width(view: KernelView, machine: Machine) -> int:
     """Elements that run across lanes."""
     if machine.occupancy is not None:
         return machine.occupancy.subgroup
-    return max(1, machine.vector.bytes // scalar_bytes(view))
+    return max(1, machine.vector.bytes // view.scalar_bytes)
 
 
 def _accesses(view: KernelView, stage: Stage, lane: Index | None, width: int, machine: Machine) -> tuple[float, float]:
