@@ -37,6 +37,7 @@ from tile_ir.semtree.nodes import (
     For,
     Function,
     IdKind,
+    If,
     Let,
     Load,
     Param,
@@ -224,6 +225,20 @@ def test_local_arrays_move_to_the_outermost_scope() -> None:
     head, loop = text.split("for (")
     assert "local float tile[16] __attribute__((aligned(64)));" in head and "tile[i] = a[i];" in loop
     assert "barrier(CLK_LOCAL_MEM_FENCE);" in loop
+
+
+def test_local_arrays_of_branches_that_exclude_each_other_share_memory() -> None:
+    """The larger one's, each aligned as it asks; what both branches have beside them is there with each."""
+    first, second = (
+        Alloc(name, Type(dtype, 1, count, Space.LOCAL), align)
+        for name, dtype, count, align in (("x", F32, 160, 64), ("y", F16, 100, 128))
+    )
+    own = Alloc("z", Type(F32, 1, 3, Space.LOCAL), 16)
+    group = Compare("cmp_lt", WorkId(IdKind.GROUP, 0), Const(3, INT), Type(DType.BOOL))
+    text = emit(own, If(group, Block((first,)), Block((second,)))).text
+    assert "local uchar memory[704] __attribute__((aligned(128)));" in text
+    places = dict(re.findall(r"local \w+\* const (\w+) = \(local \w+\*\)\(memory \+ (\d+)\);", text))
+    assert places == {"z": "0", "x": "64", "y": "128"}
 
 
 @pytest.mark.parametrize(

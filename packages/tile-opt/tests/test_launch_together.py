@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from math import prod
 
+import numpy as np
 import pytest
+import tensor_support
 import tile_lang
 import tile_opt
 from explain_support import GPU
-from lowering_support import check, random_inputs
+from lowering_support import check, execute, random_inputs
+from test_tensor_teams import TEAMS
 from tile_ir.diagnostics import Source
 from tile_ir.dtype import DType
 from tile_ir.frozen import replace
@@ -18,6 +21,7 @@ from tile_ir.program.nodes import Program, TensorType
 from tile_ir.target import PassConfig, Target
 from tile_opt.explain import report
 from tile_opt.model.estimate import estimate
+from tile_opt.plan.steps.groups.last_group import waits_for_all
 from tile_opt.plan.steps.groups.together import parts_of_launch
 from tile_opt.translate import to_stripe
 
@@ -25,6 +29,9 @@ TWO = "function (A[N], B[M]) -> (R, S) { R = A * 2.0; S = exp(B); }"
 CHAIN = "function (A[N, M]) -> (R) { S[i : N] = +(A[i, j]); T[i : N] = >(A[i, j] * S[j]); R = T + S; }"
 TRANSPOSED = "function (A[N, M], B[K, L]) -> (R, S) { R[j, i : M, N] = =(A[i, j]); S[j, i : L, K] = =(B[i, j]); }"
 ROWS = "function (A[N, M], B[K, L]) -> (R, S) { R[j, i : M, N] = =(A[i, j]); S[i : K] = +(B[i, j]); }"
+PRODUCTS = """function (A[M, K], B[K, N], C[P, Q], D[Q, R]) -> (S, T) {
+    S[i, j : M, N] = +(A[i, k] * B[k, j]); T[i, j : P, R] = +(C[i, k] * D[k, j]);
+}"""
 SUMS = """function (A[N, M], B[K, L]) -> (R) {
     S[i : N] = +(A[i, j]); T[j, i : L, K] = =(B[i, j]); R[i, k : N, L] = +(S[i] * T[k, j]);
 }"""
@@ -64,7 +71,7 @@ def launched(source: str, on: Target, **shapes: tuple[int, ...]) -> tuple[Kernel
 def test_one_launch_has_the_results_of_two(source: str, shapes: dict[str, tuple[int, ...]]) -> None:
     apart = launched(source, target(together=False), **shapes)
     (one,) = launched(source, target(), **shapes)
-    assert [p.name for p in parts_of_launch(one.stripe)] == [k.name for k in apart]
+    assert {p.name for p in parts_of_launch(one.stripe)} == {k.name for k in apart}
     assert prod(one.groups) == sum(prod(k.groups) for k in apart)
     assert estimate(one.stripe, target()).seconds < sum(estimate(k.stripe, target()).seconds for k in apart)
 
@@ -84,6 +91,39 @@ def test_kernels_move_past_those_that_they_do_not_wait_for(
     source: str, shapes: dict[str, tuple[int, ...]], sizes: list[int]
 ) -> None:
     assert [max(1, len(parts_of_launch(k.stripe))) for k in launched(source, target(), **shapes)] == sizes
+
+
+def test_what_groups_do_last_is_done_beside_others() -> None:
+    """A launch has one kernel whose groups count each other: the counts of two would be one."""
+    base = target()
+    on = replace(base, nodes=base.nodes | {"LastGroup"}, machine=replace(base.machine, cores=1))
+    (one,) = launched(
+        "function (A[C, N], B[M, K]) -> (R, S) { P[c : C] = +(A[c, i]); R[] = +(P[c]); S[j, i : K, M] = =(B[i, j]); }",
+        on,
+        A=(9, 200),
+        B=(33, 90),
+    )
+    assert [waits_for_all(p) is not None for p in parts_of_launch(one.stripe)] == [True, False]
+    two = launched(
+        "function (A[C, N], B[D, M]) -> (R, S) { P[c : C] = +(A[c, i]); R[] = +(P[c]); Q[d : D] = >(B[d, j]); S[] = >(Q[d]); }",
+        on,
+        A=(9, 200),
+        B=(8, 300),
+    )
+    assert [waits_for_all(k.stripe) is not None for k in two] == [True, True]
+
+
+def test_products_of_teams_begin_together() -> None:
+    """Each of the branches waits for products of its own, and has all of a group's local memory."""
+    program = tensor_support.bound(PRODUCTS, DType.BFLOAT16, A=(128, 16), B=(16, 32), C=(128, 24), D=(24, 32))
+    on = replace(TEAMS, passes=(*TEAMS.passes, PassConfig("launch_together"))).resolved(cores=8)
+    (one,) = (kernels := tile_opt.compile(program, on, verify=True).kernels).kernels
+    inputs = tensor_support.inputs_of(program)
+    a, b, c, d = (inputs[name].astype(np.float32) for name in "ABCD")
+    assert len(parts_of_launch(one.stripe)) == 2
+    found = execute(kernels, inputs)
+    for name, wanted in (("S", a @ b), ("T", c @ d)):
+        np.testing.assert_allclose(found[name].astype(np.float32), wanted, rtol=1e-2, atol=1e-2)
 
 
 def test_long_kernels_stay_apart_where_fewer_groups_would_run_at_once() -> None:

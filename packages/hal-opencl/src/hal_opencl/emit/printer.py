@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from tile_ir.dtype import DType
 from tile_ir.emit.clike import Close, Item
 from tile_ir.emit.pieces import ADDITIVE, POSTFIX, Piece
-from tile_ir.emit.walker import walk_statements
 from tile_ir.matrix import LANES, MATRIX_INSTRUCTIONS, MatrixInstruction
 from tile_ir.ops import Aggregation
 from tile_ir.semtree.errors import SemtreeError
@@ -40,6 +39,7 @@ from tile_ir.semtree.nodes import (
 )  # fmt: skip
 
 from hal_opencl.emit import arrivals, dpas, helpers, ptx, teams
+from hal_opencl.emit.arrays import arrays_of, local_arrays
 from hal_opencl.emit.arrivals import arrives, last_arrives
 from hal_opencl.emit.boxes import BoxStatements
 from hal_opencl.emit.completion import COMPLETED, completed
@@ -113,11 +113,7 @@ class OpenCLPrinter(BoxStatements):
         self._depth += 1
         if self._rounded:
             self.line(CONTRACTED)
-        for node in walk_statements(function.body):
-            if isinstance(node, Alloc) and node.type.space is Space.LOCAL:
-                # OpenCL C wants local arrays at the outermost scope of the kernel.
-                self._locals[id(node)] = text = self.names.fresh(safe_hint(node.name))
-                self.line(self._array(node, text))
+        self._declare_arrays(function)
         if self._kernel and last_arrives(function):
             self._last = self.names.fresh("is_last")
             self.line(f"local uint {self._last};")
@@ -131,16 +127,30 @@ class OpenCLPrinter(BoxStatements):
         self._scopes.pop()
         return "\n".join(self._lines) + "\n"
 
+    def _declare_arrays(self, function: Function) -> None:
+        """OpenCL C wants local arrays at the outermost scope of the kernel: where some share memory, one for all of them."""
+        arrays = arrays_of(function)
+        memory = self.names.fresh("memory") if arrays.shares(function) else ""
+        if memory:
+            self.line(f"local uchar {memory}[{arrays.nbytes}] __attribute__((aligned({arrays.align})));")
+        for node in local_arrays(function):
+            self._locals[id(node)] = text = self.names.fresh(safe_hint(node.name))
+            part = f"local {self._element(node)}*"
+            whole = f"{part} const {text} = ({part})({memory} + {arrays.places[id(node)]});"
+            self.line(whole if memory else self._array(node, text))
+
     def write_tensorcopy(self, node: TensorCopy) -> None:
         self._behind_product()
         self.copy_box(node)
 
     def _array(self, node: Alloc, name: str) -> str:
         t = node.type
-        element = "ushort" if t.dtype is DType.FLOAT16 else MEMORY[t.dtype]
-        element += str(t.lanes) if t.lanes > 1 else ""
         space = f"{self.spaces[t.space]} " if self.spaces[t.space] else ""
-        return f"{space}{element} {name}[{max(1, t.count)}] __attribute__((aligned({max(node.align, t.dtype.bytes)})));"
+        return f"{space}{self._element(node)} {name}[{max(1, t.count)}] __attribute__((aligned({max(node.align, t.dtype.bytes)})));"
+
+    def _element(self, node: Alloc) -> str:
+        element = "ushort" if node.type.dtype is DType.FLOAT16 else MEMORY[node.type.dtype]
+        return element + (str(node.type.lanes) if node.type.lanes > 1 else "")
 
     def statement(self, statement: Statement) -> Sequence[Item]:
         if not isinstance(statement, (TeamMma, Let, AsyncCopy, TensorCopy, Block)):
@@ -440,11 +450,15 @@ class OpenCLPrinter(BoxStatements):
 
     def _finish_products(self, pending: int) -> None:
         # Sums that nothing adds to need not wait, and may be elsewhere meanwhile.
-        sums = tuple(self._multiplying.values()) if self._apart else self._sums
+        sums = tuple(self._multiplying.values()) if self._apart else self._sums_here()
         lanes, count = sums[0].type.lanes, len(sums)
         name = self.helper(f"products_{count}_{pending}", teams.wait, count, lanes, pending, self._packed)
         self.line(f"{name}({', '.join(self._pointers(sums))});")
         self._multiplying.clear()
+
+    def _sums_here(self) -> tuple[Expr, ...]:
+        """Those that are declared: other branches have others."""
+        return tuple(v for v in self._sums if isinstance(v, Var) and any(v.name in scope for scope in self._scopes))
 
     def _pointers(self, sums: Sequence[Expr]) -> list[str]:
         return [f"&{self.lookup(piece.name)}" for piece in sums if isinstance(piece, Var)]

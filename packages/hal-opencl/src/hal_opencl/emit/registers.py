@@ -11,8 +11,9 @@ from math import prod
 
 from tile_ir.emit.walker import walk_statements
 from tile_ir.kernels import Kernel
-from tile_ir.semtree.nodes import Alloc, Barrier, For, Function, Space, Store, TeamMma
+from tile_ir.semtree.nodes import Barrier, For, Function, Space, Store, TeamMma
 
+from hal_opencl.emit.arrays import arrays_of, branches
 from hal_opencl.emit.copies import each_is_awaited, sums_of_teams
 from hal_opencl.emit.dialect import Dialect
 from hal_opencl.emit.tensors import local_bytes
@@ -48,9 +49,8 @@ def groups_of_core(function: Function) -> int:
         return 0
     if not each_is_awaited(function):
         return 0
-    sums = sum(v.type.lanes for v in sums_of_teams(function))
-    arrays = (s.type for s in walk_statements(function.body) if isinstance(s, Alloc) and s.type.space is Space.LOCAL)
-    local = sum(t.count * t.lanes * t.dtype.bytes for t in arrays) + local_bytes(function) + GROUP_BYTES
+    sums = max(sum(v.type.lanes for v in sums_of_teams(part)) for part in branches(function))
+    local = arrays_of(function).nbytes + local_bytes(function) + GROUP_BYTES
     items = prod(function.group_size) * (sums + BESIDE_SUMS)
     return min(CORE_REGISTERS // items, CORE_BYTES // local)
 

@@ -19,12 +19,16 @@ from tile_ir.target import Target
 
 from tile_opt.blocks.buffers import fixed_kernels, in_the_way, wholes
 from tile_opt.blocks.tree import kernels_of, with_kernels
+from tile_opt.lowering.tensors import is_tensor_copy
 from tile_opt.model.estimate import estimate
 from tile_opt.model.multiprocessor import Needs, needs_of
 from tile_opt.model.scheduled import read
 from tile_opt.passes.base import Pass
 from tile_opt.plan.steps.groups.last_group import grid, group_size, waits_for_all
 from tile_opt.plan.steps.groups.together import launched_together
+
+LONG = 8
+"""Times as long as a launch that kernels which copy ahead take at most to begin with each other."""
 
 
 @dataclass(frozen=True)
@@ -67,15 +71,21 @@ class _Kernel:
 
     @cached_property
     def groups(self) -> int:
-        return prod(grid(self.block).values())
+        first = waits_for_all(self.block)
+        return prod(prod(grid(b).values()) for b in ((self.block,) if first is None else (self.block, first[0])))
 
     @cached_property
     def items(self) -> int:
         return prod(group_size(self.block))
 
     @cached_property
+    def is_alone(self) -> bool:
+        """Its groups count each other, or make descriptors of tensors: of such kernels a launch has one."""
+        return waits_for_all(self.block) is not None or any(is_tensor_copy(b.instr) for b in blocks_in(self.block))
+
+    @cached_property
     def is_busy(self) -> bool:
-        """It copies ahead, or multiplies matrices: of such a kernel there is one in a launch."""
+        """It copies ahead, or multiplies matrices."""
         return any(_is_matrix(b) or any(isinstance(s, Transfer) for s in b.body) for b in blocks_in(self.block))
 
     def delayed(self, together: Needs) -> float:
@@ -94,9 +104,11 @@ Launch = Statement | tuple[_Kernel, ...]
 
 
 def _launch(found: Launch) -> Statement:
+    """Few groups take long each: theirs begin first (an H200: those of 17x95² bfloat16 gradients 38 µs so, 49 the other way round)."""
     if not isinstance(found, tuple):
         return found
-    return found[0].block if len(found) == 1 else launched_together([k.block for k in found])
+    ordered = sorted(found, key=lambda k: k.groups)
+    return found[0].block if len(found) == 1 else launched_together([k.block for k in ordered])
 
 
 class _Launches:
@@ -113,7 +125,8 @@ class _Launches:
 
     def add(self, kernel: Launch) -> None:
         """One more kernel: in the launch of another one, where neither waits for what runs between them."""
-        place = next((n for n in self._before() if self._begins_with(n, kernel)), None)
+        lost = {n: seconds for n in self._before() if (seconds := self._lost(n, kernel)) is not None}
+        place = min(lost, key=lambda n: lost[n], default=None)
         if place is None or not isinstance(kernel, tuple):
             self.found.append(kernel)
             return
@@ -125,16 +138,21 @@ class _Launches:
             self.found[place] = (*other, *kernel)
 
     def _before(self) -> range:
+        """The launches that may have one more kernel, the latest first."""
         last = len(self.found) - 1
         return range(last, max(-1, last - self.options.ahead), -1)
 
-    def _begins_with(self, place: int, kernel: Launch) -> bool:
-        """The kernel may begin with that launch: it moves there, or the launch moves behind all that follows it."""
+    def _lost(self, place: int, kernel: Launch) -> float | None:
+        """Seconds that kernels lose where that launch has one more; None where it cannot, or a launch takes no longer.
+
+        The kernel moves to the launch, or that behind all that follows it.
+        """
         other, between = self.found[place], self.found[place + 1 :]
         if not (isinstance(other, tuple) and isinstance(kernel, tuple)) or self._waits(kernel, [other]):
-            return False
+            return None
         movable = not (self._waits(kernel, between) and self._waits(other, between))
-        return movable and self._is_sooner([*other, *kernel])
+        seconds = self._delayed([*other, *kernel]) if movable else None
+        return seconds if seconds is not None and seconds < self.target.machine.launch.kernel else None
 
     def _waits(self, kernels: tuple[_Kernel, ...], others: Sequence[Launch]) -> bool:
         """Some of the kernels cannot change places with others."""
@@ -144,18 +162,24 @@ class _Launches:
         blocked = any(not isinstance(s, Block) for s in between)
         return blocked or in_the_way(between, reads, writes, self.wholes)
 
-    def _is_sooner(self, kernels: Sequence[_Kernel]) -> bool:
-        """One launch less is forecast to save more than the kernels lose because fewer of their groups run at once."""
-        same = len({k.items for k in kernels}) == 1 and sum(k.is_busy for k in kernels) <= 1
-        if not same or len(kernels) > self.options.most:
-            return False
+    def _delayed(self, kernels: Sequence[_Kernel]) -> float | None:
+        """Seconds that the kernels of a launch lose because fewer of their groups run at once; None where they cannot have one."""
+        same = len({k.items for k in kernels}) == 1 and sum(k.is_alone for k in kernels) <= 1
+        if not same or len(kernels) > self.options.most or self._is_long([k for k in kernels if k.is_busy]):
+            return None
         needs = [k.needs for k in kernels]
-        together = Needs(needs[0].items, max(n.registers for n in needs), sum(n.local for n in needs))
-        return sum(k.delayed(together) for k in kernels) < self.target.machine.launch.kernel
+        together = Needs(needs[0].items, max(n.registers for n in needs), max(n.local for n in needs))
+        return sum(k.delayed(together) for k in kernels)
+
+    def _is_long(self, busy: Sequence[_Kernel]) -> bool:
+        """Several fill the cores as they are, and one of them takes so long that a launch is little."""
+        return len(busy) > 1 and max(k.seconds for k in busy) > LONG * self.target.machine.launch.kernel
 
 
 def _may_join(kernel: Block) -> bool:
-    """Its groups are along one axis, several, and none waits for the others."""
-    loops = [i for i in kernel.indexes if i.bind is Bind.GRID and i.range > 1]
-    plain = bool(loops) and all(i.axis == 0 for i in loops) and waits_for_all(kernel) is None
+    """Its groups are along one axis, and several."""
+    joined = waits_for_all(kernel)
+    indexes = [*kernel.indexes, *(joined[0].indexes if joined is not None else ())]
+    loops = [i for i in indexes if i.bind is Bind.GRID and i.value is None and i.range > 1]
+    plain = bool(loops) and all(i.axis == 0 for i in loops)
     return plain and not any(form.names for r in kernel.refs for form in r.access)
