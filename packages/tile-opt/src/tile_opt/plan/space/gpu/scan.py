@@ -14,7 +14,7 @@ from tile_opt.kernel.strides import flat_stride
 from tile_opt.kernel.view import KernelView, Stage, Use
 from tile_opt.model.contraction import SECTOR
 from tile_opt.plan.plan import Across, Cover, Level, Plan, Reduction, Staging
-from tile_opt.plan.steps.groups.scan import moving_uses, shareable
+from tile_opt.plan.steps.groups.carries import moving_uses, shareable
 
 LEAST = 64
 """Cells of a row from which items share it where rows are the neighbours in memory."""

@@ -3,18 +3,21 @@
     total[s] = aggregate of run s         carry[s] = carry of the tile, and total[0] to total[s - 1]
     cell[s, i] = carry[s] and elements 0 to i of run s
 
+Of what goes through local memory items keep their elements between the two steps, and where runs are many each takes in the totals
+of its span of them, then those of the spans before it. (Registers of groups as large as columns want leave room for one of them.)
+
 A group walks its rows in tiles. Cells that are neighbours in memory go through local memory, where a team of items
 copies runs side by side; elsewhere the rows are the neighbours, and each item reads its run from where it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from math import gcd
 
 from tile_ir.dtype import DType
 from tile_ir.frozen import frozen, replace
 from tile_ir.names import claim
-from tile_ir.ops import Aggregation
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import (
     Bind,
@@ -34,77 +37,21 @@ from tile_ir.stripe.nodes import (
     TensorType,
 )
 
-from tile_opt.kernel.strides import flat_stride
-from tile_opt.kernel.unify import is_indirect
 from tile_opt.kernel.view import KernelView, Stage, Use
-from tile_opt.kernel.work import merged_use
 from tile_opt.plan.plan import Plan
+from tile_opt.plan.steps.groups.carries import carry_of, moving_uses, shareable
 from tile_opt.plan.steps.groups.homes import private
 from tile_opt.plan.steps.groups.parts import Version, item_kernel
 from tile_opt.plan.tree import GROUP_MEMORY, REGISTER, Nest, Node
 
 AT_ONCE = 16
 """Copies of an item that are under way together."""
-TEAM, PART, ROW, RUN = "team", "part", "row", "run"
-"""Indexes of a group's items: over the teams of several rows, those of one row, the rows of a team, and their runs."""
-
-
-@frozen
-class Carry:
-    """What an ordered stage hands from cell to cell, and how it takes an element in."""
-
-    buffer: str
-    agg: Aggregation
-    old: str
-    new: str
-    element: str
-
-
-def carry_of(view: KernelView, stage: Stage) -> Carry | None:
-    """The one cell of the kernel's own that takes in an element in every iteration; None where there is no such one."""
-    loads = {s.dst: s.src for s in stage.body if isinstance(s, Load)}
-    stored = {s.src: s.dst for s in stage.body if isinstance(s, Store)}
-    owners = {u.name: u.buffer for u in stage.uses if view.is_local(u.buffer)}
-    aggregations = {a.value: a for a in Aggregation}
-    for op in (s for s in stage.body if isinstance(s, Op) and s.name in aggregations and len(s.args) == 2):
-        name = next((loads[a] for a in op.args if loads.get(a) in owners), None)
-        if name is None or not any(s.src == op.dst and s.dst == name for s in stage.body if isinstance(s, Store)):
-            continue
-        old = next(a for a in op.args if loads.get(a) == name)
-        (element,) = (a for a in op.args if a != old) if op.args[0] != op.args[1] else ("",)
-        alone = sum(isinstance(s, Op) and old in s.args for s in stage.body) == 1
-        if element and alone and op.dst in stored:
-            return Carry(owners[name], aggregations[op.name], old, op.dst, element)
-    return None
-
-
-def shareable(view: KernelView) -> Stage | None:
-    """The one stage with a loop, when that is ordered and carries what runs of it can be summed up in."""
-    own = [s for s in view.stages if s.loops]
-    if len(own) != 1 or len(own[0].loops) != 1:
-        return None
-    loop = own[0].loops[0]
-    plain = not any(s.guard for s in view.stages) and all(
-        not u.extent and not is_indirect(s, u) for s in view.stages for u in s.uses
-    )
-    ordered = loop.order is Order.ORDERED and loop.bind is Bind.NONE
-    cells = all(size == 1 for a in view.allocs for size in a.type.sizes)
-    fits = ordered and plain and cells and merged_use(own[0]) is None
-    return own[0] if fits and carry_of(view, own[0]) is not None and _is_apart(view, own[0]) else None
-
-
-def moving_uses(view: KernelView, scan: Stage) -> tuple[Use, ...]:
-    """What the scan reads and writes of memory as it goes along."""
-    return tuple(u for u in scan.uses if not view.is_local(u.buffer) and flat_stride(view, u, scan.loops[0].name))
-
-
-def _is_apart(view: KernelView, scan: Stage) -> bool:
-    """Nothing else is at what the scan reads and writes as it goes along."""
-    moving = moving_uses(view, scan)
-    once = len({u.buffer for u in moving}) == len(moving) and not any(u.reads and u.writes for u in moving)
-    others = {u.buffer for s in view.stages if s is not scan for u in s.uses}
-    fixed = any(u.writes and not view.is_local(u.buffer) and u not in moving for u in scan.uses)
-    return bool(moving) and once and not fixed and not others & {u.buffer for u in moving}
+KEPT = 64
+"""Elements that an item keeps in registers."""
+SPAN, MANY = 8, 32
+"""Runs of a span, and runs from which on items take in spans: one after the other they would wait for longer than for a barrier."""
+TEAM, PART, ROW, SPANS, RUN = "team", "part", "row", "span", "run"
+"""Indexes of a group's items: over the teams of several rows, those of one row, the rows of a team, their spans of runs, and runs."""
 
 
 @frozen
@@ -124,11 +71,26 @@ class Shares:
         return (self.length // runs if self.teamed else self.rows), runs
 
     @property
+    def span(self) -> int:
+        """Runs of a span; all of a team where items take in one after the other."""
+        runs = self.team[1]
+        return SPAN if self._are_many and runs % SPAN == 0 else runs
+
+    @property
+    def spans(self) -> int:
+        """Spans of a row; one where items take in one run after the other."""
+        return self.runs // self.span if self._are_many else 1
+
+    @property
+    def _are_many(self) -> bool:
+        return self.teamed and self.runs >= MANY
+
+    @property
     def indexes(self) -> tuple[Index, ...]:
         """The group's items, outermost first: neighbours copy neighbours."""
         rows, runs = self.team
-        counts = {TEAM: self.rows // rows, PART: self.runs // runs, ROW: rows, RUN: runs}
-        order = (TEAM, PART, ROW, RUN) if self.teamed else (TEAM, PART, RUN, ROW)
+        counts = {TEAM: self.rows // rows, PART: self.runs // runs, ROW: rows, SPANS: runs // self.span, RUN: self.span}
+        order = (TEAM, PART, ROW, SPANS, RUN) if self.teamed else (TEAM, PART, SPANS, RUN, ROW)
         found = tuple(Index(n, counts[n], bind=Bind.GROUP) for n in order if counts[n] > 1)
         return found or (Index(RUN, 1, bind=Bind.GROUP),)
 
@@ -143,12 +105,21 @@ class Shares:
 
     @property
     def run(self) -> Affine:
-        return self.at((PART, self.team[1]), (RUN, 1))
+        return self.at((PART, self.team[1])) + self.of_team
+
+    @property
+    def of_team(self) -> Affine:
+        """The item's run among those of its team."""
+        return self.at((SPANS, self.span), (RUN, 1))
+
+    @property
+    def own_span(self) -> Affine:
+        return self.at((PART, self.team[1] // self.span), (SPANS, 1))
 
     @property
     def member(self) -> Affine:
         """The item's place in its team."""
-        return self.at((ROW, self.team[1]), (RUN, 1))
+        return self.at((ROW, self.team[1])) + self.of_team
 
     def check(self) -> None:
         """Raises ValueError for numbers that do not come out even."""
@@ -186,6 +157,18 @@ def _length(plan: Plan, loop: str) -> int:
     return next((c.size for c in plan.levels[2].covers if c.loop == loop), plan.levels[1].covers[0].size)
 
 
+@frozen
+class Piece:
+    """Tiles of a row that are alike."""
+
+    loops: tuple[Index, ...]
+    """Over them, where they are several."""
+    start: Affine
+    """The first cell of one."""
+    ragged: bool
+    """It goes beyond the end of the row: items ask of each cell whether it lies inside, and load one after the other."""
+
+
 class GroupScan:
     """Builds the kernel of a view with one stage that has an ordered loop."""
 
@@ -204,7 +187,6 @@ class GroupScan:
         self.taken = view.buffers
         counts = {i.name: -(-i.range // (rows if i.name == self.row else 1)) for i in view.loops}
         self.grid = tuple(Index(f"{n}_g", count, bind=Bind.GRID) for n, count in counts.items() if count > 1)
-        self.steps = Index(f"{self.cell.name}_t", -(-self.cell.range // self.cells), order=Order.ORDERED)
         base = {n: Affine.var(f"{n}_g") if count > 1 else Affine() for n, count in counts.items()}
         self.base = {n: at * rows if n == self.row else at for n, at in base.items()}
 
@@ -214,22 +196,42 @@ class GroupScan:
         moving = [u for u in moving_uses(self.view, self.scan) if u.buffer in self.staged]
         tiles = self._tiles(moving)
         shared = _Shared(self, tiles) if self.shares.runs > 1 else None
-        copies = {u.name: self._copy(u, tiles[u.name]) for u in moving}
+        walk = [self._walked(moving, tiles, shared, piece) for piece in self._pieces()]
+        parts = [p for s in self.view.stages for p in (walk if s is self.scan else [self._at_row(s)])]
+        own = (*homes.values(), *{t.into: t for t in tiles.values()}.values(), *(shared.allocs if shared else ()))
+        return item_kernel(self.view, self.grid, self.shares.indexes, [Version(tuple(parts))], own)
+
+    def _pieces(self) -> Iterator[Piece]:
+        """The whole tiles of a row, and what is left of it; all alike where nothing is copied.
+
+        Columns took up to a twentieth longer in code for both.
+        """
+        whole, left = divmod(self.cell.range, self.cells)
+        if not self.staged:
+            whole, left = whole + (left > 0), 0
+        steps = Index(f"{self.cell.name}_t", whole, order=Order.ORDERED)
+        if whole:
+            several = whole > 1
+            start = Affine.var(steps.name, self.cells) if several else Affine()
+            yield Piece((steps,) if several else (), start, whole * self.cells > self.cell.range)
+        if left:
+            yield Piece((), Affine((), whole * self.cells), True)
+
+    def _walked(self, moving: list[Use], tiles: Mapping[str, Refinement], shared: _Shared | None, piece: Piece) -> Node:
+        """Tiles, one after the other."""
+        copies = {u.name: self._copy(u, tiles[u.name], piece) for u in moving}
         waits = (Sync(),) if moving else ()
         body: tuple[Node, ...] = (
             *(copies[u.name] for u in moving if not u.writes),
             *waits,
-            *(shared.before() if shared else ()),
-            self.scanned(tiles),
+            *(shared.before(piece) if shared else ()),
+            self.scanned(tiles, shared.kept if shared else {}, piece),
             *(shared.handed() if shared else ()),
             *(waits or ((Sync(),) if shared else ())),
             *(copies[u.name] for u in moving if u.writes),
             *(shared.taken_over() if shared else ()),
         )
-        loop = Nest(f"{self.scan.name}_tiles", (self.steps,) if self.steps.range > 1 else (), body)
-        parts: list[Node] = [loop if s is self.scan else self._at_row(s) for s in self.view.stages]
-        own = (*homes.values(), *{t.into: t for t in tiles.values()}.values(), *(shared.allocs if shared else ()))
-        return item_kernel(self.view, self.grid, self.shares.indexes, [Version(tuple(parts))], own)
+        return Nest(f"{self.scan.name}_tiles", piece.loops, body)
 
     def _tiles(self, moving: list[Use]) -> dict[str, Refinement]:
         """Local memory of each access: results take the place of operands of their dtype."""
@@ -258,47 +260,52 @@ class GroupScan:
         return Refinement(Direction.ALLOC, claim(wanted, self.taken), "", zeros, type, loc=loc)
 
     def _forms(self, row: Affine, cell: Affine) -> dict[str, Affine]:
-        """Iterations of all loops, from those within a tile."""
-        start = Affine.var(self.steps.name, self.cells) if self.steps.range > 1 else Affine()
+        """Iterations of all loops, from those within the group's rows."""
         base = {n: at + row if n == self.row else at for n, at in self.base.items()}
-        return {**base, self.cell.name: start + cell}
+        return {**base, self.cell.name: cell}
 
-    def _limits(self, forms: dict[str, Affine], *loops: str) -> tuple[Affine, ...]:
-        sizes = {self.row: self.shares.rows, self.cell.name: self.cells}
-        ragged = [n for n in loops if n and self.view.ranges[n] % sizes[n]]
-        return tuple(forms[n] * -1 + (self.view.ranges[n] - 1) for n in ragged)
+    def _limits(self, forms: dict[str, Affine], ragged: bool) -> tuple[Affine, ...]:
+        """The ends of the group's rows, and of `ragged` ones."""
+        beyond = [self.row] if self.row and self.view.ranges[self.row] % self.shares.rows else []
+        beyond += [self.cell.name] if ragged else []
+        return tuple(forms[n] * -1 + (self.view.ranges[n] - 1) for n in beyond)
 
-    def _copy(self, use: Use, tile: Refinement) -> Stage:
-        """The items of a team copy the cells of a run, and the runs of all its items one after the other."""
+    def _copy(self, use: Use, tile: Refinement, piece: Piece) -> Stage:
+        """The items of a team copy the cells of a run, and the runs of all its items, some of them at once."""
         rows, runs = self.shares.team
         at_once = min(runs, AT_ONCE)
+        beside = gcd(rows, AT_ONCE // at_once)
         loops = (
-            Index("row_t", rows),
+            Index("row_t", rows // beside),
             Index("run_t", runs // at_once),
+            Index("row_u", beside, bind=Bind.UNROLL),
             Index("run_u", at_once, bind=Bind.UNROLL),
         )
-        row = self.shares.at((TEAM, rows)) + Affine.var("row_t")
+        row = self.shares.at((TEAM, rows)) + Affine.var("row_t", beside) + Affine.var("row_u")
         run = self.shares.at((PART, runs)) + Affine.var("run_t", at_once) + Affine.var("run_u")
         cell = self.shares.member
-        forms = self._forms(row, run * self.shares.length + cell)
+        forms = self._forms(row, piece.start + run * self.shares.length + cell)
         outside = replace(use, name="memory", agg=None).substitute(forms)
         inside = Use("tile", tile.into, (row, run, cell), Direction.OUT)
         body = (Load("$x", "memory"), Store("tile", "$x"))
         if use.writes:
             inside, body = replace(inside, dir=Direction.IN), (Load("$x", "tile"), Store("memory", "$x"))
         given = tuple(c.substitute(forms) for c in self.scan.constraints)
-        limits = (*given, *self._limits(forms, self.row, self.cell.name))
+        limits = (*given, *self._limits(forms, piece.ragged))
         return Stage(f"copy_{use.buffer}", loops, limits, (inside, outside), body)
 
-    def scanned(self, tiles: dict[str, Refinement]) -> Stage:
-        """Each item takes the cells of its run in order."""
-        inner = replace(self.cell, name=f"{self.cell.name}_c", range=self.shares.length)
+    def scanned(self, tiles: Mapping[str, Refinement], kept: Mapping[str, Refinement], piece: Piece) -> Stage:
+        """Each item takes the cells of its run in order; what it has `kept` of them it does not read again."""
+        bind = Bind.UNROLL if kept else self.cell.bind
+        inner = replace(self.cell, name=f"{self.cell.name}_c", range=self.shares.length, bind=bind)
         cell = Affine.var(inner.name)
-        forms = self._forms(self.shares.row, self.shares.run * self.shares.length + cell)
+        forms = self._forms(self.shares.row, piece.start + self.shares.run * self.shares.length + cell)
         moved = self.scan.substitute(forms)
         here = (self.shares.row, self.shares.run, cell)
-        uses = tuple(replace(u, buffer=tiles[u.name].into, forms=here) if u.name in tiles else u for u in moved.uses)
-        limits = self._limits(forms, self.row, self.cell.name)
+        homes = {name: (t, here) for name, t in tiles.items()} | {name: (k, (cell,)) for name, k in kept.items()}
+        found = ((u, homes.get(u.name)) for u in moved.uses)
+        uses = tuple(u if home is None else replace(u, buffer=home[0].into, forms=home[1]) for u, home in found)
+        limits = self._limits(forms, piece.ragged)
         return replace(moved, loops=(inner,), uses=uses, constraints=(*moved.constraints, *limits))
 
     def _at_row(self, stage: Stage) -> Stage:
@@ -307,7 +314,7 @@ class GroupScan:
         moved = stage.substitute({n: f for n, f in forms.items() if n != self.cell.name})
         stored = any(u.writes and not self.view.is_local(u.buffer) for u in stage.uses)
         first = (self.shares.run * -1,) if stored and self.shares.run.terms else ()
-        return replace(moved, constraints=(*moved.constraints, *self._limits(forms, self.row), *first))
+        return replace(moved, constraints=(*moved.constraints, *self._limits(forms, False), *first))
 
 
 class _Shared:
@@ -317,55 +324,111 @@ class _Shared:
         carry = carry_of(group.view, group.scan)
         if carry is None:
             raise ValueError(f"stage {group.scan.name!r} carries nothing that its items could find on their own")
-        self.group, self.carry, self.shares = group, carry, group.shares
-        self.stage = group.scanned(tiles)
+        self.group, self.carry, self.shares, self.tiles = group, carry, group.shares, tiles
+        self.kept = self._kept_elements()
         dtype = group.view.type_of(carry.buffer).dtype
         rows, runs = self.shares.rows, self.shares.runs
         self.total = group.made(f"{carry.buffer}_run", TensorType.row_major(dtype, (1,)), REGISTER)
         # Items of a row read the same entry, those of other rows lie in other banks.
         self.totals = group.local(f"{carry.buffer}_runs", TensorType.row_major(dtype, (rows, runs + 1), align=16))
         self.end = group.local(f"{carry.buffer}_end", TensorType.row_major(dtype, (rows,), align=16))
+        self.spans = self._spans(dtype) if self.shares.spans > 1 else None
         follows = group.view.stages[-1] is not group.scan
-        self.goes_on = group.steps.range > 1 or follows
-        self.allocs = (self.total, self.totals, *((self.end,) if self.goes_on else ()))
+        self.goes_on = group.cell.range > group.cells or follows
+        own = (self.total, self.totals, *(self.spans or ()), *self.kept.values())
+        self.allocs = (*own, *((self.end,) if self.goes_on else ()))
+
+    def _spans(self, dtype: DType) -> tuple[Refinement, Refinement]:
+        """What is in front of an item's run in its span, and the aggregates of a row's spans."""
+        group, name, shares = self.group, self.carry.buffer, self.shares
+        ahead = group.made(f"{name}_front", TensorType.row_major(dtype, (1,)), REGISTER)
+        spans = TensorType.row_major(dtype, (shares.rows, shares.spans + 1), align=16)
+        return ahead, group.local(f"{name}_spans", spans)
+
+    def _kept_elements(self) -> dict[str, Refinement]:
+        """Registers for what elements are made of, by the access that reads it: neighbours of other rows have theirs in a cache."""
+        read = {s.src for s in self._element(self.group.scan.body) if isinstance(s, Load)}
+        moving = [u for u in moving_uses(self.group.view, self.group.scan) if u.name in read]
+        if not self.shares.teamed or len(moving) * self.shares.length > KEPT:
+            return {}
+        types = {
+            u.name: TensorType.row_major(self.group.view.type_of(u.buffer).dtype, (self.shares.length,)) for u in moving
+        }
+        return {u.name: self.group.made(f"{u.buffer}_run", types[u.name], REGISTER) for u in moving}
 
     @property
-    def _kept(self) -> Use:
+    def _carried(self) -> Use:
         use = next(u for u in self.group.scan.uses if u.buffer == self.carry.buffer)
         return replace(use, name="carry", dir=Direction.INOUT, agg=None)
 
-    def before(self) -> Iterator[Node]:
+    def before(self, piece: Piece) -> Iterator[Node]:
         """The aggregate of every run, and what is in front of this item's."""
-        dtype, agg = self.total.type.dtype, self.carry.agg
-        value = agg.identity(dtype)
-        typed = float(value) if dtype.is_float else bool(value) if dtype is DType.BOOL else value
-        total = Use("total", self.total.into, (Affine(),), Direction.OUT)
+        total = _at("total", self.total)
         entry = Use("entry", self.totals.into, (self.shares.row, self.shares.run), Direction.OUT)
-        yield Stage("empty", (), (), (total,), (Const("$z", typed, dtype), Store("total", "$z")))
-        yield self._summed(replace(total, dir=Direction.INOUT))
+        yield self._empty(total)
+        yield self._summed(total, piece)
         yield _moved("hand_total", replace(total, dir=Direction.IN), entry)
         yield Sync()
-        earlier = Index("earlier", self.shares.runs - 1, order=Order.ORDERED)
-        known = (self.shares.run + Affine.var(earlier.name, -1) + -1,)
-        entry = Use("entry", self.totals.into, (self.shares.row, Affine.var(earlier.name)), Direction.IN)
-        taken = (Load("$old", "carry"), Load("$x", "entry"), Op("$new", agg.value, ("$old", "$x"), dtype))
-        yield Stage("take_in", (earlier,), known, (entry, self._kept), (*taken, Store("carry", "$new")))
+        if self.spans is None:
+            yield self._taken("take_in", self._carried, self.totals, Affine(), self.shares.run)
+        else:
+            yield from self._through(*self.spans)
 
-    def _summed(self, total: Use) -> Stage:
+    def _through(self, ahead: Refinement, spans: Refinement) -> Iterator[Node]:
+        """What is in front of the item's run in its span, then the spans in front of that."""
+        shares, front = self.shares, _at("front", ahead)
+        place = shares.at((RUN, 1))
+        yield self._empty(front)
+        yield self._taken("take_runs", front, self.totals, shares.own_span * shares.span, place)
+        entry = Use("entry", spans.into, (shares.row, shares.own_span), Direction.OUT)
+        both = (Load("$old", "front"), Load("$x", "total"), self._joined, Store("entry", "$new"))
+        read = (replace(front, dir=Direction.IN), replace(_at("total", self.total), dir=Direction.IN))
+        yield Stage("hand_span", (), (place + -(shares.span - 1),), (*read, entry), both)
+        yield Sync()
+        yield self._taken("take_spans", self._carried, spans, Affine(), shares.own_span)
+        both = (Load("$old", "carry"), Load("$x", "front"), self._joined, Store("carry", "$new"))
+        yield Stage("take_front", (), (), (read[0], self._carried), both)
+
+    @property
+    def _joined(self) -> Op:
+        return Op("$new", self.carry.agg.value, ("$old", "$x"), self.total.type.dtype)
+
+    def _empty(self, use: Use) -> Stage:
+        """The identity, in the place of `use`."""
+        dtype = self.total.type.dtype
+        value = self.carry.agg.identity(dtype)
+        typed = float(value) if dtype.is_float else bool(value) if dtype is DType.BOOL else value
+        stored = replace(use, dir=Direction.OUT)
+        return Stage("empty", (), (), (stored,), (Const("$z", typed, dtype), Store(use.name, "$z")))
+
+    def _taken(self, name: str, into: Use, source: Refinement, start: Affine, count: Affine) -> Stage:
+        """`count` entries of the item's row from `start` on."""
+        most = count.bounds({i.name: (0, i.range - 1) for i in self.shares.indexes})[1]
+        earlier = Index("earlier", most, order=Order.ORDERED)
+        known = (count + Affine.var(earlier.name, -1) + -1,)
+        entry = Use("entry", source.into, (self.shares.row, start + Affine.var(earlier.name)), Direction.IN)
+        taken = (Load("$old", into.name), Load("$x", "entry"), self._joined, Store(into.name, "$new"))
+        return Stage(name, (earlier,), known, (entry, into), taken)
+
+    def _summed(self, total: Use, piece: Piece) -> Stage:
         """The elements of this item's run."""
-        body = [*self._element()]
-        load, op = (
-            Load("$total", "total"),
-            Op("$sum", self.carry.agg.value, ("$total", self.carry.element), self.total.type.dtype),
-        )
-        read = {s.src for s in body if isinstance(s, Load)}
-        uses = tuple(replace(u, dir=Direction.IN) for u in self.stage.uses if u.name in read)
-        return replace(self.stage, name="total", uses=(*uses, total), body=(*body, load, op, Store("total", "$sum")))
+        stage = self.group.scanned(self.tiles, {}, piece)
+        body = [*self._element(stage.body)]
+        sum_ = Op("$sum", self.carry.agg.value, ("$total", self.carry.element), self.total.type.dtype)
+        loads = [s for s in body if isinstance(s, Load)]
+        names = {s.src for s in loads}
+        read = tuple(replace(u, dir=Direction.IN) for u in stage.uses if u.name in names)
+        cell = (Affine.var(stage.loops[0].name),)
+        keep = tuple(Use(f"keep_{n}", k.into, cell, Direction.OUT) for n, k in self.kept.items())
+        stores = tuple(Store(f"keep_{s.src}", s.dst) for s in loads if s.src in self.kept)
+        loops = tuple(replace(i, bind=Bind.UNROLL if keep else i.bind) for i in stage.loops)
+        body = (*body, *stores, Load("$total", "total"), sum_, Store("total", "$sum"))
+        return replace(stage, name="total", loops=loops, uses=(*read, *keep, total), body=body)
 
-    def _element(self) -> Iterator[Statement]:
+    def _element(self, body: Sequence[Statement]) -> Iterator[Statement]:
         """What makes the element that is taken in."""
         behind = {self.carry.old}
-        for s in self.stage.body:
+        for s in body:
             match s:
                 case Op() if behind & set(s.args):
                     behind.add(s.dst)
@@ -381,13 +444,18 @@ class _Shared:
         if self.goes_on:
             last = (self.shares.run + -(self.shares.runs - 1),)
             end = Use("end", self.end.into, (self.shares.row,), Direction.OUT)
-            yield replace(_moved("hand_end", replace(self._kept, dir=Direction.IN), end), constraints=last)
+            yield replace(_moved("hand_end", replace(self._carried, dir=Direction.IN), end), constraints=last)
 
     def taken_over(self) -> Iterator[Stage]:
         """All items of a row take it."""
         if self.goes_on:
             end = Use("end", self.end.into, (self.shares.row,), Direction.IN)
-            yield _moved("take_end", end, replace(self._kept, dir=Direction.OUT))
+            yield _moved("take_end", end, replace(self._carried, dir=Direction.OUT))
+
+
+def _at(name: str, register: Refinement) -> Use:
+    """An item's register."""
+    return Use(name, register.into, (Affine(),), Direction.INOUT)
 
 
 def _moved(name: str, source: Use, target: Use) -> Stage:
