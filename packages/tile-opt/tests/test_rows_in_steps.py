@@ -363,6 +363,21 @@ def test_what_is_made_of_the_same_scores_is_one_kernel(body: str, out: str) -> N
         np.testing.assert_allclose(got[n].astype(float), want[n].astype(float), 2e-2, 2e-2)
 
 
+@pytest.mark.parametrize(
+    ("values", "copies"), [("K[h, t, d]", ["K", "Q", "V"]), ("K[h, d, t]", ["K", "K_1", "Q", "V"])]
+)
+def test_values_that_are_keys_element_by_element_are_copied_once(values: str, copies: list[str]) -> None:
+    body = TWICE.replace("F[h, s, t] * K[h, t, d]", f"F[h, s, t] * {values}")
+    inputs = arrays(1, 16, 16, 16, DType.FLOAT16)
+    given = program(body, "O, W", inputs)
+    made = scheduled(given, MATRIX)
+    (plan,) = (d.plan for d in made.decisions.values())
+    assert sorted(s.operand for s in plan.stagings) == copies
+    want, got = evaluate(given, dict(inputs)), execute(lower_kernels(made.program, MATRIX), inputs)
+    for n in ("O", "W"):
+        np.testing.assert_allclose(got[n].astype(float), want[n].astype(float), 2e-2, 2e-2)
+
+
 def test_products_of_the_same_scores_stay_apart_where_that_is_faster(monkeypatch: pytest.MonkeyPatch) -> None:
     """Registers for the results of one product, and no more."""
     monkeypatch.setattr(tensor_space, "CELLS", 24)

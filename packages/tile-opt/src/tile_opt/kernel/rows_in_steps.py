@@ -89,27 +89,42 @@ def rows_in_steps(view: KernelView) -> RowsInSteps | None:
     """What the stages are for; None for other kernels, and where rows are needed whole."""
     if sum(is_heavy(view, s) for s in view.stages) < LEAST or view.constraints or not _plain(view):
         return None
-    view = _named_apart(view)
-    ordered = replace(view, stages=tuple(_in_order(view)))
+    ordered = _named_apart(replace(view, stages=tuple(_in_order(view))))
     kinds = [_kind(ordered, s) for s in ordered.stages]
     firsts, lasts = (tuple(k for k, kind in enumerate(kinds) if kind == wanted) for wanted in (GIVES, WEIGHS))
     return _Finder(ordered, firsts, lasts).found() if firsts and lasts else None
 
 
 def _named_apart(view: KernelView) -> KernelView:
-    """Factors of products that lie in one buffer, such as keys beside values, under names of their own: each is copied by itself."""
-    refs, known, taken = {r.into: r for r in view.refs}, set[str](), view.buffers
-    names: dict[Use, str] = {}
-    products = (s for s in view.stages if is_heavy(view, s))
-    for use in (u for s in products for u in s.uses if u.dir is Direction.IN and u.buffer in refs):
-        if use.buffer in known:
-            names[use] = claim(use.buffer, taken)
-            refs[names[use]] = replace(refs[use.buffer], into=names[use])
-        known.add(use.buffer)
-    if not names:
-        return view
-    apart = view.map_uses(lambda use: replace(use, buffer=names.get(use, use.buffer)))
-    return replace(apart, refs=tuple(refs.values()))
+    """Factors of products that lie in one buffer, such as keys beside values, under names of their own: each is copied by itself.
+
+    Values that are keys, element by element, have the name of these: one copy serves both products.
+    """
+    refs, taken = {r.into: r for r in view.refs}, view.buffers
+    keys, known, stages = dict[object, str](), set[str](), list[Stage]()
+    for stage in view.stages:
+        kind, names = _kind(view, stage), dict[Use, str]()
+        for use in (u for u in stage.uses if kind != BETWEEN and u.dir is Direction.IN and u.buffer in refs):
+            place = use.buffer, _place(stage, use, kind)
+            name = keys.get(place, "") if kind == WEIGHS else ""
+            if not name:
+                name = claim(use.buffer, taken) if use.buffer in known else use.buffer
+                refs[name] = replace(refs[use.buffer], into=name)
+                known.add(use.buffer)
+            if kind == GIVES:
+                keys.setdefault(place, name)
+            names[use] = name
+        stages.append(stage.map_uses(lambda use, names=names: replace(use, buffer=names[use]) if use in names else use))
+    return replace(view, stages=tuple(stages), refs=tuple(refs.values()))
+
+
+def _place(stage: Stage, use: Use, kind: int) -> tuple[Affine, ...]:
+    """Where a factor lies, whatever its product calls the loop along the row, and the other one."""
+    given = names_in(f for u in stage.uses if u.writes for f in u.forms)
+    ranges = {i.name: i.range for i in stage.loops}
+    own = dict.fromkeys(n for f in use.forms for n in f.names if n in ranges)
+    alike = {n: Affine.var(f"{k} {(n in given) is (kind == GIVES)} {ranges[n]}") for k, n in enumerate(own)}
+    return tuple(f.substitute(alike) for f in use.forms)
 
 
 GIVES, BETWEEN, WEIGHS, ENDS = range(4)
