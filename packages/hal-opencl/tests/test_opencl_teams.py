@@ -253,3 +253,67 @@ def test_a_core_has_registers_for_all_groups_of_a_loop_that_waits_for_its_produc
     size = ".entry product()\n.reqntid 128, 1, 1\n{\n"
     assert ptx.retargeted(f"{size}//# groups 5\n") == size.replace("\n{", "\n.minnctapersm 5\n{") + "//# groups 5\n"
     assert ptx.retargeted(size) == size
+
+
+HELD = """function product(readwrite global float32* out, read global bfloat16* x) group(32, 4, 1) subgroup(32) {
+    alloc local bfloat16[4096] w [align=1024];
+    alloc local bfloat16[2048] b [align=1024];
+    let item = local_id(0) + 32 * local_id(1);
+    let row = local_id(1) * 16 + local_id(0) / 4;
+    let first = row * 64 + local_id(0) % 4 * 2;
+    let at = first ^ (first >> 6) % 8 * 8;
+    var c = 0.0f32x4;
+    var d = 0.0f32x4;
+    var e = 0.0f32x4;
+    var f = 0.0f32x4;
+    for (step = 0; step < 9; step += 1) {
+        async_wait(0, 0);
+        barrier("group", "local");
+        async_copy b[item * 8] = x[item * 8], count=8, align=16;
+        w[at, align=4] = splat(2.0bf16, 2);
+        w[at + 512] = 1.0bf16;
+        if (step < 4) { w[at + 513] = 1.0bf16; }
+        w[at ^ 8, align=4] = splat(4.0bf16, 2);
+        w[(at ^ 8) + 512, align=4] = splat(5.0bf16, 2);
+        barrier("group", "local");
+        team_mma "wgmma_m64n32k16_bf16" = w[0] * b[0, panels=2048], (c, d, e, f);
+        async_wait(1, 0);
+    }
+    out[item * 4] = c;
+}"""
+
+
+def test_weights_that_items_store_where_they_hold_them_stay_in_registers() -> None:
+    """No array, no fence for it, and no barrier behind it."""
+    head, calls = head_and_calls(made := text(Dialect(ptx=True, teams=True), HELD))
+    body = made.partition("kernel __attribute__")[2]
+    assert [line.strip() for line in body.splitlines() if "w_" in line and "=" in line and "ushort2 w" not in line] == [
+        "w_0 = tile_bits_bfloat16x2((float2)(2.0f));",
+        "w_1.s0 = (ushort)(as_uint(1.0f) >> 16);",
+        "w_1.s1 = (ushort)(as_uint(1.0f) >> 16);",
+        "w_2 = tile_bits_bfloat16x2((float2)(4.0f));",
+        "w_3 = tile_bits_bfloat16x2((float2)(5.0f));",
+    ]
+    assert (
+        "tile_wgmma_m64n32k16_bf16_hp(&c, &d, &e, &f, w_0, w_1, w_2, w_3, tile_panels(b, (uint)(0) * 2u, 4096));"
+        in calls
+    )
+    assert body.count("barrier(") == 1 and "fence.proxy" not in body and "local ushort w[" not in body
+    assert '{%16, %17, %18, %19}, %20, p, 1, 1, 1;}"' in head
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "barriers"),
+    [
+        ("row * 64 +", "row * 64 + 128 +", 2),
+        ("w[at ^ 8,", "w[step,", 2),
+        ("(c, d, e, f);", "(c, d, e, f); out[item] = float32(w[at]);", 2),
+        ("= w[0] *", "= w[0, panels=4096] *", 2),
+        ("async_copy b[item * 8] = x[item * 8], count=8, align=16;", "b[item] = x[item];", 2),
+    ],
+    ids=["another row", "where is not known", "read otherwise", "panels", "others' factors behind the barrier"],
+)
+def test_others_weights_lie_in_local_memory_and_other_barriers_stay(old: str, new: str, barriers: int) -> None:
+    body = text(Dialect(ptx=True, teams=True), HELD.replace(old, new)).partition("kernel __attribute__")[2]
+    assert body.count("barrier(") == barriers
+    assert ("_hp(" in body) is ("b[item] =" in new)

@@ -7,6 +7,8 @@ loads of later steps too. So there is none where nothing is stored, and it comes
 
 from __future__ import annotations
 
+from collections.abc import Set
+
 from tile_ir.emit.walker import blocks, children, walk_expr, walk_statements
 from tile_ir.frozen import replace
 from tile_ir.semtree.nodes import (
@@ -35,9 +37,9 @@ COMPLETED = Barrier("item")
 """The item waits for nobody else: all that it has stored is there."""
 
 
-def completed(function: Function) -> Function:
-    """The function with `COMPLETED` wherever it has to be."""
-    factors = _factors(function)
+def completed(function: Function, own: Set[str] = frozenset()) -> Function:
+    """The function with `COMPLETED` wherever it has to be; what is stored to the arrays of its `own` nobody else reads."""
+    factors = _factors(function) - own
     if not factors:
         return function
     helpers = tuple(completed(helper) for helper in function.helpers)

@@ -44,6 +44,7 @@ from hal_opencl.emit.arrivals import arrives, last_arrives
 from hal_opencl.emit.boxes import BoxStatements
 from hal_opencl.emit.completion import COMPLETED, completed
 from hal_opencl.emit.copies import asynchronous_bytes, copy_groups, each_is_awaited, ending, sums_of_teams
+from hal_opencl.emit.held import held
 from hal_opencl.emit.matrix import CONTRACTED, multiplies
 from hal_opencl.emit.registers import STATED, groups_of_core
 from hal_opencl.emit.serpentine import LaneAssign
@@ -91,7 +92,8 @@ class OpenCLPrinter(BoxStatements):
 
     def program(self, function: Function) -> str:
         """A kernel after its helpers."""
-        function = completed(function)
+        self._held = held(function)
+        function = completed(self._held.function, self._held.arrays)
         self._copy_groups, self._subgroup = copy_groups(function), function.subgroup
         self._rounded = self._dialect.ptx and self._dialect.reduced and multiplies(function)
         self._sums, self._multiplying = sums_of_teams(function), dict[str, Expr]()
@@ -119,6 +121,9 @@ class OpenCLPrinter(BoxStatements):
             self.line(f"local uint {self._last};")
         if self._kernel:
             self.describe_tensors(function)
+            self._pairs = {name: self.names.fresh(name) for name in self._held.registers}
+            for name in self._pairs.values():
+                self.line(f"ushort2 {name} = 0;")
         groups = groups_of_core(function) if self._kernel else 0
         if groups > 1:
             self.line(teams.resident(groups))
@@ -235,12 +240,20 @@ class OpenCLPrinter(BoxStatements):
 
     def write_store(self, node: Store) -> None:
         t, ptr = node.value.type, node.ptr
-        if node.mask is not None:
+        if id(node) in self._held.stores:
+            self._held_store(node)
+        elif node.mask is not None:
             self._masked_store(node)
         elif t.lanes == ptr.type.lanes and (t.lanes == 1 or not ptr.type.ptr):
             self._plain_store(node)
         else:
             self._vector_store(node)
+
+    def _held_store(self, node: Store) -> None:
+        """The bits of elements, to where the item has them."""
+        name, first = self._held.stores[id(node)]
+        lane = f".s{first}" if node.value.type.lanes == 1 else ""
+        self.line(f"{self._pairs[name]}{lane} = {self._bits_of(node.value)};")
 
     def _plain_store(self, node: Store) -> None:
         t = node.value.type
@@ -257,15 +270,21 @@ class OpenCLPrinter(BoxStatements):
 
     def _vector_store(self, node: Store) -> None:
         t, where = node.value.type, self.pieces(self._address(node.ptr, node.index))
-        if isinstance(node.value, Var) and node.value.name in self._waiting:
-            self._bits_store(node, where, self.lookup(node.value.name))
-        elif t.dtype is DType.FLOAT16:
-            half_bits = self.helper(f"half_bits_{tag(t)}", helpers.half_bits, t)
-            self._bits_store(node, where, f"{half_bits}({self._to_be_rounded(node.value)})")
+        if t.dtype is DType.FLOAT16 or (isinstance(node.value, Var) and node.value.name in self._waiting):
+            self._bits_store(node, where, self._bits_of(node.value))
         elif node.align and node.align % (t.lanes * t.dtype.bytes) == 0:
             self._wide_store(node, where, self._to_memory(node.value))
         else:
             self.line(f"vstore{t.lanes}({self._to_memory(node.value)}, 0, {where});")
+
+    def _bits_of(self, value: Expr) -> str:
+        """Those that memory has of a value of 16 bits."""
+        if isinstance(value, Var) and value.name in self._waiting:
+            return self.lookup(value.name)
+        if value.type.dtype is not DType.FLOAT16:
+            return self._to_memory(value)
+        name = self.helper(f"half_bits_{tag(value.type)}", helpers.half_bits, value.type)
+        return f"{name}({self._to_be_rounded(value)})"
 
     def _wide_store(self, node: Store, where: str, value: str) -> None:
         """Elements, as they are in memory, at an address that is a multiple of their bytes."""
@@ -410,11 +429,21 @@ class OpenCLPrinter(BoxStatements):
         if node.rounded:
             self._multiply_rounded(node, instruction)
             return
+        if id(node) in self._held.factors:
+            self._multiply_held(node, instruction)
+            return
         name = f"{node.instruction}_{''.join('rp'[bool(p)] for p in panels)}"
         name = self.helper(name, teams.multiply, instruction, *map(bool, panels))
         places = ((node.a, node.a_index, node.a_panels), (node.b, node.b_index, node.b_panels))
         factors = [self._panels(*place) for place in places]
         self.line(f"{name}({', '.join([*self._pointers(node.c), *factors])});")
+
+    def _multiply_held(self, node: TeamMma, instruction: MatrixInstruction) -> None:
+        first = [self._pairs[name] for name in self._held.factors[id(node)]]
+        name = f"{instruction.name}_h{'rp'[bool(node.b_panels)]}"
+        name = self.helper(name, teams.multiply_held, instruction, len(first), bool(node.b_panels))
+        second = self._panels(node.b, node.b_index, node.b_panels)
+        self.line(f"{name}({', '.join([*self._pointers(node.c), *first, second])});")
 
     def _multiply_rounded(self, node: TeamMma, instruction: MatrixInstruction) -> None:
         """What is read for one product is on its way before the one in front of it starts, which waits for those before."""

@@ -74,6 +74,18 @@ def multiply(name: str, instruction: MatrixInstruction, a_panels: bool, b_panels
     ])  # fmt: skip
 
 
+def multiply_held(name: str, instruction: MatrixInstruction, pairs: int, b_panels: bool) -> str:
+    """The same with a first factor of 16 bits in registers, so many pairs of an item's own elements."""
+    count, lanes = _pieces_of(instruction)
+    return "\n".join([
+        f"void {name}({_pieces(count, lanes)}, {', '.join(f'ushort2 a{n}' for n in range(pairs))}, ulong b) {{",
+        *_taken(count, lanes),
+        *_started(instruction, [f'"r"(as_uint(a{n}))' for n in range(pairs)], f"p, 1, 1, {int(b_panels)}"),
+        *_given(count, lanes),
+        "}",
+    ])  # fmt: skip
+
+
 def multiply_rounded(name: str, instruction: MatrixInstruction) -> str:
     """The same with a first factor in registers, as `read` gives it."""
     count, lanes = _pieces_of(instruction)
