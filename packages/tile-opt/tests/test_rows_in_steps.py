@@ -211,6 +211,31 @@ def test_nobody_races_for_what_is_exchanged(name: str, versions: int, monkeypatc
     assert not prove(before, made).of(Verdict.REFUTED)
 
 
+ALONE = """function (Q[H, S, D], K[H, T, D], V[H, T, D], G[H, S, D], M[H, S, U], B[T]) -> (O) {
+    P[h, s, t : H, S, T] = +(Q[h, s, d] * K[h, t, d]); R[h, s, t : H, S, T] = +(G[h, s, d] * V[h, t, d]);
+    E = exp(P - M) * R * B; O[h, s, d : H, S, D] = +(E[h, s, t] * K[h, t, d]); }"""
+"""Something belongs to rows alone."""
+
+
+def test_teams_load_what_belongs_to_rows_once_and_wait_for_products_of_scores_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing of a piece asks whether a row is there."""
+    monkeypatch.setattr(tensor_space, "PIECES", (64,))
+    monkeypatch.setattr(tensor_space, "WARPS", (4,))
+    random, half = np.random.default_rng(0), DType.FLOAT16
+    sizes = {"Q": (1, 66, 64), "K": (1, 70, 64), "V": (1, 70, 64), "G": (1, 66, 64), "M": (1, 66, 1), "B": (70,)}
+    inputs = {n: random.normal(0, 0.3, shape).astype(half.numpy) for n, shape in sizes.items()}
+    given = bind(parse(ALONE), {n: TensorType(half, shape) for n, shape in sizes.items()})
+    made = scheduled(given, TEAMS).program
+    text = print_program(made)
+    pieces = text[text.index("_pieces") :]
+    assert " M = M_near" in pieces and " = M[" in text and " = M[" not in pieces
+    assert pieces.count("wait(group=1") == 2
+    want, got = evaluate(given, dict(inputs))["O"], execute(lower_kernels(made, TEAMS), inputs)["O"]
+    np.testing.assert_allclose(got.astype(float), want.astype(float), 2e-2, 2e-2)
+
+
 @pytest.mark.parametrize("pivot", ["M", "(M == -inf ? 0 : M)"])
 def test_infinities_and_rows_of_which_nothing_is_left_on_matrix_instructions(pivot: str) -> None:
     inputs = arrays(1, 32, 40, 16, DType.BFLOAT16)

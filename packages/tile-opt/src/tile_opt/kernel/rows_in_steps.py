@@ -127,8 +127,8 @@ def _place(stage: Stage, use: Use, kind: int) -> tuple[Affine, ...]:
     return tuple(f.substitute(alike) for f in use.forms)
 
 
-GIVES, BETWEEN, WEIGHS, ENDS = range(4)
-"""What stages do with rows, in order: they give them, make others of them, or weigh with them; or they end all."""
+STARTS, GIVES, BETWEEN, WEIGHS, ENDS = range(5)
+"""What stages do with rows, in order: they start sums, give rows, make others of them, or weigh with them; or they end all."""
 
 
 def _kind(view: KernelView, stage: Stage) -> int:
@@ -152,8 +152,8 @@ def _in_order(view: KernelView) -> Iterator[Stage]:
             kinds[k] = ENDS
             ends |= writes
         elif kinds[k] == BETWEEN and not reads and writes <= sums:
-            kinds[k] = GIVES
-    for kind in (GIVES, BETWEEN, WEIGHS, ENDS):
+            kinds[k] = STARTS
+    for kind in (STARTS, GIVES, BETWEEN, WEIGHS, ENDS):
         yield from (s for s, its in zip(view.stages, kinds, strict=True) if its == kind)
 
 

@@ -25,7 +25,7 @@ too, a piece has them twice in any case: the next ones arrive while these are us
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -46,9 +46,10 @@ from tile_ir.stripe.nodes import Bind, Const, Direction, Index, Refinement, Scop
 
 from tile_opt.kernel.instructions import Match
 from tile_opt.kernel.masks import seen
-from tile_opt.kernel.view import KernelView, Stage
+from tile_opt.kernel.view import KernelView, Stage, Use
 from tile_opt.plan.builders.cells import Cells
 from tile_opt.plan.builders.product_views import match_on, product_views
+from tile_opt.plan.builders.row_near import Near, near
 from tile_opt.plan.builders.row_parts import Piece, RowParts, Sharers
 from tile_opt.plan.builders.tensor_tiles import TensorTile, in_tile
 from tile_opt.plan.plan import Cover, Level, Plan
@@ -283,6 +284,14 @@ class RowFragments(RowParts):
             cells, place=place, tiles=(cells.tiles[0], cells.tiles[1] // several), operand=self.instruction.a
         )
 
+    @cached_property
+    def near(self) -> Mapping[Use, Near]:
+        if not self._team:
+            return {}
+        own = (self._down, *(i for i in self._lane.registers if self._lane.row.coefficient(i.name)))
+        place, sizes = tuple(Affine.var(i.name) for i in own), tuple(i.range for i in own)
+        return near(self.kinds, self.row, Cells((*LANE_INDEXES, *own), place, sizes))
+
     def cells(self, buffer: str) -> Cells:
         if buffer in self._factors:
             return self._weights
@@ -406,12 +415,14 @@ class RowFragments(RowParts):
                 f"{self.instruction.name!r} takes whole panels of local memory, and a sub-group rows of one product"
             )
         yield from (self._copied(copy, Affine()) for copy in (*self._of_rows, *self._early))
+        at, limits = self.where(first := self.kinds.firsts[0], self.whole), self.limits(first, self.whole, {self.row})
+        yield from (n.loaded(at, limits) for n in dict.fromkeys(self.near.values()))
 
     def scored(self, number: int, piece: Piece) -> Iterator[Node]:
         if number == self.kinds.firsts[0]:
             yield from self._keys_here(piece)
             yield from self._next(piece) if self._ahead else (self._copied(c, piece.number) for c in self._others)
-        yield from self._multiplied(self.firsts[number], piece)
+        yield from self._multiplied(self.firsts, number, piece)
 
     def _keys_here(self, piece: Piece) -> Iterator[Node]:
         """The keys of a piece have arrived."""
@@ -421,10 +432,10 @@ class RowFragments(RowParts):
             body = (*(self._copied(copy, piece.number) for copy in self._early), *self._arrived())
             yield Nest(f"{self.view.name}_first", (), body, guard=(*first, before))
 
-    def _multiplied(self, tile: TensorTile, piece: Piece) -> Iterator[Node]:
-        """A product of a piece, complete."""
-        yield tile.multiply(piece.number, 0, tile.slices)
-        if self._team:
+    def _multiplied(self, tiles: Mapping[int, TensorTile], number: int, piece: Piece) -> Iterator[Node]:
+        """One of these products of a piece; behind the last one all are complete, a team's go on beside one another."""
+        yield tiles[number].multiply(piece.number, 0, tiles[number].slices)
+        if self._team and number == max(tiles):
             yield Wait(PRODUCTS)
 
     def weighing(self, piece: Piece) -> Iterator[Node]:
@@ -433,7 +444,7 @@ class RowFragments(RowParts):
     def valued(self, number: int, piece: Piece) -> Iterator[Node]:
         if number == self.kinds.lasts[0]:
             yield from self._weighed(piece)
-        yield from self._multiplied(self.lasts[number], piece)
+        yield from self._multiplied(self.lasts, number, piece)
 
     def _weighed(self, piece: Piece) -> Iterator[Node]:
         """All weights of a piece are there, and its values."""

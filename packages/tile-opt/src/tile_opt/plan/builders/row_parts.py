@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -11,8 +11,9 @@ from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Index, Order, Refinement, Sync
 
 from tile_opt.kernel.rows_in_steps import RowsInSteps
-from tile_opt.kernel.view import KernelView
+from tile_opt.kernel.view import KernelView, Use
 from tile_opt.plan.builders.cells import Cells
+from tile_opt.plan.builders.row_near import Near
 from tile_opt.plan.plan import Plan
 from tile_opt.plan.tree import Nest, Node
 
@@ -148,6 +149,11 @@ class RowParts(ABC):
     @abstractmethod
     def sharers(self) -> Sharers:
         """The items that have the same rows."""
+
+    @cached_property
+    def near(self) -> Mapping[Use, Near]:
+        """Accesses of pieces to memory for which items have the elements in registers."""
+        return {}
 
     # --- what they do -----------------------------------------------------------------------------------
 

@@ -120,7 +120,8 @@ class _Tiles:
         homes = [self._home(a.into) for a in self.view.allocs]
         common = tuple(h for h in homes if h.loc == GROUP_MEMORY)
         turned = (self.pivot, self.factor) if self.kinds.largest else ()
-        own = (*(h for h in homes if h not in common), *turned, *self.shares.values())
+        near = (n.home for n in dict.fromkeys(self.parts.near.values()))
+        own = (*(h for h in homes if h not in common), *turned, *self.shares.values(), *near)
         return self.parts.around(body, own, (*common, *self.exchanged.values()))
 
     def _end(self, number: int) -> Iterator[Node]:
@@ -183,7 +184,10 @@ class _Tiles:
 
     def _is_outside(self, number: int) -> bool:
         """The stage touches memory."""
-        return any(not self.view.is_local(u.buffer) for u in self.view.stages[number].uses)
+        return any(map(self._in_memory, self.view.stages[number].uses))
+
+    def _in_memory(self, use: Use) -> bool:
+        return not self.view.is_local(use.buffer) and use not in self.parts.near
 
     def _merges(self, number: int) -> str:
         """The buffer of rows that a stage merges into."""
@@ -343,10 +347,7 @@ class _Tiles:
         own = {kinds.pieces.get(number), kinds.columns.get(number)}
         left = tuple(i for i in stage.loops if i.name not in own)
         inner = replace(stage, loops=(*cells.loops, *left)).substitute(parts.where(number, near))
-        uses = tuple(
-            self._at_home(old, number, merges) if self.view.is_local(old.buffer) else new
-            for old, new in zip(stage.uses, inner.uses, strict=True)
-        )
+        uses = tuple(self._found(*use, number, merges) for use in zip(stage.uses, inner.uses, strict=True))
         # What decides whether a row is there stands around all of the row: a branch for each, not for each element.
         rows = names_in(parts.limits(number, near, self._sides(number) & {parts.row}))
         loops = tuple(sorted(inner.loops, key=lambda i: i.name not in rows))
@@ -364,11 +365,18 @@ class _Tiles:
 
     def _sides(self, number: int) -> set[str]:
         """Of rows and columns, the loops along which a stage walks through memory."""
-        outside = (u for u in self.view.stages[number].uses if not self.view.is_local(u.buffer))
+        outside = filter(self._in_memory, self.view.stages[number].uses)
         moved, own = {n for u in outside for f in u.forms for n in f.names}, self.kinds.columns.get(number)
         last = self.kinds.last_of(number)
         column = set[str]() if last is None or own not in moved else {self.kinds.columns[last]}
         return (moved & {self.parts.row}) | column
+
+    def _found(self, old: Use, new: Use, number: int, merged: str) -> Use:
+        """An access, which is to memory at the item's iterations, where the item has the element."""
+        if self.view.is_local(old.buffer):
+            return self._at_home(old, number, merged)
+        near = self.parts.near.get(old)
+        return new if near is None else near.use(old.name)
 
     def _at_home(self, use: Use, number: int, merged: str) -> Use:
         """An access to an own buffer where an item has it; below the pivot, what is to be below the largest element."""
