@@ -302,6 +302,14 @@ def test_weights_that_items_store_where_they_hold_them_stay_in_registers() -> No
     assert '{%16, %17, %18, %19}, %20, p, 1, 1, 1;}"' in head
 
 
+def test_straight_code_makes_weights_in_registers_of_more_groups() -> None:
+    """No branch keeps scores beside the weights that are made of them."""
+    lanes = HELD[HELD.index("w[at + 512]") : HELD.index("w[at ^ 8,")]
+    straight = HELD.replace(lanes, "w[at + 512, align=4] = splat(1.0bf16, 2);\n")
+    found = [re.findall(r"//# groups (\d)", text(Dialect(ptx=True, teams=True), source)) for source in (HELD, straight)]
+    assert found == [["5"], ["9"]]
+
+
 @pytest.mark.parametrize(
     ("old", "new", "barriers"),
     [

@@ -61,6 +61,11 @@ class Held:
     factors: Mapping[int, tuple[str, ...]] = field(default_factory=dict[int, tuple[str, ...]])
     """By the `id` of a product, the registers of its first factor."""
 
+    @property
+    def straight(self) -> bool:
+        """There are registers, and each is filled in one place: no branch makes weights of the end of a row."""
+        return 0 < len(self.stores) == len(self.registers)
+
 
 def held(function: Function) -> Held:
     """The function with all weights in registers that may be there."""

@@ -124,7 +124,7 @@ class OpenCLPrinter(BoxStatements):
             self._pairs = {name: self.names.fresh(name) for name in self._held.registers}
             for name in self._pairs.values():
                 self.line(f"ushort2 {name} = 0;")
-        groups = groups_of_core(function) if self._kernel else 0
+        groups = groups_of_core(function, self._held.straight) if self._kernel else 0
         if groups > 1:
             self.line(teams.resident(groups))
         self._depth -= 1

@@ -23,8 +23,10 @@ OPERATIONS = 4
 ITEMS = 256
 """Items of a group that can all have `MOST` registers."""
 MOST = 255
-CORE_REGISTERS, BESIDE_SUMS = 65536, 70
-"""Of a core; and those of an item beside the sums of products of teams: scores on their way to weights, rows, addresses."""
+CORE_REGISTERS = 65536
+BESIDE_SUMS, BESIDE_HELD = 70, 40
+"""Of an item beside the sums of products of teams: scores on their way to weights, rows, addresses; and where straight code makes
+weights in registers, to which scores make room (behind branches the assembler spilled some: 88 µs were 132)."""
 CORE_BYTES, GROUP_BYTES = 228 << 10, 1 << 10
 """Of a core's local memory, and what the driver takes of it for each group."""
 STATED, HINTED = "reqd_work_group_size", "work_group_size_hint"
@@ -39,10 +41,11 @@ def size_attribute(kernel: Kernel, function: Function, dialect: Dialect) -> str:
     return HINTED if free and heavy and _is_straight(function) else STATED
 
 
-def groups_of_core(function: Function) -> int:
+def groups_of_core(function: Function, straight: bool = False) -> int:
     """Groups that a core may have at once of a kernel whose loop waits for each of its products of teams; 0 for other kernels.
 
-    The compiler takes a few registers more than it needs where it is not told, and one group has no place.
+    The compiler takes a few registers more than it needs where it is not told, and one group has no place. Weights in
+    registers may be made by `straight` code (`held`).
     """
     loops = (s for s in walk_statements(function.body) if isinstance(s, For))
     if not any(isinstance(s, TeamMma) for loop in loops for s in walk_statements(loop.body)):
@@ -51,7 +54,7 @@ def groups_of_core(function: Function) -> int:
         return 0
     sums = max(sum(v.type.lanes for v in sums_of_teams(part)) for part in branches(function))
     local = arrays_of(function).nbytes + local_bytes(function) + GROUP_BYTES
-    items = prod(function.group_size) * (sums + BESIDE_SUMS)
+    items = prod(function.group_size) * (sums + (BESIDE_HELD if straight else BESIDE_SUMS))
     return min(CORE_REGISTERS // items, CORE_BYTES // local)
 
 
