@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 
 import numpy as np
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from program_samples import random_inputs
 from tile_ir.diagnostics import Source
 from tile_ir.dtype import DType
+from tile_ir.machine import Cache, Pages
 from tile_ir.ops import Aggregation
 from tile_ir.program.nodes import Param, Program, TensorType
 from tile_ir.semtree.verify import OPTIONAL_NODES
@@ -206,3 +208,23 @@ def test_columns_are_summed_in_one_walk_where_registers_hold_all_sums(columns: i
     (vector,) = (c for level in decision.plan.bound(Bind.VECTOR) for c in level.covers)
     tiles = [c.size for level in decision.plan.levels if (c := level.cover(vector.loop)) is not None and c.size > 1]
     assert min(tiles, default=columns) >= columns
+
+
+@pytest.mark.parametrize(
+    ("shape", "walked"), [((40, 12, 20), True), ((40, 12, 3), False), ((12, 6, 200), False), ((2, 12, 20), False)]
+)
+@pytest.mark.parametrize("agg", [Aggregation.SUM, Aggregation.MAX])
+def test_short_runs_that_are_summed_from_page_to_page_are_walked_together(
+    shape: tuple[int, ...], walked: bool, agg: Aggregation
+) -> None:
+    """Each run alone is waited for at each step; runs that lie side by side are one long one."""
+    target = processor(False)
+    caches = (Cache(1, 1 << 10), Cache(2, 1 << 12))
+    machine = replace(target.machine, caches=caches, pages=Pages(256))
+    target = replace(target, machine=machine, settings=replace(target.settings, l3_bytes=1 << 14))
+    program = reduction(agg, shape, frozenset({0, 2}))
+    made = schedule(to_stripe(program), target, verify=True)
+    (decision,) = made.decisions.values()
+    assert bool(list(decision.plan.bound(Bind.UNROLL))) == walked
+    inputs = random_inputs(program)
+    np.testing.assert_allclose(run(made.program, inputs)["O"], evaluate(program, inputs)["O"], rtol=1e-5, atol=1e-5)

@@ -10,6 +10,9 @@ from tile_opt.kernel.work import nbytes
 from tile_opt.plan.space.cpu.facts import Facts, Operand
 from tile_opt.plan.space.cpu.operands import SHALLOW
 
+RUN = 512
+"""Bytes from which on a run is long."""
+
 
 def is_streamed(facts: Facts) -> bool:
     """The result does not stay in the second cache, and steps are few beside it."""
@@ -67,3 +70,35 @@ def as_written(facts: Facts, order: list[str], sizes: Collection[str]) -> list[s
     out = largest_result(facts)
     tiled = sorted((n for n in order if n in sizes), key=lambda n: -abs(facts.stride(out, n)))
     return [*(n for n in order if n not in sizes), *tiled]
+
+
+def neighbours(facts: Facts, sums: int) -> tuple[str, int] | None:
+    """A shared loop from one short run of an operand in memory to the next, and as many runs of `sums` registers as had better go together.
+
+    That is where the next step of a sum lies pages away: nothing fetches it ahead, and long runs are waited for less often.
+    """
+    large = [o for o in facts.operands if o.elements * o.bytes > facts.settings.l3_bytes // 4]
+    if len(large) != 1 or not any(_from_page_to_page(facts, large[0], n) for n in facts.main.loop_names):
+        return None
+    found, run = _next_run(facts, large[0])
+    if found is None or run < facts.lanes or found in facts.constrained or not facts.is_free(found):
+        return None
+    room = facts.settings.registers * 3 // 4 // sums
+    count = min(-(-RUN // (run * large[0].bytes)), room, facts.extents[found])
+    return (found, count) if count > 1 else None
+
+
+def _next_run(facts: Facts, operand: Operand) -> tuple[str | None, int]:
+    """The shared loop from one run of neighbours to the next, which begins where the last one ends, and elements of a run."""
+    run = 1
+    for name, stride in sorted(operand.strides.items(), key=lambda item: abs(item[1])):
+        if abs(stride) != run:
+            break
+        if name in facts.shared:
+            return name, run
+        run *= facts.extents[name]
+    return None, run
+
+
+def _from_page_to_page(facts: Facts, operand: Operand, loop: str) -> bool:
+    return abs(operand.strides.get(loop, 0)) * operand.bytes >= facts.pages()

@@ -18,6 +18,7 @@ from tile_opt.plan.plan import Across, Cover, Level, Plan, Reduction, Staging
 from tile_opt.plan.space.cpu.columns import MAX_VECTORS, column_plan, is_spread
 from tile_opt.plan.space.cpu.facts import Facts
 from tile_opt.plan.space.cpu.groups import cut, group_levels, is_balanced, wanted_groups
+from tile_opt.plan.space.cpu.order import neighbours
 from tile_opt.plan.space.cpu.transposes import close_plan, transpose_plan, turned
 
 STRAIGHT = 64
@@ -26,6 +27,8 @@ DEPTH = 8
 """Rows of a large operand that are walked side by side."""
 MAX_ROWS = 4
 """Results per column up to which an operand counts as used once."""
+SUMS = 2
+"""Vectors of sums of each row where several are reduced together."""
 ROWS = 8
 """Rows that are reduced together where they read something in common."""
 SELDOM = 8
@@ -125,11 +128,13 @@ def walking_plan(facts: Facts, vector: str) -> Plan | None:
 
 def row_plan(facts: Facts) -> Plan:
     """Every stage across lanes along a loop of its own where it has one, with partial results side by side."""
-    together = _rows_together(facts) or _chains_together(facts)
+    together = _rows_together(facts) or _chains_together(facts) or _runs_together(facts)
     sizes = dict((together,)) if together else {}
     grid = cut(facts, facts.shared, sizes, wanted_groups(facts))
     levels = group_levels(grid, [n for n in facts.shared if n not in sizes] + list(sizes), sizes)
-    tiles = {n: s for stage in facts.view.stages for n, s in _row_tile(facts, stage, 2 if sizes else 4).items()}
+    tiles = {
+        n: s for stage in facts.view.stages for n, s in _row_tile(facts, stage, SUMS if sizes else 2 * SUMS).items()
+    }
     own = [n for s in facts.view.stages for n in facts.own_order(s)]
     serial = tuple(Cover(n, 1) for n in own if n not in tiles)
     levels += [Level(Bind.NONE, serial)] if serial else []
@@ -157,6 +162,12 @@ def _rows_together(facts: Facts) -> tuple[str, int] | None:
         if common and facts.is_free(name) and name not in facts.constrained and facts.extents[name] >= ROWS:
             return name, ROWS
     return None
+
+
+def _runs_together(facts: Facts) -> tuple[str, int] | None:
+    """A shared loop from short row to short row of one large operand, each of which is summed with others from afar."""
+    single = len(facts.view.stages) <= 3 and facts.merged is not None
+    return neighbours(facts, SUMS) if single else None
 
 
 def _chains_together(facts: Facts) -> tuple[str, int] | None:
