@@ -33,6 +33,7 @@ def devices() -> list[Device]:
         (SMALL, (2, 500), "uint8", "element(top_k(X, 100, 1), 1)"),
         (SMALL, (2, 150), "float32", "argsort(X, 1)"),
         (SMALL, (150,), "int16", "element(top_k(X, 40, 0), 0)"),
+        (LARGE, (33, 2), "float32", "element(top_k(X, 1, 1), 1)"),
     ],
 )
 def test_places_are_the_references(target: Target, shape: tuple[int, ...], dtype: str, sorted_: str) -> None:

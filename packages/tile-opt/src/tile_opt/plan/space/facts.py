@@ -144,8 +144,8 @@ class Facts:
 
     def _is_common(self, buffer: str, loops: frozenset[str]) -> bool:
         """All items of a group see what one of them stores there: memory, and rows of which they read what others made."""
-        users = [u for _, u in self.view.users(buffer)]
-        moved = {n for u in users for f in u.forms for n in f.names}
+        users = self.view.users(buffer)
+        moved = {n for _, u in users for f in u.forms for n in f.names}
         return not self.view.is_local(buffer) or (bool(loops & moved) and not is_plain(users))
 
     def _has_all_cells(self, use: Use) -> bool:
@@ -203,7 +203,7 @@ class Facts:
         together = all(any(u.buffer == row for u in s.uses) for s in between) and not any(
             m is not None and not moved <= names_in(m.forms) for m in map(merged_use, between)
         )
-        return is_plain([u for _, u in users]) and not together
+        return is_plain(self.view.users(row)) and not together
 
     def iterations(self) -> int:
         """Of the shared loops."""

@@ -56,7 +56,7 @@ def meet(facts: Facts, plan: Plan) -> bool:
         merged = merged_use(stage)
         if merged is None or dealt & {*stage.loop_names} <= names_in(merged.forms):
             continue
-        users = [u for _, u in facts.view.users(merged.buffer)]
-        if any(dealt & {*f.names} for u in users for f in u.forms) and not is_plain(users):
+        users = facts.view.users(merged.buffer)
+        if any(dealt & {*f.names} for _, u in users for f in u.forms) and not is_plain(users):
             return True
     return False

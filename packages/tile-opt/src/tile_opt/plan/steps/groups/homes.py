@@ -84,11 +84,12 @@ def in_group(alloc: Refinement, digits: Sequence[Digit], local_bytes: int) -> Ho
     return Home(replace(made, type=replace(made.type, layout=layout)), dims, rows=False, shared=True)
 
 
-def is_plain(uses: list[Use]) -> bool:
+def is_plain(users: Sequence[tuple[Stage, Use]]) -> bool:
     """All accesses are the same, each subscript a loop of its own: an item meets only what it stored itself."""
-    names = [n for f in uses[0].forms for n in f.names]
-    alike = all(u.forms == uses[0].forms and not u.extent for u in uses)
-    plain = all(f.is_const or f in (Affine.var(n) for n in f.names) for f in uses[0].forms)
+    forms = users[0][1].forms
+    names = [n for f in forms for n in f.names]
+    alike = all(u.forms == forms and not u.extent and not is_indirect(s, u) for s, u in users)
+    plain = all(f.is_const or f in (Affine.var(n) for n in f.names) for f in forms)
     return alike and plain and len(set(names)) == len(names)
 
 

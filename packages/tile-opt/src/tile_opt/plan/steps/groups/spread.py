@@ -14,6 +14,7 @@ from tile_ir.names import claim
 from tile_ir.stripe.affine import Affine, names_in
 from tile_ir.stripe.nodes import Bind, Block, Direction, Index, Order, Refinement, Scope, Sync
 
+from tile_opt.kernel.unify import is_indirect
 from tile_opt.kernel.view import KernelView, Stage, Use
 from tile_opt.kernel.work import merged_use
 from tile_opt.plan.plan import Plan
@@ -89,18 +90,22 @@ class Spread:
         return any(makers) and len({alone for _, alone in users}) > 1
 
     def _home(self, alloc: Refinement) -> Home:
-        users = [(k, u) for k, s in enumerate(self.view.stages) for u in s.uses if u.buffer == alloc.into]
-        uses = [u for _, u in users]
-        apart = alloc.into in self.apart
-        if not apart and not any(self.spread(n) for u in uses for f in u.forms for n in f.names):
+        users = self.view.users(alloc.into)
+        apart = alloc.into in self.apart or any(self._anywhere(s, u) for s, u in users)
+        if not apart and not any(self.spread(n) for _, u in users for f in u.forms for n in f.names):
             return private(alloc, self.inner)
-        if apart or not is_plain(uses):
+        if apart or not is_plain(users):
             items = (d for i in self.view.loops for d in self.splits[i.name].bound(*ITEMS))
             return in_group(alloc, (*items, *self.inner), self.local_bytes)
-        names = dict.fromkeys(n for f in uses[0].forms for n in f.names)
-        steps = self._steps_around({k for k, _ in users})
+        names = dict.fromkeys(n for f in users[0][1].forms for n in f.names)
+        stages = {k for k, s in enumerate(self.view.stages) if any(u.buffer == alloc.into for u in s.uses)}
+        steps = self._steps_around(stages)
         own = tuple(d for n in names for d in self._inside(n) if d.index not in steps)
         return row_part(alloc, (*own, *self.inner))
+
+    def _anywhere(self, stage: Stage, use: Use) -> bool:
+        """Items that share the stage store where data say, which may be what others read."""
+        return use.writes and is_indirect(stage, use) and any(map(self.spread, stage.loop_names))
 
     def _inside(self, loop: str) -> tuple[Digit, ...]:
         return self.splits[loop].bound(*INSIDE) if loop in self.own else ()
