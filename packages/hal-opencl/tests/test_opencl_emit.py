@@ -150,6 +150,23 @@ def test_half_types_are_computed_in_float_and_rounded() -> None:
 
 
 @pytest.mark.parametrize("dtype", [F16, BF16])
+def test_vectors_of_halves_wait_as_words_on_nvidia(dtype: DType) -> None:
+    """The assembler takes what is loaded as 16-bit elements apart at once, and waits for it."""
+    t, zero = Type(dtype, 4), Const(0, INT)
+    wide = Type(F32, 4)
+    body = (
+        Let("held", Splat(Const(0, Type(dtype)), t), mutable=True),
+        Assign("held", Load(pointer("a", dtype), zero, t, align=8)),
+        Store(pointer("out", F32), zero, Cast(Var("held", t), wide), align=16),
+    )
+    params = {"out": F32, "a": dtype}
+    text = emit(*body, params=params, dialect=Dialect(ptx=True)).text
+    assert "uint2 held = (uint2)(0);" in text and "held = *(global const uint2*)(a);" in text
+    assert f"= tile_floats_of_{dtype.value}x4(held);" in text and "ushort4" not in text
+    assert "ushort4 held" in emit(*body, params=params).text
+
+
+@pytest.mark.parametrize("dtype", [F16, BF16])
 def test_halves_that_are_only_moved_stay_bits(dtype: DType) -> None:
     """Neither converted on the way nor rounded again, unless something computes with them, too."""
     t, zero = Type(dtype), Const(0, INT)

@@ -41,6 +41,7 @@ from hal_opencl.emit.types import (
     HALVES,
     REGISTERS,
     WORDS,
+    bits,
     mask,
     memory,
     register,
@@ -148,8 +149,18 @@ class OpenCLExpressions(CLikePrinter):
         return self.literal(t.dtype.min_value if node.which == "min" else t.dtype.max_value, t)
 
     def _var(self, node: Var) -> Expansion:
-        text: Expansion = ATOM, [self.lookup(node.name)]
-        return self._from_memory(text, node.type) if node.name in self._waiting else text
+        name, t = self.lookup(node.name), node.type
+        if node.name not in self._waiting:
+            return ATOM, [name]
+        if self._waits_as(t.lanes) == bits(t.lanes):
+            return self._from_memory((ATOM, [name]), t)
+        if t.dtype is DType.FLOAT16:
+            self.preamble.setdefault("unpack halves", ptx.UNPACK_HALVES)
+        return ATOM, [f"{self.helper(f'floats_of_{tag(t)}', ptx.floats, t)}({name})"]
+
+    def _waits_as(self, lanes: int) -> str:
+        """The type of 16-bit elements that wait: where NVIDIA's assembler takes them apart, it waits for their load."""
+        return memory(DType.UINT32, lanes // 2) if self._dialect.ptx and lanes > 1 else bits(lanes)
 
     def _work_id(self, node: WorkId) -> Expansion:
         return PREFIX, [f"({self.type_name(node.type)}){_IDS[node.kind]}({node.axis})"]

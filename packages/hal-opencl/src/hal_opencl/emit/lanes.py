@@ -11,11 +11,11 @@ from tile_ir.semtree.errors import SemtreeError
 from tile_ir.semtree.nodes import Binary, Expr, Extract, Insert, Iota, ReduceLanes, Shuffle, Splat, Type, Var
 
 from hal_opencl.emit import helpers
-from hal_opencl.emit.expressions import OpenCLExpressions
 from hal_opencl.emit.types import register, tag
+from hal_opencl.emit.waiting_values import WaitingValues
 
 
-class LaneExpressions(OpenCLExpressions):
+class LaneExpressions(WaitingValues):
     """Expressions that tell the lanes of a vector apart."""
 
     def _splat(self, node: Splat) -> Expansion:
@@ -99,6 +99,6 @@ class LaneExpressions(OpenCLExpressions):
         return "\n".join([*lines, f"    return {current}{' != 0' if t.dtype is DType.BOOL else ''};", "}"])
 
     _handlers: ClassVar[dict[type, Callable[..., Expansion]]] = {
-        **OpenCLExpressions._handlers, Splat: _splat, Extract: _extract, Insert: _insert, Shuffle: _shuffle,
+        **WaitingValues._handlers, Splat: _splat, Extract: _extract, Insert: _insert, Shuffle: _shuffle,
         Iota: _iota, ReduceLanes: _reduce_lanes,
     }  # fmt: skip

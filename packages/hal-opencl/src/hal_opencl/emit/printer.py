@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tile_ir.dtype import DType
 from tile_ir.emit.clike import Close, Item
-from tile_ir.emit.pieces import ADDITIVE, POSTFIX, Piece
+from tile_ir.emit.pieces import ADDITIVE, POSTFIX
 from tile_ir.matrix import LANES, MATRIX_INSTRUCTIONS, MatrixInstruction
 from tile_ir.ops import Aggregation
 from tile_ir.semtree.errors import SemtreeError
@@ -28,7 +28,6 @@ from tile_ir.semtree.nodes import (
     Function,
     LastGroup,
     Let,
-    Load,
     Space,
     Statement,
     Store,
@@ -174,7 +173,9 @@ class OpenCLPrinter(BoxStatements):
             raise SemtreeError("OpenCL keeps no pointers in variables")
         if node.name in self._waiting:
             constant = "" if node.mutable else "const "
-            self.line(f"{constant}{bits(t.lanes)} {self.declare(node.name)} = {self._as_in_memory(node.value)};")
+            self.line(
+                f"{constant}{self._waits_as(t.lanes)} {self.declare(node.name)} = {self._as_in_memory(node.value)};"
+            )
             return
         value, interval = self.expression(node.value), self._intervals.of(node.value, self.lookup)
         constant = "" if node.mutable else "const "
@@ -208,23 +209,6 @@ class OpenCLPrinter(BoxStatements):
 
     def write_laneassign(self, node: LaneAssign) -> None:
         self.line(f"{self.lookup(node.name)}.s{node.lane:x} = {self.expression(node.value)};")
-
-    def _as_in_memory(self, value: Expr) -> str:
-        """The bits of a loaded value, of a variable that holds such, or of zero."""
-        match value:
-            case Load(ptr, index, t):
-                return self.pieces(self._bits_at(ptr, index, t, value.align))
-            case Var(name):
-                return self.lookup(name)
-            case _:
-                return "0" if value.type.lanes == 1 else f"({bits(value.type.lanes)})(0)"
-
-    def _bits_at(self, ptr: Expr, index: Expr, t: Type, align: int) -> list[Piece]:
-        """16-bit elements from memory as they are."""
-        where = self._address(ptr, index)
-        if t.lanes == 1 or (align and align % (t.lanes * t.dtype.bytes) == 0):
-            return [*self._wide(ptr.type.space, where, Type(DType.UINT16, t.lanes))[1]]
-        return [f"vload{t.lanes}(0, ({self.spaces[ptr.type.space]} const ushort*)(", *where, "))"]
 
     def write_for(self, node: For) -> Sequence[Item]:
         interval = self._intervals.loop(node, self.lookup)
@@ -270,7 +254,9 @@ class OpenCLPrinter(BoxStatements):
 
     def _vector_store(self, node: Store) -> None:
         t, where = node.value.type, self.pieces(self._address(node.ptr, node.index))
-        if t.dtype is DType.FLOAT16 or (isinstance(node.value, Var) and node.value.name in self._waiting):
+        if isinstance(node.value, Var) and node.value.name in self._waiting:
+            self._waiting_store(node, where)
+        elif t.dtype is DType.FLOAT16:
             self._bits_store(node, where, self._bits_of(node.value))
         elif node.align and node.align % (t.lanes * t.dtype.bytes) == 0:
             self._wide_store(node, where, self._to_memory(node.value))
@@ -280,7 +266,8 @@ class OpenCLPrinter(BoxStatements):
     def _bits_of(self, value: Expr) -> str:
         """Those that memory has of a value of 16 bits."""
         if isinstance(value, Var) and value.name in self._waiting:
-            return self.lookup(value.name)
+            name, kind = self.lookup(value.name), bits(value.type.lanes)
+            return name if self._waits_as(value.type.lanes) == kind else f"as_{kind}({name})"
         if value.type.dtype is not DType.FLOAT16:
             return self._to_memory(value)
         name = self.helper(f"half_bits_{tag(value.type)}", helpers.half_bits, value.type)
@@ -292,6 +279,15 @@ class OpenCLPrinter(BoxStatements):
         kind, moved = self._kinds(space, node.value.type)
         pointer = f"{self.spaces[space]} {moved}*".strip()
         self.line(f"*({pointer})({where}) = {value if moved == kind else f'as_{moved}({value})'};")
+
+    def _waiting_store(self, node: Store, where: str) -> None:
+        """Elements that waited are stored as they did."""
+        t, space = node.value.type, self.spaces[node.ptr.type.space]
+        if node.align and node.align % (t.lanes * t.dtype.bytes) == 0:
+            pointer = f"{space} {self._waits_as(t.lanes)}*".strip()
+            self.line(f"*({pointer})({where}) = {self._as_in_memory(node.value)};")
+        else:
+            self._bits_store(node, where, self._bits_of(node.value))
 
     def _bits_store(self, node: Store, where: str, value: str) -> None:
         """The bits of halves are stored: compilers take stores of halves apart, and PoCL takes all of them for aligned."""

@@ -14,7 +14,7 @@ from tile_ir.matrix import MatrixInstruction
 from tile_ir.ops import Aggregation
 from tile_ir.semtree.nodes import Type
 
-from hal_opencl.emit.types import lane, register, unsigned
+from hal_opencl.emit.types import lane, memory, register, unsigned
 
 TOGETHER = 'asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");'
 """All lanes of a sub-group are here, and see what the others stored."""
@@ -135,6 +135,13 @@ def bfloat_bits(name: str) -> str:
     """Two bfloat16 values as memory has them: a word, which need not be put together where they were rounded together."""
     word = _bfloats("x", 2)[0]
     return f"ushort2 {name}(float2 x) {{ return as_ushort2({word}); }}"
+
+
+def floats(name: str, t: Type) -> str:
+    """16-bit floats that waited in words, as floats."""
+    F, count = register(t.dtype, t.lanes), t.lanes // 2
+    pieces = ", ".join(_HALVES[t.dtype].format(word=lane("w", n, count)) for n in range(count))
+    return f"{F} {name}({memory(DType.UINT32, count)} w) {{ return ({F})({pieces}); }}"
 
 
 def multiply(name: str, instruction: MatrixInstruction) -> str:
