@@ -1,7 +1,7 @@
 """Whole operands copied before a contraction on items: rows that begin where wide accesses may, along which items walk.
 
-Where rows along the reduction begin anywhere, or elements are converted, items of every group fetch them one by one,
-again and again. A kernel of its own does that once, and the reduction's steps then fetch 16 bytes at a time.
+Where rows along the reduction begin anywhere, items of every group fetch elements one by one, again and again. A kernel of its own
+does that once, and the reduction's steps then fetch 16 bytes at a time.
 """
 
 from __future__ import annotations
@@ -26,9 +26,8 @@ WIDE = 16
 """Bytes on multiples of which rows should begin."""
 BANDWIDTH = 0.85
 """Share of the memory's bandwidth that a copy reaches."""
-NARROW, CONVERTED = 1.1, 1.2
-"""Times longer than `GroupCost` says that steps take whose copies go element by element, and those that convert 16-bit
-elements: ten products measured both ways (1.02 to 1.25)."""
+GAIN = 1.1
+"""Times longer than `GroupCost` says that steps take whose copies go element by element: products measured both ways."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +38,6 @@ class Copied:
     stagings: tuple[Staging, ...]
     panels: tuple[Panels, ...]
     seconds: float
-    gain: float
-    """How much longer than predicted the steps of the contraction itself take."""
 
     def plan(self, inner: Plan) -> Plan:
         """`inner`, which speaks of the copies, as a plan of the kernel that has none."""
@@ -63,16 +60,15 @@ def copied(work: Contraction, machine: Machine) -> Copied | None:
         return None
     found = contraction(view)
     seconds = sum(copy_seconds(work.view, p, machine) for p in panels)
-    gain = CONVERTED if any(o.converts for o in awkward) else NARROW
-    return None if found is None else Copied(found, stagings, panels, seconds, gain)
+    return None if found is None else Copied(found, stagings, panels, seconds)
 
 
 def _is_awkward(o: Operand, work: Contraction) -> bool:
-    """Its elements are converted, or rows along the reduction begin anywhere: items fetch, and transpose, one by one."""
+    """Rows along the reduction begin anywhere: items fetch, and transpose, one by one."""
     if not o.loops:
         return False
     along = {n for dim, stride in zip(o.dims, o.strides, strict=True) if stride == 1 for n, _ in dim}
-    return o.converts or (o.aligned * o.width % WIDE != 0 and not along.isdisjoint(work.own))
+    return o.aligned * o.kept.bytes % WIDE != 0 and not along.isdisjoint(work.own)
 
 
 def _is_plain(o: Operand) -> bool:

@@ -24,7 +24,7 @@ from tile_opt.model.estimate import estimate
 from tile_opt.model.group_cost import Cost, GroupCost, Tile, sectors
 from tile_opt.plan.builders.group_tiles import build_group_tiles
 from tile_opt.plan.plan import Across, Plan
-from tile_opt.plan.space.gpu.copied import copied
+from tile_opt.plan.space.gpu.copied import GAIN, copied
 from tile_opt.plan.space.gpu.group_plan import GroupPlan
 from tile_opt.plan.space.gpu.windows import WindowSpace, window_plan
 
@@ -334,9 +334,9 @@ def _contraction(view: KernelView, target: Target) -> Contraction | None:
 def _on_copies(work: Contraction, target: Target, seconds: float) -> Iterator[Timed]:
     """(seconds, plan) of tiles of copies of the operands, where making the copies may pay: without them it takes `seconds`."""
     copies = copied(work, target.machine)
-    if copies is None or copies.seconds > (copies.gain - 1) * seconds:
+    if copies is None or copies.seconds > (GAIN - 1) * seconds:
         return
     space = TileSpace(copies.work, target)
     for r in space.best():
         made = GroupPlan(copies.work, r.tile, r.cost, space.costs)
-        yield OPTIMISM * (r.cost.seconds + copies.seconds) / copies.gain, lambda m=made: copies.plan(m.plan())
+        yield OPTIMISM * (r.cost.seconds + copies.seconds) / GAIN, lambda m=made: copies.plan(m.plan())
