@@ -264,6 +264,17 @@ def test_a_step_may_be_straight_code_in_part() -> None:
     agree(program, scheduled(program, BUSY, plan), BUSY)
 
 
+def test_edges_that_are_many_are_one() -> None:
+    """Groups whose share a triangle's edge may cut have the same code, and those behind it theirs."""
+    source = "function (Y[S, T], G[S, V]) -> (R) { R[t, v : T, V] = +(Y[s, t] * G[s, v]), s - t < S; }"
+    program = stripe(source, {"Y": (64, 24), "G": (64, 8)})
+    (view,) = views(program)
+    made = scheduled(program, BUSY, next(changed(view, BUSY, deep=4, ways=16, split="s", versions=2)))
+    shares = kernels_of(made)[0]
+    assert isinstance(shares, Block) and len(shares.body) == 2
+    agree(program, made, BUSY)
+
+
 @pytest.mark.parametrize("deep", [1, 3])
 def test_steps_put_what_another_place_of_the_tree_fetched(deep: int) -> None:
     """The first window begins on a multiple of pieces, the others anywhere: all are fetched alike."""

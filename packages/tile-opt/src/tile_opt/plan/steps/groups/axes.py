@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 
 from tile_ir.frozen import frozen, replace
 from tile_ir.stripe.affine import Affine
@@ -10,6 +11,9 @@ from tile_ir.stripe.nodes import Bind, Index
 
 from tile_opt.kernel.segments import Segment, interior, split_edges
 from tile_opt.plan.plan import Edge, Level, Plan
+
+MOST_EDGES = 4
+"""Groups beside each other at an end of a loop that have code of their own."""
 
 
 @frozen
@@ -106,8 +110,17 @@ def choices(plan: Plan, axis: Axis, constraints: tuple[Affine, ...], ranges: dic
     if not any(axis.loop in c.names for c in constraints):
         return [axis]
     low, high = interior(axis.loop, constraints, ranges)
-    segments = split_edges((Segment(0, axis.grid.range, axis.size),), low, high)
+    segments = _few(split_edges((Segment(0, axis.grid.range, axis.size),), low, high))
     return [axis, *(_part(axis, axis.grid, s, edge) for s, edge in segments)]
+
+
+def _few(segments: Sequence[tuple[Segment, bool]]) -> Iterator[tuple[Segment, bool]]:
+    """Edges side by side as one where they are many: each is code of its own."""
+    for edge, beside in groupby(segments, key=lambda each: each[1]):
+        parts = [s for s, _ in beside]
+        if edge and len(parts) > MOST_EDGES:
+            parts = [replace(parts[0], count=len(parts))]
+        yield from ((s, edge) for s in parts)
 
 
 def _part(axis: Axis, grid: Index, segment: Segment, edge: bool) -> Axis:
