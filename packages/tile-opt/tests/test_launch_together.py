@@ -113,6 +113,12 @@ def test_what_groups_do_last_is_done_beside_others() -> None:
     assert [waits_for_all(k.stripe) is not None for k in two] == [True, True]
 
 
+def test_a_launch_has_no_more_groups_than_an_axis() -> None:
+    base = target()
+    on = replace(base, settings=replace(base.settings, dim_sizes=(6, 65535, 65535)))
+    assert len(launched(TWO, on, A=(300,), B=(501,))) == 2
+
+
 def test_products_of_teams_begin_together() -> None:
     """Each of the branches waits for products of its own, and has all of a group's local memory."""
     program = tensor_support.bound(PRODUCTS, DType.BFLOAT16, A=(128, 16), B=(16, 32), C=(128, 24), D=(24, 32))

@@ -165,7 +165,8 @@ class _Launches:
     def _delayed(self, kernels: Sequence[_Kernel]) -> float | None:
         """Seconds that the kernels of a launch lose because fewer of their groups run at once; None where they cannot have one."""
         same = len({k.items for k in kernels}) == 1 and sum(k.is_alone for k in kernels) <= 1
-        if not same or len(kernels) > self.options.most or self._is_long([k for k in kernels if k.is_busy]):
+        few = len(kernels) <= self.options.most and sum(k.groups for k in kernels) <= self.target.settings.dim_sizes[0]
+        if not (same and few) or self._is_long([k for k in kernels if k.is_busy]):
             return None
         needs = [k.needs for k in kernels]
         together = Needs(needs[0].items, max(n.registers for n in needs), max(n.local for n in needs))
