@@ -106,7 +106,12 @@ def may_fit(view: KernelView, match: Match, *, through: bool, brought: Collectio
     """
     factors = (match.main.use(name) for name in (match.left, match.right))
     pieces = through or all(_has_pieces(view.type_of(u.buffer), _least(match)) for u in factors)
-    return pieces and all(_is_of_tensor(view, match, use) and _may_run_along_depth(view, match, use) for use in brought)
+    return pieces and all(
+        _is_of_tensor(view, match, use)
+        and _may_run_along_depth(view, match, use)
+        and _ends_whole(view, match, use, PANEL_BYTES // match.instruction.a.dtype.bytes)
+        for use in brought
+    )
 
 
 def _least(match: Match) -> int:
@@ -139,10 +144,16 @@ def _may_run_along_depth(view: KernelView, match: Match, use: Use) -> bool:
     return not any(s == 1 and others.intersection(f.names) for f, s in zip(use.forms, strides, strict=True))
 
 
+def _ends_whole(view: KernelView, match: Match, use: Use, deep: int) -> bool:
+    """Steps end with the depth, or outside of the factor there is what its end leaves out."""
+    depth = dict(match.loops)["k"]
+    return view.ranges[depth] % deep == 0 or is_alone(view, use, depth)
+
+
 def _is_whole(view: KernelView, match: Match, copy: GroupCopy, deep: int) -> bool:
     """Its boxes are whole panels, outside of which there is what the depth's end leaves out; and no larger than tensor copies'."""
-    depth, box, width = dict(match.loops)["k"], copy.box, copy.source.dtype.bytes
-    whole = view.ranges[depth] % deep == 0 or is_alone(view, copy.use, depth)
+    box, width = copy.box, copy.source.dtype.bytes
+    whole = _ends_whole(view, match, copy.use, deep)
     long = max(e * s for e, s in zip(box.extents, box.steps, strict=True))
     known = len(box.extents) <= MOST_DIMENSIONS and long <= MOST_ELEMENTS and max(box.steps) <= MOST_STEP
     return whole and known and box.steps[-1] == 1 and box.extents[-1] * width == PANEL_BYTES
