@@ -48,15 +48,11 @@ def expected(q: Array, k: Array, v: Array, x: Array) -> tuple[Array, Array]:
 
 
 def matrix_target(device: Device, names: tuple[str, ...]) -> Target:
-    """A GPU with these matrix instructions that has the device's nodes: what it lacks of them is rewritten.
-
-    Kernels begin one by one: processors that run a group's items in turn have been seen to miss barriers of branches.
-    """
+    """A GPU with these matrix instructions that has the device's nodes: what it lacks of them is rewritten."""
     target = family_target("gpu-nvidia").resolved(cores=4)
     settings = replace(target.settings, static_local_bytes=1 << 17)
     nodes, options = device.capabilities.nodes, Options(reduced_precision=True)
-    passes = tuple(p for p in target.passes if p.name != "launch_together")
-    return replace(target, settings=settings, matrix=names, nodes=nodes, options=options, passes=passes)
+    return replace(target, settings=settings, matrix=names, nodes=nodes, options=options)
 
 
 ON_MATRICES = {

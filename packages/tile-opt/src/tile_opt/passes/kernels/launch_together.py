@@ -178,9 +178,10 @@ class _Launches:
 
 
 def _may_join(kernel: Block) -> bool:
-    """Its groups are along one axis, and several."""
+    """Its groups are along one axis, and several; what it hands from product to product may need all registers of its items."""
+    products = {tuple(r.source for r in b.refs) for b in blocks_in(kernel) if _is_matrix(b)}
     joined = waits_for_all(kernel)
     indexes = [*kernel.indexes, *(joined[0].indexes if joined is not None else ())]
     loops = [i for i in indexes if i.bind is Bind.GRID and i.value is None and i.range > 1]
-    plain = bool(loops) and all(i.axis == 0 for i in loops)
+    plain = bool(loops) and all(i.axis == 0 for i in loops) and len(products) <= 1
     return plain and not any(form.names for r in kernel.refs for form in r.access)
