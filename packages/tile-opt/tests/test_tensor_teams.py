@@ -90,6 +90,19 @@ def test_a_convolution_by_teams() -> None:
     agree(Sample(bound(source, BF16, D=(64, 64), K=(3, 64, 32)), operands), TEAMS)  # pyright: ignore[reportArgumentType]
 
 
+@pytest.mark.parametrize(
+    ("layout", "dtype", "k", "pads"), [("nt", BF16, 88, {"A": 16, "B": 16}), ("nn", F16, 24, {"A": 32, "B": 0})]
+)
+def test_rows_of_short_steps_are_padded_to_whole_panels(
+    layout: str, dtype: DType, k: int, pads: dict[str, int]
+) -> None:
+    """Nothing is copied, nor multiplied, that is an instruction or more behind the end of the depth."""
+    sample = matmul(layout, dtype, 64, 64, k)
+    plan = plan_for(sample)
+    assert {s.operand: s.pad for s in plan.stagings if s.unit == "LOCAL" and s.level == 2} == pads
+    agree(sample, TEAMS)
+
+
 @pytest.mark.parametrize(("layout", "m", "n"), [("nn", 64, 96), ("nt", 70, 40)], ids=["pairs of a row", "rows across"])
 def test_short_results_are_stored_side_by_side(layout: str, m: int, n: int) -> None:
     """A sub-group's lanes hold pairs, and store whole pieces of 16 bytes out of local memory; TF32's results are sectors as they are."""
@@ -146,7 +159,7 @@ def test_factors_lie_in_swizzled_panels_and_the_last_step_waits_for_its_products
     ("old", "new", "says"),
     [
         ("swizzle bits=3 base=3 shift=6", "swizzle bits=2 base=3 shift=6", "with swizzle"),
-        ("serial k:64", "serial k:32", "whole panels of 64"),
+        ("serial k:64", "serial k:32", "and pad 32"),
         ("serial k:64", "serial k:128", "at most 64 deep"),
         ("subgroup i:16", "subgroup i:32", "of them are a team"),
     ],

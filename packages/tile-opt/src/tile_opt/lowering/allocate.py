@@ -45,7 +45,8 @@ class Allocator:
         arranged = arrangement(ref, pitch)
         if (arranged or ref.versions > 1) and lanes.symbol:
             raise LoweringError(f"allocation {ref.into!r} has a layout that this target cannot address")
-        elements = (pitch * ref.versions or ref.type.extent) * lanes.count
+        swizzled = _whole(ref) if ref.type.layout.swizzle is not None else ref.type.extent
+        elements = (pitch * ref.versions or swizzled) * lanes.count
         root, offset = self._root(ref, block, lanes, elements)
         root.arrangement = arranged
         if arranged is not None and root.home is not Home.ARRAY:
@@ -121,8 +122,11 @@ def _tiles(ref: stripe.Refinement) -> View:
 
 def _pitch(ref: stripe.Refinement) -> int:
     """Elements from one version to the next, each aligned like the first; 0 where there is one only."""
-    if ref.versions == 1:
-        return 0
+    return _whole(ref) if ref.versions > 1 else 0
+
+
+def _whole(ref: stripe.Refinement) -> int:
+    """Elements up to where another one may begin; pieces of swizzled rows take places behind padded ones, too."""
     unit = max(1, ref.type.layout.align // ref.type.dtype.bytes)
     return -(-ref.type.extent // unit) * unit
 

@@ -18,6 +18,7 @@ from tile_opt.plan.builders.tensor_plans import (
     by_tensor_copies,
     factors,
     in_registers,
+    pad_of,
     swizzle_of,
 )
 from tile_opt.plan.builders.tensor_tiles import TensorTile, in_tile
@@ -72,9 +73,11 @@ def _team_problems(view: KernelView, match: Match, plan: Plan) -> Iterator[str]:
         yield f"{match.instruction.name}: each sub-group has {sides['m']} rows of all columns, and {team} of them are a team"
     line = PANEL_BYTES // match.instruction.a.dtype.bytes
     copies = [s for s in plan.stagings if s.unit == "LOCAL" and s.level == LEVELS.index(Bind.NONE)]
-    lying = {s.operand: swizzle_of(match, plan, s) for s in copies}
-    if deep > line or any(s.swizzle != lying[s.operand] or s.pad for s in copies):
-        listed = ", ".join(f"{operand!r} with swizzle {swizzle}" for operand, swizzle in lying.items())
+    lying = {s.operand: (swizzle_of(match, plan, s), pad_of(match, plan, s)) for s in copies}
+    if deep > line or any((s.swizzle, s.pad) != lying[s.operand] for s in copies):
+        listed = ", ".join(
+            f"{operand!r} with swizzle {swizzle} and pad {pad}" for operand, (swizzle, pad) in lying.items()
+        )
         yield f"{match.instruction.name}: steps are at most {line} deep, in local memory {listed}"
         return
     boxes = TensorTile(view, match, plan).boxes

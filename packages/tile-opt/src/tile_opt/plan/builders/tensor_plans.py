@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from tile_ir.frozen import replace
+from tile_ir.matrix import PANEL_BYTES
 from tile_ir.stripe.nodes import Bind, Swizzle
 
 from tile_opt.kernel.instructions import Match
@@ -27,6 +29,17 @@ def swizzle_of(match: Match, plan: Plan, staging: Staging) -> Swizzle:
     """How a factor lies in local memory for a team: panels of which items read their own elements in a way of their own."""
     own = staging.operand in in_registers(plan, Bind.UNROLL) and staging.order[-1] != dict(match.loops)["k"]
     return panel_swizzle(match.instruction, own=own)
+
+
+def pad_of(match: Match, plan: Plan, staging: Staging) -> int:
+    """Elements behind a step's part of a row along the depth, which a team reads as a whole panel."""
+    depth, line = dict(match.loops)["k"], PANEL_BYTES // match.instruction.a.dtype.bytes
+    return max(0, line - plan.tile(depth, LEVELS.index(Bind.NONE), line)) if staging.order[-1:] == (depth,) else 0
+
+
+def in_panels(match: Match, plan: Plan, staging: Staging) -> Staging:
+    """A factor's copy as a team reads it."""
+    return replace(staging, pad=pad_of(match, plan, staging), swizzle=swizzle_of(match, plan, staging))
 
 
 def factors(match: Match) -> set[str]:

@@ -22,7 +22,7 @@ from tile_opt.model.group_cost import Tile as Traffic
 from tile_opt.model.multiprocessor import OWN_REGISTERS
 from tile_opt.plan.builders.local import team_local_bytes
 from tile_opt.plan.builders.tensor_checks import problems
-from tile_opt.plan.builders.tensor_plans import LEVELS, swizzle_of
+from tile_opt.plan.builders.tensor_plans import LEVELS, in_panels
 from tile_opt.plan.builders.tensor_results import given, part_of, taken
 from tile_opt.plan.builders.tensor_tiles import TensorTile
 from tile_opt.plan.plan import TF32, Across, Cover, Edge, Instruction, Level, Plan, Reduction, Staging
@@ -164,8 +164,15 @@ class Tile:
         # Neighbours in memory follow the reduction, or not; the pitch is padded.
         sizes = (max(n * (self.deep + unit), self.deep * (n + 2 * unit)) for n in self._area)
         if self.instruction.team > 1:
-            return min(self._most, self.local // (width * self.deep * sum(self._area)), self._turns)
+            return min(self._most, self.local // self._step_bytes, self._turns)
         return min(MOST_VERSIONS, self.local // (width * sum(sizes)), self._turns)
+
+    @cached_property
+    def _step_bytes(self) -> int:
+        """Of a step of a team in local memory, where rows along the depth are whole panels."""
+        width, uses = self.instruction.a.dtype.bytes, ((self.match.main.use(n), count) for n, count in self._sides)
+        along = ((self._order(use.buffer, [use])[-1] == self.loops["k"], count) for use, count in uses)
+        return sum(count * (PANEL_BYTES if panel else width * self.deep) for panel, count in along)
 
     @property
     def _most(self) -> int:
@@ -417,8 +424,7 @@ class Tile:
             # On their way to local memory.
             each += self.deep * sum(self._area) // (prod(self.warps) * LANES) if self.through else 0
             each += 2 * self.deep * self.instruction.sides["m"] // LANES if self.rounded else 0
-            bytes_ = self.instruction.a.dtype.bytes * self.deep * self.versions
-            local = self.local // (bytes_ * sum(self._area))
+            local = self.local // (self._step_bytes * self.versions)
         occupancy = self.target.machine.occupancy
         return max(1, min(local, (occupancy.registers if occupancy else 0) // (each * prod(self.warps) * LANES)))
 
@@ -449,9 +455,10 @@ class Tile:
         reductions = tuple(Reduction(i.name, Across.SERIAL) for i in self.match.main.loops)
         sizes = self.group | {k: self.deep}
         edges = tuple((loop, Edge.PAD) for loop, size in sizes.items() if self.view.ranges[loop] % size)
-        return Plan(
-            levels, stagings, reductions, edges, Instruction(self.instruction.name, self.match.loops), self._reason()
-        )
+        shape = f"{prod(self.warps)} sub-groups of {self.tall} x {self.wide} instructions"
+        reason = f"{shape}: {self.share:.0%} of what the instructions can do"
+        chosen = Instruction(self.instruction.name, self.match.loops)
+        return Plan(levels, stagings, reductions, edges, chosen, reason)
 
     @property
     def _brought(self) -> tuple[str, str]:
@@ -484,15 +491,9 @@ class Tile:
         if self.instruction.team > 1:
             for s in plan.stagings:
                 lies = s.unit == "LOCAL" and s not in self._given
-                yield replace(s, swizzle=swizzle_of(self.match, plan, s)) if lies else s
+                yield in_panels(self.match, plan, s) if lies else s
             return
         boxes = TensorTile(self.view, self.match, plan).boxes
         for staging in plan.stagings:
             mine = [c for c in boxes if c.use.buffer == staging.operand]
             yield replace(staging, pad=max(pitch(self.match, c, staging, collective) for c in mine))
-
-    def _reason(self) -> str:
-        return (
-            f"{prod(self.warps)} sub-groups of {self.tall} x {self.wide} instructions: "
-            f"{self.share:.0%} of what the instructions can do"
-        )

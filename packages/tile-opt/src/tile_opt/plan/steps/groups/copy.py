@@ -163,15 +163,17 @@ class GroupCopy:
         return Stage.copy(f"give_{self.use.name}", (*items, *loops), source, target, where)
 
     def panels(self, line: int, *, shifts: bool = True) -> bool:
-        """Rows in local memory are whole panels of `line` elements, and all other dimensions follow one another.
+        """Rows in local memory are whole panels of `line` elements, or padded to be one, and all other dimensions follow one another.
 
         With `shifts` alone find places, there is a power of two of them.
         """
         long = sorted((s, e) for s, e in zip(self.local.type.strides, self.box.extents, strict=True) if e > 1)
-        rows = [s for s, _ in long[1:]]
-        return bool(long) and long[0][0] == 1 and in_panels(long[0][1], line, shifts=shifts) and rows == [
-            prod(e for _, e in long[:n]) for n in range(1, len(long))
-        ]  # fmt: skip
+        if not long or long[0][0] != 1:
+            return False
+        (_, row), *others = long
+        pitch = others[0][0] if others and row < line else row
+        rows = [pitch * prod(e for _, e in others[:n]) for n in range(len(others))]
+        return in_panels(pitch, line, shifts=shifts) and rows == [s for s, _ in others]
 
     def runs_along(self, loop: str) -> bool:
         """Neighbours in local memory are neighbouring iterations of the loop inside the box."""
