@@ -107,3 +107,31 @@ def test_narrow_elements_of_a_row_that_all_rows_read_are_loaded_for_several(
     plan = plan_of(source, target(256, 132), dtype, X=(100003, width), S=(1, width))
     steps = {c.loop: c.size for level in plan.bound(Bind.GROUP) for c in level.covers}
     assert steps["i0"] == rows
+
+
+@pytest.mark.parametrize(("width", "tile"), [(20, (51, 20)), (100, (10, 100)), (17, None), (16, None), (333, None)])
+def test_items_lie_side_by_side_over_short_rows_that_follow_one_another(
+    width: int, tile: tuple[int, int] | None
+) -> None:
+    """Powers of two would leave gaps between the rows of a group: neighbours would fetch parts of the same lines."""
+    source = "function (X, S) -> (Y) { Y = X * S; }"
+    plan = plan_of(source, target(256, 132), X=(1000003, width), S=(1, width))
+    sizes = tuple(c.size for level in plan.bound(Bind.GRID) for c in level.covers)
+    assert (sizes if "side by side" in plan.reason else None) == tile
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype"), [((67, 12), DType.FLOAT32), ((31, 20), DType.INT32), ((67, 24), DType.FLOAT16)]
+)
+def test_rows_side_by_side(shape: tuple[int, int], dtype: DType) -> None:
+    source, on = "function (X, S) -> (Y) { Y = X * S; }", target(16, 1)
+    shapes = {"X": shape, "S": (1, shape[1])}
+    assert "side by side" in plan_of(source, on, dtype, **shapes).reason
+    agree(stripe_of(source, dtype, **shapes), on)
+
+
+@pytest.mark.parametrize(("channels", "beside"), [(2, False), (52, False), (500, True)])
+def test_as_many_rows_side_by_side_as_leave_few_items_idle(channels: int, beside: bool) -> None:
+    source = "function (X, S) -> (Y) { Y = X * S; }"
+    plan = plan_of(source, target(256, 132), X=(9000, channels, 20), S=(1, channels, 1))
+    assert ("side by side" in plan.reason) is beside

@@ -23,7 +23,7 @@ from tile_opt.kernel.work import merged_use, op_cost
 from tile_opt.model.contraction import SECTOR
 from tile_opt.plan.plan import Plan, Staging
 from tile_opt.plan.space.facts import Facts
-from tile_opt.plan.space.gpu.row_shares import FEW_STEPS, KEEPING, KEPT, MANY, WORD, RowShares
+from tile_opt.plan.space.gpu.row_shares import FEW_STEPS, IDLE, KEEPING, KEPT, MANY, WORD, RowShares
 from tile_opt.plan.space.gpu.shares import Share, meet, partial_results
 from tile_opt.plan.steps.alike import alike
 from tile_opt.plan.steps.cells import write_once
@@ -333,6 +333,9 @@ class _Chooser(RowShares):
         steps = self._even(along, wide, steps) if along and total >= 4 * steps * wide * busy else 1
         threads = settings.threads if total >= busy else min(settings.threads, SMALL_GROUP)
         met = self._met_again(along, wide) if total >= 4 * FEW_STEPS * wide * busy else {}
+        rows = self._rows_beside(along, wide) if not met and total >= FEW_STEPS * wide * busy else []
+        if rows:
+            return self._assembled([], rows, "an item per element of rows side by side")
         count = met or {along: steps}
         # Elements that neighbours of two loops read are near to those of a square of items.
         most = ACROSS if len(met) > 1 else threads
@@ -343,6 +346,34 @@ class _Chooser(RowShares):
             shares.append(Share(loop, items, lanes, each))
             threads //= items
         return self._assembled([], shares, "an item per element")
+
+    def _rows_beside(self, along: str | None, wide: int) -> list[Share]:
+        """Items for all accesses to a short row, and to rows that follow one another in memory: neighbours all along it.
+
+        Nothing where powers of two divide the row, where it is long, where other elements of it are read, too, or where accesses
+        are of few elements: caches close the gaps between these.
+        """
+        facts, largest, threads = self.facts, self._largest, self.settings.threads
+        if (
+            along is None
+            or largest is None
+            or wide < self.settings.vec_size
+            or facts.slid(along)
+            or facts.shifted(along)
+        ):
+            return []
+        extent = facts.extent(along)
+        items, left = divmod(extent, wide)
+        if left or items == power_of_two(items) or 2 * items > threads:
+            return []
+        after = next(
+            (n for n in facts.shared if facts.stride(largest, n) == extent * facts.stride(largest, along)), None
+        )
+        rows = threads // items
+        if after is None or -facts.extent(after) % rows > IDLE * facts.extent(after):
+            return []
+        others = [Share(n) for n in reversed(facts.shared) if n not in (along, after)]
+        return [Share(along, items, wide), Share(after, rows), *others]
 
     def _met_again(self, along: str | None, wide: int) -> dict[str, int]:
         """Steps of an item along a loop whose neighbours read some of the same elements; one along others of these.
