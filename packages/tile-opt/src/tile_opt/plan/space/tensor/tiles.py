@@ -14,7 +14,6 @@ from tile_opt.kernel.view import KernelView
 from tile_opt.plan.builders.tensor_checks import may_fit
 from tile_opt.plan.space.tensor.beside import loops_beside
 from tile_opt.plan.space.tensor.tile import MANY, ROWS, WARPS, Tile
-from tile_opt.plan.steps.groups.banks import takes_copies
 
 TEAMS = (2, 1)
 """Teams of sub-groups in a group."""
@@ -57,7 +56,7 @@ def _team_tiles(
     brought = () if not boxes else (right,) if rounded else (left, right)
     if not may_fit(view, match, through=through, brought=brought):
         return
-    for deep, teams in product(_depths(view, match, through), TEAMS):
+    for deep, teams in product(_depths(view, match, boxes), TEAMS):
         for other in (None, *loops_beside(view, match)):
             warps = teams * match.instruction.team, 1
             tile = Tile(view, match, target, 1, 1, deep, other, warps, through, rounded, boxes=boxes)
@@ -72,20 +71,13 @@ def _is_held(tile: Tile, cells: int) -> bool:
     return small and tile.has_rows and cells in (0, tile.cells) and tile.fits
 
 
-def _depths(view: KernelView, match: Match, through: bool) -> Iterator[int]:
-    """Iterations of a team's steps: of a whole panel, and those that take least with what every step waits, where no rows are the depth's."""
+def _depths(view: KernelView, match: Match, boxes: bool) -> Iterator[int]:
+    """Iterations of a team's steps: of a whole panel, as tensor copies bring them; and those that take least with what every step waits."""
     extent, line = view.ranges[dict(match.loops)["k"]], PANEL_BYTES // match.instruction.a.dtype.bytes
     yield line
-    if takes_copies(match.instruction) or (not through and _walks_rows(view, match)):
+    if boxes:
         return
     side = match.instruction.sides["k"]
     fitting = min(range(side, line + 1, side), key=lambda n: (-(-extent // n) * (n + STEP_DEPTH), -n))
     if fitting < line:
         yield fitting
-
-
-def _walks_rows(view: KernelView, match: Match) -> bool:
-    """The depth walks rows of a factor in memory, which are those in local memory."""
-    depth, uses = dict(match.loops)["k"], [match.main.use(name) for name in (match.left, match.right)]
-    forms = ((f, s) for u in uses for f, s in zip(u.forms, view.type_of(u.buffer).strides, strict=True))
-    return any(stride == 1 and depth in form.names for form, stride in forms)
