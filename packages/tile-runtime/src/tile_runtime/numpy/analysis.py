@@ -19,7 +19,7 @@ from tile_runtime.numpy.elementwise import (
     divide,
     equal,
     exp,
-    floor,
+    greater,
     isfinite,
     isinf,
     isnan,
@@ -251,38 +251,79 @@ def _segmented(aggregation: str, x: Operand, segments: Operand, count: int) -> R
 
 
 def digitize(x: Operand, bins: Operand, /, *, right: bool = False) -> Result:
-    """Between which of the ascending `bins` elements lie: the number of those that are smaller, or equal unless `right`."""
-    return reshape(searchsorted(bins, ravel(x), "left" if right else "right"), shape_of(x))
+    """Between which of `bins`, which ascend or descend, elements lie: the number of those before them, or equal unless `right`.
+
+    Of descending bins, those are before an element that are larger, or equal if `right`.
+    """
+    count = shape_of(bins)[0]
+    falling = greater(indexed(bins, slice(None, 1)), indexed(bins, slice(-1, None)))
+    place = searchsorted(where(falling, flip(bins), bins), ravel(x), "left" if right else "right")
+    return reshape(where(falling, subtract(count, place), place), shape_of(x))
 
 
 def histogram(
-    x: Operand, /, bins: int = 10, range: tuple[float, float] = (0.0, 1.0), *, weights: Operand | None = None
+    x: Operand, /, bins: int | Operand = 10, range: tuple[float, float] | None = None, *, weights: Operand | None = None
 ) -> tuple[Result, Result]:
-    """How many elements fall into each of equal parts of a range, which is no matter of data, and the borders of the parts."""
-    low, high = range
-    if bins < 1 or not low < high:
-        raise ValueError(f"{bins} bins from {low} to {high}: at least one, and an ascending range, are wanted")
+    """How many elements fall into each of equal parts of a range, by default that of the elements, and the borders of the parts.
+
+    `bins` is the number of parts, or a vector of their ascending borders. ValueError for less than one part or an empty range.
+    """
     values = ravel(x)
     values = values if values.dtype.is_float else astype(values, DType.FLOAT32)
-    part = astype(floor(multiply(subtract(values, low), bins / (high - low))), DType.INT32)
-    part = where(equal(values, high), full_like(part, bins - 1), part)
-    part = where(isnan(values), full_like(part, -1), part)
-    borders = np.linspace(low, high, bins + 1).astype(values.dtype.numpy)
-    return bincount(part, None if weights is None else ravel(weights), length=bins), made(borders)
+    borders = _borders(values, bins, range)
+    last = shape_of(borders)[0] - 1
+    part = subtract(searchsorted(borders, values, "right"), 1)
+    part = where(equal(values, indexed(borders, -1)), full_like(part, last - 1), part)
+    return bincount(part, None if weights is None else ravel(weights), length=last), borders
+
+
+def _borders(values: Result, bins: int | Operand, range: tuple[float, float] | None) -> Result:
+    if len(getattr(bins, "shape", ())) == 1:
+        return astype(bins, values.dtype)
+    count = integer_of("bins", bins)
+    low, high = range or (0.0, 1.0)
+    if count < 1 or not low < high:
+        raise ValueError(f"{count} bins from {low} to {high}: at least one, and an ascending range, are wanted")
+    if range or 0 in shape_of(values):
+        return made(np.linspace(low, high, count + 1).astype(values.dtype.numpy))
+    least, largest = min(values), max(values)
+    room = where(equal(least, largest), full_like(least, 0.5), full_like(least, 0))
+    # A mean of both is the largest itself at the end, where a sum of steps may fall short of it.
+    share = np.linspace(0, 1, count + 1).astype(values.dtype.numpy)
+    return add(multiply(subtract(least, room), made(1 - share)), multiply(add(largest, room), made(share)))
 
 
 # --- lines --------------------------------------------------------------------------------------------
 
 
-def gradient(x: Operand, spacing: float = 1.0, /, axis: int = 0) -> Result:
-    """Slopes along an axis, of evenly spaced samples: between both neighbours, and to the only one at the ends."""
+def gradient(x: Operand, spacing: float | Operand = 1.0, /, axis: int = 0) -> Result:
+    """Slopes along an axis: between both neighbours, and to the only one at the ends.
+
+    Samples are `spacing` apart, or at the places that it lists, one for each. ValueError for less than two, or for other places.
+    """
     place = axis_of(len(shape_of(x)), axis)
     if shape_of(x)[place] < 2:
         raise ValueError(f"a slope takes two samples along axis {axis}; there are {shape_of(x)[place]}")
     whole = (slice(None),) * place
+    if getattr(spacing, "shape", ()):
+        return _gradient_at(x, spacing, whole)
     inside = subtract(indexed(x, (*whole, slice(2, None))), indexed(x, (*whole, slice(None, -2))))
     first, last = (diff(indexed(x, (*whole, s)), axis=place) for s in (slice(None, 2), slice(-2, None)))
     return divide(concat([first, divide(inside, 2), last], place), spacing)
+
+
+def _gradient_at(x: Operand, places: Operand, whole: tuple[slice, ...]) -> Result:
+    """Inside, the slopes to both neighbours count as much as the other one is far."""
+    axis, sizes = len(whole), shape_of(x)
+    if shape_of(places) != (sizes[axis],):
+        raise ValueError(f"samples along axis {axis} are {sizes[axis]}, but their places have shape {shape_of(places)}")
+    steps = reshape(diff(places), (-1, *(1,) * (len(sizes) - 1 - axis)))
+    slopes = divide(diff(x, axis=axis), steps)
+    before, after = indexed(steps, slice(None, -1)), indexed(steps, slice(1, None))
+    near, far = (indexed(slopes, (*whole, s)) for s in (slice(None, -1), slice(1, None)))
+    inside = divide(add(multiply(near, after), multiply(far, before)), add(before, after))
+    first, last = (indexed(slopes, (*whole, s)) for s in (slice(None, 1), slice(-1, None)))
+    return concat([first, inside, last], axis)
 
 
 def trapezoid(y: Operand, x: Operand | None = None, /, dx: float = 1.0, axis: int = -1) -> Result:

@@ -30,8 +30,9 @@ from tile_runtime.numpy.elementwise import (
 from tile_runtime.numpy.manipulation import concat
 from tile_runtime.numpy.operands import Operand, Result, called
 from tile_runtime.numpy.statistical import max, min
+from tile_runtime.ops import elementwise
 from tile_runtime.ops.text import expression
-from tile_runtime.ops.values import apply
+from tile_runtime.ops.values import apply, as_array
 
 absolute = abs
 arccos, arccosh, arcsin, arcsinh = acos, acosh, asin, asinh
@@ -76,7 +77,9 @@ radians, degrees = deg2rad, rad2deg
 
 def fmod(x1: Operand, x2: Operand, /) -> Result:
     """What a division leaves, with the sign of `x1`."""
-    return called(partial(apply, expression("A, B", "fmod(A, B)")), x1, x2)
+    values = [as_array(v) for v in (x1, x2)]
+    met = elementwise.meeting(values)
+    return called(partial(apply, expression("A, B", "fmod(A, B)")), *(elementwise.as_tensor(v, met) for v in values))
 
 
 def erfc(x: Operand, /) -> Result:
