@@ -54,6 +54,7 @@ SAME: tuple[tuple[str, tuple[Any, ...], dict[str, Any]], ...] = (
     ("digitize", (X, POINTS[::-1]), {}), ("digitize", (X, POINTS[::-1]), {"right": True}), ("gradient", (V, np.cumsum(V**2 + 0.1)), {}),
     ("gradient", (X, POINTS[:5] * 3), {"axis": 1}), ("fmod", (X, 0.7), {}), ("fmod", (X.astype(np.int32), -3), {}),
     ("histogram", (X, 5), {}), ("histogram", (X, POINTS), {}), ("histogram", (X * 0 + 3,), {}), ("histogram", (X[:0],), {}),
+    ("diff", (X,), {"axis": 1, "prepend": 0.5}), ("diff", (X[:, :0],), {"axis": 1, "append": 2, "prepend": 1}), ("outer", (X, M), {}),
     ("interp", (X, POINTS, HEIGHTS), {}), ("convolve", (W, V, "same"), {}), ("correlate", (W, V, "same"), {}),
     ("correlate", (V, W), {}), ("fmax", (HOLES, X), {}), ("exp2", (X,), {}), ("fmod", (X, X[::-1]), {}), ("dot", (X, X.swapaxes(1, 2)), {}),
     ("inner", (M, M), {}), ("vdot", (M, M), {}), ("kron", (V, M), {}), ("cross", (X[..., :3], X[..., 3:]), {}),
@@ -204,6 +205,12 @@ REFUSED: list[Callable[[Any, Any], Any]] = [
     lambda xp, x: xp.matmul(x, 2),
     lambda xp, x: x @ xp.asarray(2.0),
 ]
+
+
+@pytest.mark.parametrize("mode", ["linear_ramp", "mean", "maximum", "empty", "nothing"])
+def test_padding_by_what_no_old_cell_holds_is_refused(mode: str) -> None:
+    with pytest.raises(ValueError, match="edge, reflect"):
+        tnp.pad(tile.asarray(V), (2, 0), mode)
 
 
 @pytest.mark.parametrize("refused", REFUSED)

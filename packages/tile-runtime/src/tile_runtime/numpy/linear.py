@@ -9,7 +9,7 @@ from tile_runtime.checks import described
 from tile_runtime.numpy.elementwise import multiply, subtract
 from tile_runtime.numpy.manipulation import concat, expand_dims, indexed, permute_dims, reshape
 from tile_runtime.numpy.operands import Operand, Result, axis_of, called, shape_of
-from tile_runtime.numpy.shaping import diagonal
+from tile_runtime.numpy.shaping import diagonal, ravel
 from tile_runtime.numpy.statistical import sum
 from tile_runtime.ops import einsum as summing
 from tile_runtime.ops import matmul as products
@@ -61,8 +61,8 @@ def vecdot(x1: Operand, x2: Operand, /, *, axis: int = -1) -> Result:
 
 
 def outer(x1: Operand, x2: Operand, /) -> Result:
-    """Each element of one vector times each of another."""
-    return multiply(expand_dims(x1, axis=1), expand_dims(x2, axis=0))
+    """Each element of one tensor times each of another, both in C order."""
+    return multiply(expand_dims(ravel(x1), axis=1), expand_dims(ravel(x2), axis=0))
 
 
 def trace(x: Operand, /, offset: int = 0) -> Result:

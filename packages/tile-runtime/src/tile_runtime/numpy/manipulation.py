@@ -22,6 +22,7 @@ from tile_runtime.numpy.operands import (
     shape_of,
 )
 from tile_runtime.ops import indexing, moving
+from tile_runtime.ops.elementwise import is_number
 from tile_runtime.ops.values import Value
 
 
@@ -81,6 +82,11 @@ def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
     return np.broadcast_shapes(*(integers_of("shape", s) for s in shapes))
 
 
+def _filling(value: Operand, dtype: Any, shape: tuple[int, ...]) -> Operand:
+    """A number in each cell of `shape`; a tensor as it is."""
+    return np.full(shape, value, dtype) if is_number(value) else value
+
+
 def diff(
     x: Operand, /, n: int = 1, axis: int = -1, *, prepend: Operand | None = None, append: Operand | None = None
 ) -> Result:
@@ -88,7 +94,8 @@ def diff(
     from tile_runtime.numpy.elementwise import not_equal, subtract
 
     place = axis_of(len(shape_of(x)), axis)
-    parts = [v for v in (prepend, x, append) if v is not None]
+    thin = tuple(1 if k == place else size for k, size in enumerate(shape_of(x)))
+    parts = [_filling(v, x.dtype.numpy, thin) for v in (prepend, x, append) if v is not None]
     x = concat(parts, axis=place) if len(parts) > 1 else x
     for _ in range(integer_of("n", n)):
         ahead, behind = ((slice(None),) * place + (s,) for s in (slice(1, None), slice(None, -1)))
@@ -169,6 +176,10 @@ def tile(x: Operand, repetitions: int | Sequence[int], /) -> Result:
 Width = int | Sequence[int] | Sequence[Sequence[int]]
 
 
+_PADS = ("constant", "edge", "reflect", "symmetric", "wrap")
+"""Those of NumPy's modes whose new cells hold a constant or what an old cell holds."""
+
+
 def pad(x: Operand, width: Width, /, mode: str = "constant", *, value: float = 0, constant_values: float = 0) -> Result:
     """Cells in front of and behind each axis: a number, or by one of NumPy's other modes (reflect, edge, wrap, symmetric).
 
@@ -178,6 +189,8 @@ def pad(x: Operand, width: Width, /, mode: str = "constant", *, value: float = 0
     before, after = np.broadcast_to(np.asarray(width, int), (len(shape_of(x)), 2)).T.tolist()
     if min(*before, *after, 0) < 0:
         raise ValueError(f"a width of {min(*before, *after)} cells: negative ones cut, which x[1:] does")
+    if mode not in _PADS:
+        raise ValueError(f"there is no padding by {mode!r}: {', '.join(_PADS)} are here")
     number = value or constant_values
     fill = np.asarray(number, x.dtype.numpy) if number else None
     return called(moving.padded, x, before=before, after=after, mode=mode, fill=fill)
