@@ -28,8 +28,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure() -> None:
-    """A run that a shell started in the background ignores interrupts, and so would the processes of its tests."""
+    """A run that a shell started in the background ignores interrupts, and so would the processes of its tests.
+
+    Collecting makes little garbage and much that stays, which the collector would look through again and again.
+    """
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    gc.set_threshold(100_000, 20, 100)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -55,9 +59,8 @@ def draw_fewer(test: object) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What is there before the first test stays: the collector need not look through it again and again."""
+    """What is there before the first test stays, so the collector need not look through it."""
     gc.freeze()
-    gc.set_threshold(100_000, 20, 100)
 
 
 def pytest_sessionfinish() -> None:
