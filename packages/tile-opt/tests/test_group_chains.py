@@ -113,3 +113,15 @@ def test_nothing_is_handed_on_where_each_cell_needs_but_itself() -> None:
 @pytest.mark.parametrize(("taps", "rows"), [(15, 2), (31, 1)])
 def test_short_windows_are_loaded_for_two_rows_at_once(taps: int, rows: int) -> None:
     assert chain.Dealt("x", 128, "y", 64, (), taps).ahead == rows
+
+
+def test_chains_are_no_work_of_a_last_group() -> None:
+    """One group of rows would do them one part after another, which have no items in common there."""
+    source = """function (A[X, Y, Z], K[T]) -> (O) {
+        P[x, y, z : X, Y, Z] = +(A[x + t - 3, y, z] * K[t]); Q[x, y, z : X, Y, Z] = +(P[x, y + t - 3, z] * K[t]);
+        O[x, y, z : X, Y, Z] = +(Q[x, y, z + t - 3] * K[t]);
+    }"""
+    stripe, on = stripe_of(source, DType.FLOAT32, A=(4, 30, 33), K=(7,)), target()
+    scheduled = optimize(stripe, replace(on, nodes=on.nodes | {"LastGroup"}), verify=True)
+    assert len(list(kernels_of(scheduled))) == 2
+    assert boxes(scheduled)

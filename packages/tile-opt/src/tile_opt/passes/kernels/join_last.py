@@ -19,6 +19,7 @@ from tile_ir.target import Target
 
 from tile_opt.blocks.buffers import fixed_kernels, in_the_way, wholes
 from tile_opt.blocks.tree import main_of, with_kernels
+from tile_opt.kernel.item_chain import ITEMS
 from tile_opt.kernel.view import KernelView
 from tile_opt.kernel.work import nbytes
 from tile_opt.model.estimate import estimate
@@ -57,8 +58,8 @@ class _Join:
     def join(self, number: int) -> None:
         """Kernel `number` with the one that makes what it reads."""
         then = self.kernels[number]
-        decision = self.decisions.get(then.name) if isinstance(then, Block) else None
-        if not isinstance(then, Block) or decision is None or decision.within or then.name in self.given:
+        decision = self._open(then) if isinstance(then, Block) else None
+        if not isinstance(then, Block) or decision is None:
             return
         first = self._maker(number, then)
         if first is None:
@@ -70,6 +71,12 @@ class _Join:
             _, block, plan = made
             self.kernels[first], self.kernels[number] = None, block
             self.decisions[then.name] = replace(decision, plan=plan, within=maker.name)
+
+    def _open(self, then: Block) -> Decision | None:
+        """What this pass may decide of a kernel; None where others did, and for chains: no group of rows does one part after another."""
+        decision = self.decisions.get(then.name)
+        taken = decision is None or decision.within or then.name in self.given or ITEMS in decision.view.tags
+        return None if taken else decision
 
     def _maker(self, number: int, then: Block) -> int | None:
         """The last kernel before it that writes what it reads, where that may run as late and has no last group yet."""
