@@ -21,6 +21,8 @@ HOLES[0, 1, 2], HOLES[1], HOLES[2, 0, 0], HOLES[2, 0, 1] = np.nan, np.nan, np.in
 NUMBERS = RNG.integers(0, 9, 50)
 AMOUNTS = RNG.random((50, 3)).astype(np.float32)
 POINTS, HEIGHTS = np.sort(RNG.random(9)).astype(np.float32), RNG.random(9).astype(np.float32)
+OCTETS = np.array([3, 15, 25, 35, 249, 0, 99], np.uint8)
+WHOLE = np.array([-25, 25, 15, -15, 50, -50, 14, -36, 0], np.int32)
 MATRICES = RNG.standard_normal((3, 4, 5, 5)).astype(np.float32)
 POSITIVE = MATRICES @ MATRICES.swapaxes(-1, -2) + np.eye(5, dtype=np.float32)
 
@@ -31,7 +33,7 @@ def parts(value: Any) -> tuple[Any, ...]:
 
 def agree(found: Any, expected: Any) -> None:
     for ours, theirs in zip(parts(found), parts(expected), strict=True):
-        assert np.shape(ours) == np.shape(theirs)
+        assert np.shape(ours) == np.shape(theirs) and np.asarray(ours).dtype.kind == np.asarray(theirs).dtype.kind
         np.testing.assert_allclose(np.asarray(ours), theirs, rtol=1e-3, atol=1e-5)
 
 
@@ -50,7 +52,13 @@ SAME: tuple[tuple[str, tuple[Any, ...], dict[str, Any]], ...] = (
     ("nansum", (HOLES, 1), {}), ("nanmean", (HOLES[[0, 1, 3]], 2), {}), ("nanmax", (HOLES, 2), {}), ("nanmin", (HOLES,), {}),
     ("quantile", (X, [0.1, 0.5, 1.0], 1), {"keepdims": True}), ("percentile", (X, 25), {}), ("median", (HOLES, 2), {}),
     ("cov", (M,), {}), ("corrcoef", (M,), {}), ("isclose", (HOLES, HOLES), {"equal_nan": True}), ("nan_to_num", (HOLES,), {}),
-    ("digitize", (V, POINTS), {"right": True}), ("gradient", (V,), {}), ("trapezoid", (X,), {"dx": 0.3, "axis": 1}),
+    ("digitize", (V, POINTS), {"right": True}), ("gradient", (V,), {}), ("gradient", (X,), {}),
+    ("gradient", (X, 2.0, 3.0), {"axis": (2, 0)}), ("gradient", (X, POINTS[:5] * 3, 0.5), {"axis": (1, 0)}), ("gradient", (M, 0.5), {}),
+    ("gradient", (OCTETS,), {}), ("gradient", (V, OCTETS[[4, 2, 0, 1, 3, 5, 6]]), {}), ("round", (OCTETS, -1), {}), ("round", (WHOLE, -1), {}),
+    ("round", (WHOLE, -2), {}), ("round", (WHOLE, 1), {}), ("round", (WHOLE.astype(np.int8), -2), {}), ("round", (OCTETS, -3), {}),
+    ("linalg.matrix_power", (WHOLE.reshape(3, 3), 3), {}), ("linalg.matrix_power", (WHOLE.reshape(3, 3), 0), {}),
+    ("clip", (OCTETS, 3, 300), {}), ("clip", (OCTETS, -3, 100), {}), ("clip", (WHOLE, -(2**40), 2**40), {}),
+    ("trapezoid", (X,), {"dx": 0.3, "axis": 1}),
     ("digitize", (X, POINTS[::-1]), {}), ("digitize", (X, POINTS[::-1]), {"right": True}), ("gradient", (V, np.cumsum(V**2 + 0.1)), {}),
     ("gradient", (X, POINTS[:5] * 3), {"axis": 1}), ("fmod", (X, 0.7), {}), ("fmod", (X.astype(np.int32), -3), {}),
     ("histogram", (X, 5), {}), ("histogram", (X, POINTS), {}), ("histogram", (X * 0 + 3,), {}), ("histogram", (X[:0],), {}),
@@ -80,6 +88,16 @@ def test_functions_are_numpys(name: str, given: tuple[Any, ...], more: dict[str,
     ours = named(tnp, name)(*map(on_device, given), **{k: on_device(v) for k, v in more.items()})
     expected = named(np, name)(*given, **more)
     agree(ours, expected)
+
+
+def test_integers_beyond_a_dtype_compare_as_they_are() -> None:
+    def compared(xp: Any, x: Any) -> Any:
+        functions = (xp.equal, xp.not_equal, xp.less, xp.less_equal, xp.greater, xp.greater_equal)
+        return xp.stack(
+            [f(*pair) for f in functions for beyond in (-1, 300, 2**70) for pair in ((x, beyond), (beyond, x))]
+        )
+
+    agree(compared(tnp, tile.asarray(OCTETS)), compared(np, OCTETS))
 
 
 def test_functions_with_shapes_for_data() -> None:
@@ -199,6 +217,7 @@ REFUSED: list[Callable[[Any, Any], Any]] = [
     lambda xp, x: xp.interp(x[0], x[0], x[0, :2]),
     lambda xp, x: xp.gradient(x[:1], axis=0),
     lambda xp, x: xp.gradient(x, x[0], axis=0),
+    lambda xp, x: xp.gradient(x[:1]),
     lambda xp, x: xp.histogram(x, 0, (0, 1)),
     lambda xp, x: xp.percentile(x, 101),
     lambda xp, x: xp.linalg.solve(x[:3, :3], x[0]),

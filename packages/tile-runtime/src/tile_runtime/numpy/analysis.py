@@ -268,8 +268,7 @@ def histogram(
 
     `bins` is the number of parts, or a vector of their ascending borders. ValueError for less than one part or an empty range.
     """
-    values = ravel(x)
-    values = values if values.dtype.is_float else astype(values, DType.FLOAT32)
+    values = _floating(ravel(x))
     borders = _borders(values, bins, range)
     last = shape_of(borders)[0] - 1
     part = subtract(searchsorted(borders, values, "right"), 1)
@@ -296,14 +295,32 @@ def _borders(values: Result, bins: int | Operand, range: tuple[float, float] | N
 # --- lines --------------------------------------------------------------------------------------------
 
 
-def gradient(x: Operand, spacing: float | Operand = 1.0, /, axis: int = 0) -> Result:
-    """Slopes along an axis: between both neighbours, and to the only one at the ends.
+def gradient(x: Operand, /, *spacing: float | Operand, axis: Axes = None) -> Result:
+    """Slopes along an axis: between both neighbours, and to the only one at the ends. Along several axes, or all, one tensor for each.
 
-    Samples are `spacing` apart, or at the places that it lists, one for each. ValueError for less than two, or for other places.
+    Samples are `spacing` apart, or at the places that it lists, one for each: along all axes, or as many spacings as there are axes.
+    ValueError for less than two samples, or for other places, TypeError for another number of spacings.
     """
-    place = axis_of(len(shape_of(x)), axis)
+    places = axes_of(len(shape_of(x)), axis)
+    apart = spacing or (1.0,)
+    if len(apart) == 1 and not getattr(apart[0], "shape", ()):
+        apart *= len(places)
+    if len(apart) != len(places):
+        raise TypeError(
+            f"gradient along {len(places)} axes takes one distance, or a spacing for each: not {len(apart)}"
+        )
+    found = tuple(_slopes(_floating(x), by, place) for by, place in zip(apart, places, strict=True))
+    return found[0] if len(found) == 1 else found
+
+
+def _floating(x: Operand) -> Operand:
+    """Floats as they are, integers, whose differences may not fit, as float32."""
+    return x if dtype_of(x.dtype).is_float else astype(x, DType.FLOAT32)
+
+
+def _slopes(x: Operand, spacing: float | Operand, place: int) -> Result:
     if shape_of(x)[place] < 2:
-        raise ValueError(f"a slope takes two samples along axis {axis}; there are {shape_of(x)[place]}")
+        raise ValueError(f"a slope takes two samples along axis {place}; there are {shape_of(x)[place]}")
     whole = (slice(None),) * place
     if getattr(spacing, "shape", ()):
         return _gradient_at(x, spacing, whole)
@@ -317,7 +334,7 @@ def _gradient_at(x: Operand, places: Operand, whole: tuple[slice, ...]) -> Resul
     axis, sizes = len(whole), shape_of(x)
     if shape_of(places) != (sizes[axis],):
         raise ValueError(f"samples along axis {axis} are {sizes[axis]}, but their places have shape {shape_of(places)}")
-    steps = reshape(diff(places), (-1, *(1,) * (len(sizes) - 1 - axis)))
+    steps = reshape(diff(_floating(places)), (-1, *(1,) * (len(sizes) - 1 - axis)))
     slopes = divide(diff(x, axis=axis), steps)
     before, after = indexed(steps, slice(None, -1)), indexed(steps, slice(1, None))
     near, far = (indexed(slopes, (*whole, s)) for s in (slice(None, -1), slice(1, None)))

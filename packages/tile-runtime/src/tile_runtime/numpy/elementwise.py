@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from tile_runtime.numpy.operands import Operand, Result, called, elementary
+from tile_runtime.numpy.operands import Operand, Result, called, elementary, integer_of
 from tile_runtime.ops import elementwise
+from tile_runtime.ops.values import as_array
 
 Unary = Callable[[Operand], Result]
 Binary = Callable[[Operand, Operand], Result]
@@ -60,11 +61,23 @@ def pow(x1: Operand, x2: Operand, /) -> Result:
 
 
 def round(x: Operand, /, decimals: int = 0) -> Result:
-    """The nearest number of so many decimals; halves go to the even neighbour."""
-    if not decimals:
+    """The nearest number of so many decimals, in the same dtype; halves go to the even neighbour."""
+    decimals, dtype = integer_of("decimals", decimals), elementwise.meeting((as_array(x),))
+    if not decimals or (dtype.is_integer and decimals > 0):
         return elementary("round", x)
+    if dtype.is_integer:
+        return multiply(x, 0) if 10**-decimals > dtype.max_value else _round_to(x, 10**-decimals)
     scale = 10.0**decimals
     return divide(elementary("round", multiply(x, scale)), scale)
+
+
+def _round_to(x: Operand, unit: int) -> Result:
+    """Integers as the nearest multiples of `unit`."""
+    below, rest = floor_divide(x, unit), remainder(x, unit)
+    ahead = subtract(unit, rest)
+    tie = logical_and(equal(rest, ahead), equal(bitwise_and(below, 1), 1))
+    floor = subtract(x, rest)
+    return where(logical_or(greater(rest, ahead), tie), add(floor, unit), floor)
 
 
 def where(condition: Operand, x1: Operand, x2: Operand, /) -> Result:
@@ -73,6 +86,10 @@ def where(condition: Operand, x1: Operand, x2: Operand, /) -> Result:
 
 
 def clip(x: Operand, /, min: Operand | None = None, max: Operand | None = None) -> Result:
-    """At least `min` and at most `max`, as far as they are given."""
+    """At least `min` and at most `max`, as far as they are given; a number beyond all integers of the dtype leaves them."""
+    dtype = elementwise.meeting((as_array(x),))
+    if dtype.is_integer:
+        min = None if type(min) is int and min <= dtype.min_value else min
+        max = None if type(max) is int and max >= dtype.max_value else max
     lower = x if min is None else maximum(x, min)
     return lower if max is None else minimum(lower, max)

@@ -12,11 +12,12 @@ from functools import partial
 import numpy as np
 from tile_ir.dtype import DType
 
+from tile_runtime.arrays import dtype_of
 from tile_runtime.numpy.dtypes import astype, result_type
 from tile_runtime.numpy.elementwise import abs, log, pow, sign, sqrt, square
 from tile_runtime.numpy.linear import cross, matmul, matrix_transpose, outer, tensordot, trace, vecdot
 from tile_runtime.numpy.manipulation import broadcast_to, expand_dims, squeeze
-from tile_runtime.numpy.operands import Axes, Operand, Result, axes_of, called, shape_of
+from tile_runtime.numpy.operands import Axes, Operand, Result, axes_of, called, integer_of, shape_of
 from tile_runtime.numpy.shaping import diagonal as _diagonal
 from tile_runtime.numpy.statistical import count_nonzero, max, min, sum
 from tile_runtime.ops import linalg
@@ -124,10 +125,12 @@ def _signed(matrix: Value) -> tuple[Value, Value]:
 
 
 def matrix_power(x: Operand, n: int, /) -> Result:
-    """`n` matrices multiplied; of a negative number the inverse ones."""
-    (matrix,) = _squares(x)
+    """`n` matrices multiplied, integers as integers; of a negative number the inverse ones."""
+    n, (matrix,) = integer_of("n", n), _squares(x)
     if n < 0:
         return matrix_power(inv(matrix), -n)
+    dtype = dtype_of(x.dtype)
+    matrix = matrix if dtype.is_float else astype(x, dtype)
     found = None
     while n:
         if n & 1:

@@ -43,10 +43,19 @@ def elementary(name: str, *operands: Operand) -> Result:
     """An operator of `ops.elementwise`; Python numbers become tensors of the dtype that they meet."""
     values = [as_array(v) for v in operands]
     tests, rest = (values[:1], values[1:]) if name == "where" else ([], values)
+    rest = _comparable(rest) if name in elementwise.COMPARISONS else rest
     met = elementwise.meeting(rest)
     if elementwise.OPERATORS[name].result is elementwise.Result.FLOAT and not met.is_float:
         met = elementwise.meeting([*rest, 0.5])
     return called(partial(elementwise.applied, name), *tests, *(elementwise.as_tensor(v, met) for v in rest))
+
+
+def _comparable(values: list[Operand]) -> list[Operand]:
+    """Both operands as they are; zeros and 1 or -1 where one is an integer beyond all that the dtype of the other holds."""
+    met, numbers = elementwise.meeting(values), [v for v in values if elementwise.is_number(v)]
+    if len(numbers) == len(values) or all(elementwise.holds(met, v) for v in numbers):
+        return values
+    return [(1 if v > 0 else -1) if elementwise.is_number(v) else called(elementwise.nothing, v) for v in values]
 
 
 def shape_of(x: Operand) -> tuple[int, ...]:

@@ -117,6 +117,10 @@ _PRODUCTS = {0: "(X0 == 0 ? X0 : 0) * 0 + 1", 1: "X0", 2: "X0 * X0", 3: "X0 * X0
 """Powers by these exponents multiply."""
 
 
+COMPARISONS = frozenset(("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"))
+"""Operators that answer for integers, too, that the dtype of a tensor does not hold."""
+
+
 def applied(name: str, *operands: Value | Number) -> Value:
     """The operator of this name on tensors, at least one, and Python numbers; shapes broadcast."""
     operator = OPERATORS[name]
@@ -184,13 +188,23 @@ def meeting(values: Sequence[Value | Number]) -> DType:
     return met
 
 
+def holds(dtype: DType, value: Number) -> bool:
+    """Whether a number is none that integers of the dtype leave out."""
+    return not dtype.is_integer or dtype.min_value <= value <= dtype.max_value
+
+
 def as_tensor(value: Value | Number, dtype: DType) -> Value:
     """A Python number as a tensor without dimensions; a tensor as it is. OverflowError for an integer that does not fit."""
     if not is_number(value):
         return value
-    if dtype.is_integer and not dtype.min_value <= value <= dtype.max_value:
+    if not holds(dtype, value):
         raise OverflowError(f"{value} does not fit {dtype}")
     return np.asarray(value, dtype.numpy)
+
+
+def nothing(value: Value) -> Value:
+    """Zeros (int32) in the shape of integers."""
+    return apply(expression("X", cast("X - X", DType.INT32)), value)
 
 
 def converted(value: Value, dtype: DType) -> Value:
