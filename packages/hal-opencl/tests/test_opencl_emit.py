@@ -258,6 +258,14 @@ def test_local_arrays_of_branches_that_exclude_each_other_share_memory() -> None
     assert places == {"z": "0", "x": "64", "y": "128"}
 
 
+def test_local_arrays_of_items_that_part_ways_lie_apart() -> None:
+    """Some items have those of one branch while others have those of the other."""
+    first, second = (Block((Alloc(name, Type(F32, 1, 16, Space.LOCAL)),)) for name in "xy")
+    item = Compare("cmp_lt", WorkId(IdKind.LOCAL, 0), Const(3, INT), Type(DType.BOOL))
+    text = emit(If(item, first, second)).text
+    assert "local float x[16]" in text and "local float y[16]" in text
+
+
 @pytest.mark.parametrize(
     ("dtype", "lanes", "moved"),
     [
