@@ -81,8 +81,8 @@ def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tile_opt.passes.kernels.join_rows.NEAR", 1e9)
 
 
-def program(body: str, out: str, arrays: Mapping[str, Array]) -> Program:
-    text = f"function (Q[H, S, D], K[H, T, D], V[H, T, D], B[S, T]) -> ({out}) {{ {body} }}"
+def program(body: str, out: str, arrays: Mapping[str, Array], keys: str = "K[H, T, D]") -> Program:
+    text = f"function (Q[H, S, D], {keys}, V[H, T, D], B[S, T]) -> ({out}) {{ {body} }}"
     dtypes = {n: next(d for d in DTYPES if d.numpy == a.dtype) for n, a in arrays.items()}
     return bind(parse(text), {n: TensorType(dtypes[n], a.shape) for n, a in arrays.items()})
 
@@ -401,6 +401,25 @@ def test_values_that_are_keys_element_by_element_are_copied_once(values: str, co
     want, got = evaluate(given, dict(inputs)), execute(lower_kernels(made.program, MATRIX), inputs)
     for n in ("O", "W"):
         np.testing.assert_allclose(got[n].astype(float), want[n].astype(float), 2e-2, 2e-2)
+
+
+def test_values_that_are_keys_lie_as_these_do_where_heads_stand_between_places_and_depths() -> None:
+    inputs = arrays(2, 16, 20, 16, DType.FLOAT16)
+    inputs["K"] = np.ascontiguousarray(inputs["K"].transpose(1, 0, 2))
+    given = program(TWICE.replace("K[h, t, d]", "K[t, h, d]"), "O, W", inputs, "K[T, H, D]")
+    made = scheduled(given, MATRIX)
+    (plan,) = (d.plan for d in made.decisions.values())
+    assert sorted(s.operand for s in plan.stagings) == ["K", "Q", "V"]
+    want, got = evaluate(given, dict(inputs)), execute(lower_kernels(made.program, MATRIX), inputs)
+    for n in ("O", "W"):
+        np.testing.assert_allclose(got[n].astype(float), want[n].astype(float), 2e-2, 2e-2)
+
+
+def test_plans_that_cannot_be_built_are_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys that are values, too, are used while the next ones arrive: not in one version."""
+    monkeypatch.setattr(tensor_space, "TURNS", 1)
+    made = scheduled(program(TWICE, "O, W", arrays(1, 16, 16, 16, DType.FLOAT16)), MATRIX)
+    assert kernels(made.program) > 1
 
 
 def test_products_of_the_same_scores_stay_apart_where_that_is_faster(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -81,8 +81,12 @@ def _plans(kinds: RowsInSteps, target: Target) -> Iterator[Plan]:
 
 
 def _fits(parts: RowParts, target: Target) -> bool:
-    suits = not isinstance(parts, RowFragments) or parts.suits_teams
-    return suits and local_bytes(parts) <= _room(target)
+    """Groups have room for the plan; False where it cannot be built."""
+    try:
+        suits = not isinstance(parts, RowFragments) or parts.suits_teams
+        return suits and local_bytes(parts) <= _room(target)
+    except ValueError:
+        return False
 
 
 def parts_of(kinds: RowsInSteps, plan: Plan, target: Target) -> RowParts:

@@ -276,10 +276,11 @@ class _Space:
         return Plan(levels, stagings, reductions, edges, instruction, self._reason(warps))
 
     def _order(self, use: Use) -> tuple[str, ...]:
-        """The tile's loops as they follow in memory, the closest last."""
-        strides = self.kinds.view.type_of(use.buffer).strides
-        mine = {n for match in (*self.firsts, *self.lasts) for _, n in match.loops}
-        apart = {n: s for f, s in zip(use.forms, strides, strict=True) for n in f.names if n in mine}
+        """The tile's loops as they follow in memory, the closest last; keys that are values lie alike for both of their products."""
+        strides, matches = self.kinds.view.type_of(use.buffer).strides, (*self.firsts, *self.lasts)
+        mine = {n for match in matches for _, n in match.loops}
+        alike = (u for match in matches for u in match.main.uses if u.buffer == use.buffer)
+        apart = {n: s for u in alike for f, s in zip(u.forms, strides, strict=True) for n in f.names if n in mine}
         return tuple(sorted(apart, key=lambda n: -apart[n]))
 
     def _reason(self, warps: _Warps) -> str:
