@@ -35,7 +35,19 @@ from tile_runtime.numpy.elementwise import (
 )
 from tile_runtime.numpy.linear import matmul
 from tile_runtime.numpy.manipulation import broadcast_to, concat, diff, expand_dims, flip, indexed, moveaxis, reshape
-from tile_runtime.numpy.operands import Axes, Operand, Result, axes_of, axis_of, called, integer_of, made, shape_of
+from tile_runtime.numpy.operands import (
+    Axes,
+    Operand,
+    Result,
+    axes_of,
+    axis_of,
+    called,
+    count_of,
+    integer_of,
+    made,
+    numbers_of,
+    shape_of,
+)
 from tile_runtime.numpy.searching import searchsorted, sort, take
 from tile_runtime.numpy.shaping import atleast_2d, diag, ravel
 from tile_runtime.numpy.statistical import all, cumulative_prod, cumulative_sum, max, mean, min, running, sum
@@ -122,12 +134,13 @@ def _without_nan(aggregated: Any, empty: float, x: Operand, axis: Axes, keepdims
 
 def quantile(x: Operand, q: float | Sequence[float], /, axis: int | None = None, *, keepdims: bool = False) -> Result:
     """Between which elements in order a share `q` of the way lies, linearly; NaN where there is one. Shares come first."""
-    if not np.all((np.asarray(q) >= 0) & (np.asarray(q) <= 1)):
+    shares = numbers_of("q", q)
+    if not np.all((shares >= 0) & (shares <= 1)):
         raise ValueError("shares are from 0 to 1, percentiles from 0 to 100")
     flat = ravel(x) if axis is None else x
     place = axis_of(len(flat.shape), axis or 0)
     ordered = sort(moveaxis(flat, place, 0), 0)
-    way = np.asarray(q, float) * (ordered.shape[0] - 1)
+    way = shares.astype(float) * (ordered.shape[0] - 1)
     low = np.floor(way).astype(np.int32)
     share = (way - low).reshape((*way.shape, *(1,) * (len(ordered.shape) - 1)))
     kind = ordered.dtype if ordered.dtype.is_float else DType.FLOAT32
@@ -143,7 +156,7 @@ def quantile(x: Operand, q: float | Sequence[float], /, axis: int | None = None,
 
 def percentile(x: Operand, q: float | Sequence[float], /, axis: int | None = None, *, keepdims: bool = False) -> Result:
     """`quantile` of hundredths."""
-    return quantile(x, np.asarray(q, float) / 100, axis, keepdims=keepdims)  # type: ignore[arg-type]
+    return quantile(x, numbers_of("q", q) / 100, axis, keepdims=keepdims)  # type: ignore[arg-type]
 
 
 def median(x: Operand, /, axis: int | None = None, *, keepdims: bool = False) -> Result:
@@ -239,7 +252,9 @@ _NOTHING = {"+": "0", ">": "lowest(X)", "<": "highest(X)"}
 
 def _segmented(aggregation: str, x: Operand, segments: Operand, count: int) -> Result:
     """Numbers outside are left out: they go to two places in front and behind, which are cut off."""
-    count = integer_of("count", count)
+    count = count_of("count", count)
+    if result_type(segments).is_float:
+        raise TypeError(f"numbers of parts are integers, not {result_type(segments)}: astype converts them")
     rest = "".join(f", i{k}" for k in range(1, len(shape_of(x))))
     sizes = "".join(f", {n}" for n in shape_of(x)[1:])
     text = function(
@@ -280,10 +295,14 @@ def _borders(values: Result, bins: int | Operand, range: tuple[float, float] | N
     if len(getattr(bins, "shape", ())) == 1:
         return astype(bins, values.dtype)
     count = integer_of("bins", bins)
-    low, high = range or (0.0, 1.0)
-    if count < 1 or not low < high:
+    ends = numbers_of("range", (0.0, 1.0) if range is None else range)
+    if ends.shape != (2,):
+        raise ValueError(f"range is two numbers, the first and the last border, not {range}")
+    low, high = float(ends[0]), float(ends[1])
+    if count < 1 or not low <= high:
         raise ValueError(f"{count} bins from {low} to {high}: at least one, and an ascending range, are wanted")
-    if range or 0 in shape_of(values):
+    low, high = (low - 0.5, high + 0.5) if low == high else (low, high)
+    if range is not None or 0 in shape_of(values):
         return made(np.linspace(low, high, count + 1).astype(values.dtype.numpy))
     least, largest = min(values), max(values)
     room = where(equal(least, largest), full_like(least, 0.5), full_like(least, 0))

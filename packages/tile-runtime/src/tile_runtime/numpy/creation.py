@@ -13,7 +13,17 @@ from tile_ir.dtype import DType
 from tile_runtime import tensor
 from tile_runtime.arrays import dtype_of
 from tile_runtime.numpy.elementwise import where
-from tile_runtime.numpy.operands import Operand, Result, called, integer_of, integers_of, made, shape_of
+from tile_runtime.numpy.operands import (
+    Operand,
+    Result,
+    called,
+    count_of,
+    integer_of,
+    integers_of,
+    made,
+    numbers_of,
+    shape_of,
+)
 from tile_runtime.ops import elementwise
 from tile_runtime.ops.moving import expanded, reshaped
 from tile_runtime.ops.values import Value
@@ -100,7 +110,8 @@ def linspace(
 ) -> Result:
     """`num` numbers at equal distances (float32)."""
     kind = DType.FLOAT32 if dtype is None else dtype_of(dtype)
-    return made(np.linspace(start, stop, num, endpoint=endpoint).astype(kind.numpy), device)
+    first, last, count = numbers_of("start", start), numbers_of("stop", stop), count_of("num", num)
+    return made(np.linspace(first, last, count, endpoint=endpoint).astype(kind.numpy), device)
 
 
 def eye(n_rows: int, n_cols: int | None = None, /, k: int = 0, dtype: Dtype = None, *, device: Where = None) -> Result:

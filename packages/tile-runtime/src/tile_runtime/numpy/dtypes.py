@@ -49,16 +49,23 @@ def can_cast(source: Any, to: DType, /) -> bool:
 
 def finfo(dtype: Any, /) -> Any:
     """NumPy's limits of a float dtype, or of a tensor's."""
-    return np.finfo(_numpy(dtype))
+    found = _named(dtype)
+    if not found.is_float:
+        raise ValueError(f"finfo has the limits of floats, not of {found}: iinfo has those of integers")
+    return np.finfo(found.numpy)
 
 
 def iinfo(dtype: Any, /) -> Any:
     """NumPy's limits of an integer dtype, or of a tensor's."""
-    return np.iinfo(_numpy(dtype))
+    found = _named(dtype)
+    if not found.is_integer:
+        raise ValueError(f"iinfo has the limits of integers, not of {found}: finfo has those of floats")
+    return np.iinfo(found.numpy)
 
 
-def _numpy(given: Any) -> np.dtype[Any]:
-    return (given if isinstance(given, DType) else getattr(given, "dtype", given)).numpy
+def _named(given: Any) -> DType:
+    """A dtype, or that of a tensor; the classes that name NumPy's dtypes have an attribute of this name, too."""
+    return dtype_of(given if isinstance(given, type) else getattr(given, "dtype", given))
 
 
 class _Typed:

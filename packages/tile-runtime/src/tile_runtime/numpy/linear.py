@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 from tile_runtime.checks import described
 from tile_runtime.numpy.elementwise import multiply, subtract
 from tile_runtime.numpy.manipulation import concat, expand_dims, indexed, permute_dims, reshape
-from tile_runtime.numpy.operands import Operand, Result, axis_of, called, shape_of
+from tile_runtime.numpy.operands import Operand, Result, axes_of, axis_of, called, count_of, integers_of, shape_of
 from tile_runtime.numpy.shaping import diagonal, ravel
 from tile_runtime.numpy.statistical import sum
 from tile_runtime.ops import einsum as summing
@@ -39,16 +40,27 @@ def einsum(equation: str, /, *operands: Operand) -> Result:
 
 def tensordot(x1: Operand, x2: Operand, /, axes: int | tuple[Sequence[int], Sequence[int]] = 2) -> Result:
     """Summed over the last `axes` of one and the first of the other, or over the axes that are named."""
-    if isinstance(axes, int):
-        axes = (range(len(shape_of(x1)) - axes, len(shape_of(x1))), range(axes))
-    left = [axis_of(len(shape_of(x1)), a) for a in axes[0]]
-    right = [axis_of(len(shape_of(x2)), a) for a in axes[1]]
+    left, right = _paired(shape_of(x1), shape_of(x2), axes)
     ours = _letters(len(shape_of(x1)), 0)
     theirs = _letters(len(shape_of(x2)), len(ours))
     for mine, other in zip(left, right, strict=True):
         theirs[other] = ours[mine]
     kept = [c for k, c in enumerate(ours) if k not in left] + [c for k, c in enumerate(theirs) if k not in right]
     return einsum(f"{''.join(ours)},{''.join(theirs)}->{''.join(kept)}", x1, x2)
+
+
+def _paired(x1: Sequence[int], x2: Sequence[int], axes: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Which axes of both shapes are summed over."""
+    if hasattr(axes, "__index__"):
+        count = count_of("axes", axes)
+        axes = (range(len(x1) - count, len(x1)), range(count))
+    if not hasattr(axes, "__len__") or len(axes) != 2:
+        raise TypeError(f"axes is an integer or two lists of axes, not {described(axes)}: such as axes=([1], [0])")
+    left, right = (axes_of(len(x), integers_of("axes", own)) for x, own in zip((x1, x2), axes, strict=True))
+    sizes = [x1[a] for a in left], [x2[a] for a in right]
+    if sizes[0] != sizes[1]:
+        raise ValueError(f"axes {left} of shape {tuple(x1)} and {right} of shape {tuple(x2)} have other sizes")
+    return left, right
 
 
 def _letters(count: int, first: int) -> list[str]:

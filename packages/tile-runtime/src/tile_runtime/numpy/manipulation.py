@@ -16,8 +16,9 @@ from tile_runtime.numpy.operands import (
     axes_of,
     axis_of,
     called,
-    integer_of,
+    count_of,
     integers_of,
+    numbers_of,
     several,
     shape_of,
 )
@@ -97,7 +98,7 @@ def diff(
     thin = tuple(1 if k == place else size for k, size in enumerate(shape_of(x)))
     parts = [_filling(v, x.dtype.numpy, thin) for v in (prepend, x, append) if v is not None]
     x = concat(parts, axis=place) if len(parts) > 1 else x
-    for _ in range(integer_of("n", n)):
+    for _ in range(count_of("n", n)):
         ahead, behind = ((slice(None),) * place + (s,) for s in (slice(1, None), slice(None, -1)))
         x = (not_equal if x.dtype is DType.BOOL else subtract)(indexed(x, ahead), indexed(x, behind))
     return x
@@ -148,7 +149,7 @@ def roll(x: Operand, /, shift: int | Sequence[int], axis: Axes = None) -> Result
     if axis is None:
         return reshape(roll(reshape(x, -1), shift, axis=0), shape_of(x))
     whole = [0] * len(shape_of(x))
-    axes, shifts = np.broadcast_arrays(np.asarray(axis), np.asarray(shift))
+    axes, shifts = np.broadcast_arrays(np.asarray(axis), numbers_of("shift", shift, whole=True))
     for place, by in zip(axes.flat, shifts.flat, strict=True):
         whole[axis_of(len(shape_of(x)), place)] += int(by)
     return called(moving.rolled, x, shifts=tuple(whole))
@@ -159,7 +160,7 @@ def repeat(x: Operand, repeats: int, /, axis: int | None = None) -> Result:
     if axis is None:
         return repeat(reshape(x, -1), repeats, axis=0)
     place = axis_of(len(shape_of(x)), axis)
-    repeats = integer_of("repeats", repeats)
+    repeats = count_of("repeats", repeats)
     head, size, tail = shape_of(x)[:place], shape_of(x)[place], shape_of(x)[place + 1 :]
     wide = broadcast_to(reshape(x, (*head, size, 1, *tail)), (*head, size, repeats, *tail))
     return reshape(wide, (*head, size * repeats, *tail))
@@ -167,7 +168,7 @@ def repeat(x: Operand, repeats: int, /, axis: int | None = None) -> Result:
 
 def tile(x: Operand, repetitions: int | Sequence[int], /) -> Result:
     """Side by side, `repetitions` of it along each axis, the last ones where there are fewer than axes."""
-    given = integers_of("repetitions", repetitions)
+    given = tuple(count_of("repetitions", n) for n in integers_of("repetitions", repetitions))
     times = (1,) * (len(shape_of(x)) - len(given)) + given
     x = reshape(x, (1,) * (len(times) - len(shape_of(x))) + shape_of(x))
     return called(moving.repeated, x, repeats=times)
@@ -186,7 +187,12 @@ def pad(x: Operand, width: Width, /, mode: str = "constant", *, value: float = 0
     A width of one number is that of both ends of all axes, a pair of numbers that of the ends of each. The number that the new
     cells hold is called `constant_values`, as NumPy has it, or `value`.
     """
-    before, after = np.broadcast_to(np.asarray(width, int), (len(shape_of(x)), 2)).T.tolist()
+    widths, ends = numbers_of("width", width, whole=True), (len(shape_of(x)), 2)
+    if widths.ndim > 2 or any(n not in (1, end) for n, end in zip(widths.shape[::-1], ends[::-1], strict=False)):
+        raise ValueError(
+            f"width has shape {widths.shape}: a number, (before, after), or such a pair for each of {ends[0]} axes"
+        )
+    before, after = np.broadcast_to(widths, ends).T.tolist()
     if min(*before, *after, 0) < 0:
         raise ValueError(f"a width of {min(*before, *after)} cells: negative ones cut, which x[1:] does")
     if mode not in _PADS:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 from tile_hal.interfaces import Device
 
 from tile_runtime import tensor
@@ -72,6 +74,22 @@ def integer_of(what: str, given: Any) -> int:
         return operator.index(given)
     except TypeError:
         raise TypeError(f"{what} is an integer, not {described(given)}: such as {what}=2") from None
+
+
+def count_of(what: str, given: Any) -> int:
+    """`given`, which is called `what`, as an integer of at least 0; TypeError for what is none, ValueError for less."""
+    if (count := integer_of(what, given)) < 0:
+        raise ValueError(f"{what} is at least 0, not {count}")
+    return count
+
+
+def numbers_of(what: str, given: Any, *, whole: bool = False) -> npt.NDArray[Any]:
+    """A number or several, integers where they are `whole`, as an array; TypeError for anything else."""
+    found = np.asarray(given)
+    if found.size and found.dtype.kind not in ("iu" if whole else "biuf"):
+        kind, such = ("an integer", 2) if whole else ("a number", 0.5)
+        raise TypeError(f"{what} is {kind} or several, not {described(given)}: such as {what}={such}")
+    return found
 
 
 def integers_of(what: str, given: Any) -> tuple[int, ...]:

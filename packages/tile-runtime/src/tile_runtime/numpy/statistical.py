@@ -9,7 +9,7 @@ from tile_ir.dtype import DType
 
 from tile_runtime.arrays import dtype_of
 from tile_runtime.numpy.dtypes import astype
-from tile_runtime.numpy.operands import Axes, Operand, Result, axes_of, axis_of, called, shape_of
+from tile_runtime.numpy.operands import Axes, Operand, Result, axes_of, axis_of, called, numbers_of, shape_of
 from tile_runtime.ops import reducing
 from tile_runtime.ops import softmax as shares
 from tile_runtime.ops.text import expression
@@ -69,7 +69,7 @@ def var(
     x: Operand, /, axis: Axes = None, *, correction: float = 0.0, keepdims: bool = False, ddof: float = 0.0
 ) -> Result:
     """The variance, divided by the count less `correction`, which NumPy calls `ddof`."""
-    less = correction or ddof
+    less = float(numbers_of("correction", correction or ddof))
     return called(reducing.spread, x, axes=axes_of(len(shape_of(x)), axis), correction=less, keep=keepdims)
 
 

@@ -12,6 +12,8 @@ from tile_runtime.ops.values import Value, apply, dtype_of, is_known
 
 def wrapped(indices: Value, size: int) -> Value:
     """Integers in which negative ones count from the end of `size` cells."""
+    if not dtype_of(indices).is_integer:
+        raise TypeError(f"indices are integers, not {dtype_of(indices)}: astype converts them")
     if not dtype_of(indices).is_signed:
         return indices
     if is_known(indices):
