@@ -187,6 +187,17 @@ def test_rows_follow_a_second_loop_where_the_first_is_short() -> None:
     assert wide and all(p.tile("n", 0, 16) == 16 for p in wide)
 
 
+@pytest.mark.parametrize("dtype", [F32, DType.FLOAT16])
+def test_rows_follow_no_loop_along_memory_where_copies_end_within_a_piece(dtype: DType) -> None:
+    """Seventeen rows, and six neighbours beside each: pieces of four of these would be none in local memory."""
+    source = "function (X[A, D], Y[D, C, B]) -> (R) { R[b, a, c : B, A, C] = +(X[a, d] * Y[d, c, b]); }"
+
+    def operands(x: Mapping[str, Array]) -> tuple[Array, Array]:
+        return x["X"].astype(np.float32), x["Y"].astype(np.float32).transpose(2, 0, 1)
+
+    agree(Sample(bound(source, dtype, X=(24, 8), Y=(8, 17, 6)), operands), SMALL)
+
+
 def test_zeros_are_those_of_devices_without_asynchronous_copies() -> None:
     sample = windows(F32, 16, 1, 5)
     inputs = inputs_of(sample.program)

@@ -48,6 +48,8 @@ def problems(view: KernelView, match: Match, plan: Plan) -> Iterator[str]:
         if outer % inner:
             yield f"{outer} iterations of {loop!r} are no multiple of {inner}"
     yield from _team_problems(view, match, plan)
+    if match.instruction.team == 1 and any(c.limits and not c.in_rows for c in TensorTile(view, match, plan).boxes):
+        yield "what is copied of a factor ends within a piece of neighbours that are none in local memory"
     left, right = (match.main.use(name) for name in (match.left, match.right))
     beside = set(beside_rows(view, match, plan))
     if not is_box(left, beside | {loop for _, loop in match.loops}) or any(

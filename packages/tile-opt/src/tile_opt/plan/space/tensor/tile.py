@@ -137,7 +137,8 @@ class Tile:
     @cached_property
     def may_be_built(self) -> bool:
         """Nothing keeps its plan from being built; asked as late as may be, since it takes longer than to rank a tile."""
-        return self.instruction.team == 1 or not next(problems(self.view, self.match, self.plan()), None)
+        plain = self.instruction.team == 1 and self.beside is None
+        return plain or not next(problems(self.view, self.match, self.plan()), None)
 
     def _iterations(self, shared: bool) -> dict[str, int]:
         side, n = self.instruction.sides, self.loops["n"]

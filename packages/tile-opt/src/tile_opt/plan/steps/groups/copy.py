@@ -181,6 +181,11 @@ class GroupCopy:
         return any(stride == 1 and form.coefficient(loop) == 1 for form, stride in strides)
 
     @property
+    def in_rows(self) -> bool:
+        """Pieces are rows in local memory, too."""
+        return self.plan.lanes == 1 or self.local.type.strides[_closest(self.box, self.source)] == 1
+
+    @property
     def dense(self) -> bool:
         """The loops inside reach every element of the box."""
         return prod(self.box.extents) == self.points
