@@ -8,6 +8,7 @@ import sys
 
 import pytest
 from hal_opencl.emit.dialect import PLAIN, Dialect
+from hal_opencl.emit.intervals import Intervals
 from hal_opencl.emit.prepare import prepare
 from hal_opencl.emit.source import Source, emit_kernel
 from hal_opencl.emit.split import pieces
@@ -407,3 +408,16 @@ def test_emission_loads_no_opencl() -> None:
     code = "import sys, hal_opencl.plugin, hal_opencl.emit.source; print('pyopencl' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ast.literal_eval(done.stdout) is False
+
+
+def test_ranges_of_shared_parts_are_found_once_until_names_change():
+    index = Type(DType.INT64)
+    ranges = Intervals((1, 1, 1))
+    ranges.known["x"] = 0, 1
+    doubled: Expr = Var("x", index)
+    for _ in range(60):
+        doubled = Binary("add", doubled, doubled, index)
+    assert ranges.of(doubled, str) == (0, 1 << 60)
+    ranges.known["x"] = 0, 0
+    ranges.forget()
+    assert ranges.of(doubled, str) == (0, 0)

@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections import deque
 
 import numpy as np
 import pytest
@@ -86,6 +87,28 @@ def test_walks_visit_everything_once_in_order():
     assert assigned(PROGRAM.body) == {"n", "acc", "i"}
     renamed = map_expr(shared, lambda e: s.Var("y", F32) if e == x else e)
     assert variables(renamed) == {"y"} and len(list(walk_expr(renamed))) == 101
+
+
+def test_a_walk_calls_nothing_for_a_node_but_to_give_it():
+    sums = s.Var("x", F32)
+    for _ in range(100):
+        sums = s.Binary("add", s.Var("y", F32), sums, F32)
+    for _ in walk_expr(sums):
+        pass  # what is made once for each class is there
+    calls, before = 0, sys.getprofile()
+
+    def count(frame: object, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(count)
+    try:
+        nodes = deque(enumerate(walk_expr(sums), 1), 1)
+    finally:
+        sys.setprofile(before)
+    leaves = 101
+    assert nodes[0][0] == 100 + leaves
+    assert calls <= 100 + 2 * leaves + 1, "those without operands are asked for them"
 
 
 def test_map_block_rewrites_and_keeps_what_it_need_not_touch():

@@ -24,7 +24,7 @@ from hal_opencl import binding
 from hal_opencl.context import DeviceContext
 from hal_opencl.emit import matrix, registers, teams
 from hal_opencl.emit.dialect import Dialect
-from hal_opencl.emit.source import Source, dtypes, emit_kernel, gathered, joined
+from hal_opencl.emit.source import Source, emit_kernel, gathered, joined, uses
 from hal_opencl.emit.types import comment_text
 from hal_opencl.endings import owner
 
@@ -186,7 +186,7 @@ class OpenCLCompiler(Compiler):
             if check:
                 verify(kernel.function, kernels.target.nodes)
             try:
-                if DType.FLOAT64 in dtypes(kernel.function) and not self._context.info.fp64:
+                if not self._context.info.fp64 and uses(kernel.function, DType.FLOAT64):
                     raise device_error(Code.BUILD, f"{self._context.info.name} has no float64 ({kernel.title})")
                 sources.append(emit_kernel(kernel, dialect))
             except (TileError, TileInternalError):

@@ -20,9 +20,21 @@ class Intervals:
         self.groups = groups
         self.group_size: tuple[int, int, int] = (1, 1, 1)
         self.known: dict[str, Interval] = {}
+        # With the expressions, so that no other ones get their identities.
+        self._found: dict[int, tuple[Expr, Interval | None]] = {}
 
     def of(self, expr: Expr, lookup: Lookup) -> Interval | None:
         """Smallest and largest value of a scalar, None when unknown."""
+        found = self._found.get(id(expr))
+        if found is None:
+            found = self._found[id(expr)] = expr, self._computed(expr, lookup)
+        return found[1]
+
+    def forget(self) -> None:
+        """What has been found of expressions: variables come, with names of others perhaps."""
+        self._found.clear()
+
+    def _computed(self, expr: Expr, lookup: Lookup) -> Interval | None:
         if expr.type.lanes != 1 or not expr.type.dtype.is_integer or expr.type.ptr:
             return None
         match expr:

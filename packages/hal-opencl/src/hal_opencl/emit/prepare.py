@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from tile_ir.dtype import DType
@@ -21,16 +22,16 @@ _COLLECTIVES = frozenset({MatrixLoad, Mma, SubgroupOp})
 def prepare(function: Function, dialect: Dialect) -> Function:
     """The function as the printer takes it: vectors of OpenCL's widths, patterns replaced, expressions shallow."""
     helpers = tuple(prepare(helper, dialect) for helper in function.helpers)
-    block = split_vectors(function, dialect.vector_bytes // _widest_element(function))
+    vectors = {node.type for node in walk_all(function) if node.type.lanes > 1}
+    block = split_vectors(function.body, vectors, dialect.vector_bytes // _widest_element(vectors))
     block = map_block(block, _fast if dialect.fast_math else _exact)
     made = shallow(replace(function, body=block, helpers=helpers), lambda expr: type(expr) in _COLLECTIVES)
     return serpentine(made) if dialect.ptx else made
 
 
-def _widest_element(function: Function) -> int:
-    """Bytes of the widest element of any vector, as a register holds it."""
-    vectors = {node.type.dtype for node in walk_all(function) if node.type.lanes > 1}
-    return max((register_bits(dtype) // 8 for dtype in vectors), default=1)
+def _widest_element(vectors: Collection[Type]) -> int:
+    """Bytes of the widest element of any of these, as a register holds it."""
+    return max((register_bits(vector.dtype) // 8 for vector in vectors), default=1)
 
 
 # --- patterns --------------------------------------------------------------------------------------

@@ -157,6 +157,7 @@ class OpenCLPrinter(BoxStatements):
         return element + (str(node.type.lanes) if node.type.lanes > 1 else "")
 
     def statement(self, statement: Statement) -> Sequence[Item]:
+        self._intervals.forget()
         if not isinstance(statement, (TeamMma, Let, AsyncCopy, TensorCopy, Block)):
             self._product = NOWHERE
         return super().statement(statement)

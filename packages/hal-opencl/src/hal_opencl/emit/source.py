@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tile_ir.dtype import DType
 from tile_ir.emit.walker import walk_all, walk_functions, walk_statements
 from tile_ir.kernels import Kernel
-from tile_ir.semtree.nodes import Alloc, Atomic, Function
+from tile_ir.semtree.nodes import Alloc, Atomic, Function, Type
 
 from hal_opencl.emit.dialect import PLAIN, Dialect
 from hal_opencl.emit.prepare import prepare
@@ -68,7 +68,7 @@ def _joined(comments: list[str]) -> list[str]:
 
 
 def _extensions(function: Function) -> list[str]:
-    wide = DType.FLOAT64 in dtypes(function)
+    wide = uses(function, DType.FLOAT64)
     lines = ["#pragma OPENCL EXTENSION cl_khr_fp64 : enable"] if wide else []
     atomics = {
         s.value.type.dtype.bits
@@ -79,11 +79,12 @@ def _extensions(function: Function) -> list[str]:
     return [*lines, *(["#pragma OPENCL EXTENSION cl_khr_int64_base_atomics : enable"] if 64 in atomics else [])]
 
 
-def dtypes(function: Function) -> set[DType]:
-    """Every dtype that a kernel computes with or keeps in memory."""
-    found: set[DType] = set()
-    for part in walk_functions(function):
-        found.update(p.type.dtype for p in part.params)
-        found.update(node.type.dtype for node in walk_all(part))
-        found.update(s.type.dtype for s in walk_statements(part.body) if isinstance(s, Alloc))
-    return found
+def uses(function: Function, dtype: DType) -> bool:
+    """Whether a kernel computes with `dtype` or keeps it in memory."""
+    return any(t.dtype is dtype for part in walk_functions(function) for t in _types(part))
+
+
+def _types(function: Function) -> Iterator[Type]:
+    yield from (p.type for p in function.params)
+    yield from (s.type for s in walk_statements(function.body) if isinstance(s, Alloc))
+    yield from (node.type for node in walk_all(function))

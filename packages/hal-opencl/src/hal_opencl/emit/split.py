@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import cache, partial
 
 from tile_ir.dtype import DType
-from tile_ir.emit.walker import children, map_block, walk_expr, walk_statements, with_children
+from tile_ir.emit.walker import children, map_block, walk_expr, with_children
 from tile_ir.semtree.nodes import (
     Assign,
     Binary,
@@ -15,7 +15,6 @@ from tile_ir.semtree.nodes import (
     Const,
     Expr,
     Extract,
-    Function,
     Insert,
     Iota,
     Let,
@@ -47,15 +46,15 @@ def pieces(lanes: int, most: int = WIDTHS[0]) -> tuple[Piece, ...]:
     return tuple(result)
 
 
-def split_vectors(function: Function, most: int = WIDTHS[0]) -> Block:
-    """The function's body with vectors of 1, 2, 4, 8 and 16 lanes only, and of at most `most`."""
-    if not any(_wide(node, most) for s in walk_statements(function.body) for node in walk_expr(*children(s))):
-        return function.body
-    return map_block(function.body, None, partial(_statement, most))
+def split_vectors(block: Block, vectors: Collection[Type], most: int = WIDTHS[0]) -> Block:
+    """The block, whose vectors are of these types, with those of 2, 4, 8 and 16 lanes only, and of at most `most`."""
+    if not any(_wide(vector, most) for vector in vectors):
+        return block
+    return map_block(block, None, partial(_statement, most))
 
 
-def _wide(node: Expr, most: int) -> bool:
-    return node.type.lanes > most or node.type.lanes not in WIDTHS
+def _wide(t: Type, most: int) -> bool:
+    return t.lanes > most or t.lanes not in WIDTHS
 
 
 def _statement(most: int, statement: Statement) -> Sequence[Statement]:
@@ -105,7 +104,7 @@ def _parts(root: Expr, most: int) -> list[Expr]:
     done: dict[int, list[Expr]] = {}
     for node in walk_expr(root):
         below = [done[id(child)] for child in children(node)]
-        if _wide(node, most):
+        if _wide(node.type, most):
             done[id(node)] = _cut(node, pieces(node.type.lanes, most), below)
         elif any(len(parts) > 1 for parts in below):
             done[id(node)] = [_whole(node, below)]

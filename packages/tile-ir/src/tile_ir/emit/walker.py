@@ -8,14 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, is_dataclass
-from functools import cache
-from operator import attrgetter
+from operator import attrgetter, is_
 from typing import Any, TypeVar, cast
 
 from tile_ir.frozen import frozen, replace
 from tile_ir.semtree.nodes import Alloc, Assign, Block, Expr, For, Function, LastGroup, Let, Statement, TeamMma, Var
 
 Node = TypeVar("Node", bound=Expr | Statement)
+Made = TypeVar("Made")
+
+
+class _ByClass(dict[type, Made]):
+    """What `make` gives for each class, made once; unlike a cached function it calls nothing for what is there."""
+
+    def __init__(self, make: Callable[[type], Made]) -> None:
+        super().__init__()
+        self._make = make
+
+    def __missing__(self, cls: type) -> Made:
+        return self.setdefault(cls, self._make(cls))
 
 
 @frozen
@@ -27,7 +38,6 @@ class _Shape:
     blocks: tuple[str, ...]
 
 
-@cache
 def _shape(cls: type) -> _Shape:
     kinds = [(f.name, str(f.type)) for f in fields(cls)]
     return _Shape(
@@ -37,15 +47,17 @@ def _shape(cls: type) -> _Shape:
     )
 
 
+_SHAPES = _ByClass(_shape)
+
+
 def children(node: Expr | Statement) -> tuple[Expr, ...]:
     """The expressions directly inside an expression or statement, in field order; blocks are not entered."""
-    return _getter(type(node))(node)
+    return _GETTERS[type(node)](node)
 
 
-@cache
 def _getter(cls: type) -> Callable[[Any], tuple[Expr, ...]]:
     """The function behind `children`, made once per class: it is what every walk spends its time in."""
-    shape = _shape(cls)
+    shape = _SHAPES[cls]
     if any(f.name in shape.single and f.type != "Expr" for f in fields(cls)):
         return lambda node: _gathered(shape, node)
     match shape.single, shape.many:
@@ -62,6 +74,9 @@ def _getter(cls: type) -> Callable[[Any], tuple[Expr, ...]]:
             return lambda node: _gathered(shape, node)
 
 
+_GETTERS = _ByClass(_getter)
+
+
 def _gathered(shape: _Shape, node: Any) -> tuple[Expr, ...]:
     found: list[Expr] = [e for name in shape.single if (e := getattr(node, name)) is not None]
     for name in shape.many:
@@ -71,16 +86,16 @@ def _gathered(shape: _Shape, node: Any) -> tuple[Expr, ...]:
 
 def blocks(statement: Statement) -> tuple[Block, ...]:
     """The blocks directly inside a statement: both branches of an If, the body of a loop."""
-    names = _shape(type(statement)).blocks
+    names = _SHAPES[type(statement)].blocks
     return tuple(block for name in names if (block := getattr(statement, name)) is not None) if names else ()
 
 
 def with_children(node: Node, new: Sequence[Expr]) -> Node:
     """`node` with its `children` replaced, in the same order; the node itself when nothing changed."""
     old = children(node)
-    if all(a is b for a, b in zip(old, new, strict=True)):
+    if len(old) == len(new) and all(map(is_, old, new)):
         return node
-    shape, rest, changes = _shape(type(node)), iter(new), dict[str, Any]()
+    shape, rest, changes = _SHAPES[type(node)], iter(new), dict[str, Any]()
     for name in shape.single:
         if getattr(node, name) is not None:
             changes[name] = next(rest)
@@ -92,22 +107,20 @@ def with_children(node: Node, new: Sequence[Expr]) -> Node:
 def walk_expr(*roots: Expr) -> Iterator[Expr]:
     """Every distinct node of the expressions, operands before their users."""
     done: set[int] = set()
-    stack: list[tuple[Expr, bool]] = [(root, False) for root in reversed(roots)]
+    # None stands on a node whose operands have been visited.
+    stack: list[Any] = [*reversed(roots)]
     while stack:
-        expr, ready = stack.pop()
-        if id(expr) in done:
+        expr = stack.pop()
+        if expr is None:
+            expr = stack.pop()
+        elif id(expr) in done:
             continue
-        if ready:
-            done.add(id(expr))
-            yield expr
+        elif below := _GETTERS[type(expr)](expr):
+            stack += (expr, None)
+            stack += below[::-1]
             continue
-        below = children(expr)
-        if not below:
-            done.add(id(expr))
-            yield expr
-            continue
-        stack.append((expr, True))
-        stack.extend([(child, False) for child in reversed(below)])
+        done.add(id(expr))
+        yield expr
 
 
 def map_expr(expr: Expr, rewrite: Callable[[Expr], Expr]) -> Expr:
@@ -184,7 +197,7 @@ def _rebuilt(
     if isinstance(statement, Block):
         return finished[id(statement)]
     changes: dict[str, Any] = {}
-    for name in _shape(type(statement)).blocks:
+    for name in _SHAPES[type(statement)].blocks:
         old = getattr(statement, name)
         if old is not None and finished[id(old)] is not old:
             changes[name] = finished[id(old)]
