@@ -100,26 +100,35 @@ STANDARD: tuple[Rewrite, ...] = (*CLEAN, *FASTER)
 
 def rewrites_for(target: Target) -> tuple[Rewrite, ...]:
     """What a compilation for this target, and what its user allows, applies, in order."""
-    options, units = target.options, target.settings.cores
+    options = target.options
     fold: tuple[Rewrite, ...] = (FoldScales(),) if options.fold_scales or options.fast_math else ()
-    fold += _scatters(target)
-    if target.settings.threads == 1:
-        return (
-            *fold,
-            *_unfolded_for_tiles(target),
-            DotProducts(target=target),
-            PlacedParts(),
-            LongPlaces(),
-            ShortSorts(bytes=target.settings.vector_bytes),
-            *CLEAN,
-            *((LongOrders(),) if "Bitcast" in target.nodes else ()),
-            BorderPieces(),
-            Cascade(kept=_row_kept(target)),
-            TallProducts(),
-            DropDead(),
-            *(() if target.settings.masks else (WholeRounds(),)),
-            *(replace(r, cores=units) if isinstance(r, SplitReduction) else r for r in FASTER),
-        )
+    alone = target.settings.threads == 1
+    return (*fold, *_scatters(target), *(_for_cores(target) if alone else _for_groups(target)))
+
+
+def _for_cores(target: Target) -> tuple[Rewrite, ...]:
+    """What a device whose cores run one item at a time takes."""
+    units = target.settings.cores
+    return (
+        *_unfolded_for_tiles(target),
+        DotProducts(target=target),
+        PlacedParts(),
+        LongPlaces(),
+        ShortSorts(bytes=target.settings.vector_bytes),
+        *CLEAN,
+        *((LongOrders(),) if "Bitcast" in target.nodes else ()),
+        BorderPieces(),
+        Cascade(kept=_row_kept(target)),
+        TallProducts(),
+        DropDead(),
+        *(() if target.settings.masks else (WholeRounds(),)),
+        *(replace(r, cores=units) if isinstance(r, SplitReduction) else r for r in FASTER),
+    )
+
+
+def _for_groups(target: Target) -> tuple[Rewrite, ...]:
+    """What a device of groups of items takes."""
+    units = target.settings.cores
     steps = any(entry.name == "join_rows" for entry in target.passes)
     apart = Subsample(uses=APART_USES, least=APART, tile=TILE)
     kept = STEPPED if steps else 0
@@ -128,7 +137,6 @@ def rewrites_for(target: Target) -> tuple[Rewrite, ...]:
     split = SplitReduction(units=units, joined="LastGroup" in target.nodes)
     rows = (masked, SingleTerms(), *weighted, ShareCommon(), DropDead(), Online(units=units), split)
     return (
-        *fold,
         *_channels_last(target),
         *CLEAN,
         BorderPieces(least=FRAMED, step=NEVER, zeros=False),

@@ -81,14 +81,20 @@ def _team_problems(view: KernelView, match: Match, plan: Plan) -> Iterator[str]:
             f"{operand!r} with swizzle {swizzle} and pad {pad}" for operand, (swizzle, pad) in lying.items()
         )
         yield f"{match.instruction.name}: steps are at most {line} deep, in local memory {listed}"
-        return
+    else:
+        yield from _factor_problems(view, match, plan, {s.operand for s in copies}, deep)
+
+
+def _factor_problems(view: KernelView, match: Match, plan: Plan, copied: set[str], deep: int) -> Iterator[str]:
+    """What keeps the copied factors from a team's instruction, in steps of `deep`."""
+    loops, line = dict(match.loops), PANEL_BYTES // match.instruction.a.dtype.bytes
     boxes = TensorTile(view, match, plan).boxes
     least = _least(match)
     through, rounded, brought = in_registers(plan, Bind.NONE), in_registers(plan, Bind.UNROLL), by_tensor_copies(plan)
     if rounded and not _may_round(match, rounded - through):
         yield f"{match.instruction.name}: of two float32 factors the first one may be in registers under the unroll level"
         return
-    if through and not {s.operand for s in copies} <= through:
+    if through and not copied <= through:
         yield f"{match.instruction.name}: both factors go through registers, or none"
     elif not through and any(c.plan.lanes * c.source.dtype.bytes < least for c in boxes):
         yield f"{match.instruction.name}: factors are copied by {least} bytes or more"
