@@ -32,13 +32,14 @@ def inputs(h: int = 2, s: int = 17, t: int = 19, d: int = 5) -> dict[str, Array]
     return {n: random.normal(0, 1, shape).astype(np.float32) for n, shape in shapes.items()}
 
 
-def rewritten(text: str, given: dict[str, Array]) -> tuple[Program, Program]:
+def rewritten(text: str, given: dict[str, Array], error: float = 2e-4) -> tuple[Program, Program]:
     """Before and after, with the same results."""
-    before = bind(parse(text), {n: TensorType(DType.FLOAT32, a.shape) for n, a in given.items()})
+    dtypes = {n: DType.FLOAT16 if a.dtype == np.float16 else DType.FLOAT32 for n, a in given.items()}
+    before = bind(parse(text), {n: TensorType(dtypes[n], a.shape) for n, a in given.items()})
     after = rewrite(before, REWRITES)
     want, got = evaluate(before, dict(given)), evaluate(after, dict(given))
     for name in want:
-        np.testing.assert_allclose(got[name], want[name], 2e-4, 2e-4)
+        np.testing.assert_allclose(got[name].astype(float), want[name].astype(float), error, error)
     return before, after
 
 
@@ -49,6 +50,17 @@ def contraction(program: Program, name: str) -> Contraction:
 def test_rows_of_a_gradient_need_no_scores_but_their_own() -> None:
     _, after = rewritten(BACK, inputs())
     assert {load.tensor for load in contraction(after, "R").loads} == {"C", "R_sums", "Z"}
+    assert {load.tensor for load in contraction(after, "R_sums").loads} == {"M_weights", "V"}
+
+
+def test_weights_of_a_wider_float_are_rounded_as_the_products_were_that_they_weigh() -> None:
+    """Scores of float16 whose exponentials, and what follows these, are float32."""
+    wide = BACK.replace("exp(P - M)", "exp(as_float(P, 32) - M)").replace("Y = E / Z", "Y = as_float(E / Z, 16)")
+    wide = wide.replace("-(G / Z * Y)", "-(as_float(G, 32) / Z * E / Z)").replace(
+        "X = (G / Z + RB) * E", "X = as_float((as_float(G, 32) / Z + RB) * E, 16)"
+    )
+    _, after = rewritten(wide, {n: a.astype(np.float16) for n, a in inputs().items()}, 2e-2)
+    assert contraction(after, "M_weights").type.dtype is DType.FLOAT16
     assert {load.tensor for load in contraction(after, "R_sums").loads} == {"M_weights", "V"}
 
 

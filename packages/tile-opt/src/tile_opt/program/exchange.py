@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
+from tile_ir.dtype import DType
 from tile_ir.frozen import frozen
 from tile_ir.names import claim
 from tile_ir.ops import Aggregation
@@ -51,6 +52,8 @@ class _Product:
     row: Tree
     """The factor that the sum does not move."""
     other: Tree
+    dtype: DType
+    """What the product's results were rounded to."""
 
     @staticmethod
     def of(member: Weighted, groups: Groups) -> _Product | None:
@@ -72,7 +75,7 @@ class _Product:
         still = [f for f in factors if not _named(f, member.index)]
         if len(moved) != 1 or len(still) != 1 or not all(_named(f, depth) for f in factors):
             return None
-        return _Product(member, depth, size, still[0], moved[0])
+        return _Product(member, depth, size, still[0], moved[0], op.type.dtype)
 
     def exchanged(self, taken: set[str]) -> tuple[Contraction, Contraction]:
         """The weighted sums of the other factor, and the sum of these with the row's own."""
@@ -81,7 +84,10 @@ class _Product:
         cells = [f.names[0] for f in pair.domain.output if f.terms]
         at = (*map(Affine.var, cells), Affine.var(self.depth))
         type = TensorType(acc, tuple(sizes[n] for f in at for n in f.names))
-        summand = product_of([as_dtype(f, acc) for f in (self.member.weight, self.other)])
+        # One factor of each weighted product is rounded as before: the weight now.
+        weight = self.member.weight
+        rounded = as_dtype(weight, self.dtype) if self.dtype.bytes < weight.dtype.bytes else weight
+        summand = product_of([as_dtype(f, acc) for f in (rounded, self.other)])
         sums = computed(sizes, claim(f"{pair.op.name}_sums", taken), type, at, summand, pair.op)
         term = quotient((self.row, Leaf(sums.name, at, acc), *self.member.outside), self.member.divisors, acc)
         return sums, computed(sizes, pair.op.name, pair.op.type, pair.domain.output, term, pair.op)
