@@ -119,7 +119,7 @@ def test_what_lies_beyond_the_edges_is_not_multiplied() -> None:
     assert np.isfinite(expected[:2, :2]).all()
 
 
-@pytest.mark.parametrize(("taps", "walked"), [(5, False), (15, True), (19, True), (31, False)])
+@pytest.mark.parametrize(("taps", "walked"), [(5, False), (15, True), (25, True), (31, False)])
 def test_long_windows_are_walked_along(taps: int, walked: bool) -> None:
     """As far as an item has registers for what it keeps."""
     _, made, plan = scheduled(BLUR, DType.FLOAT32, 4096, 4096, taps, copying())
@@ -128,6 +128,15 @@ def test_long_windows_are_walked_along(taps: int, walked: bool) -> None:
         blocks = (b for k in kernels_of(made) if isinstance(k, Block) for b in blocks_in(k))
         loops = {i.name for b in blocks for i in b.indexes if i.bind is Bind.NONE and i.range > 1}
         assert loops == {"step"}
+
+
+@pytest.mark.usefixtures("small_strips")
+def test_half_a_vector_of_narrow_results_is_stored_at_once() -> None:
+    """Items have as many cells as a vector has sums."""
+    _, made, _ = scheduled(BLUR, DType.FLOAT16, 60, 24, 5, copying(900, cores=1))
+    blocks = (b for k in kernels_of(made) if isinstance(k, Block) for b in blocks_in(k))
+    stored = [b for b in blocks if any(r.dir is Direction.OUT and r.type.dtype is DType.FLOAT16 for r in b.refs)]
+    assert any(i.bind is Bind.VECTOR and i.lanes == 4 for b in stored for i in b.indexes)
 
 
 def test_only_where_copies_run_beside_and_nobody_needs_what_others_keep() -> None:

@@ -148,9 +148,9 @@ def side_by_side(stage: Stage, view: KernelView) -> Stage:
     outside = [u for u in stage.uses if not view.is_local(u.buffer)]
     if last is None or last.bind is not Bind.UNROLL or not outside:
         return stage
-    lanes = WIDEST // max(view.type_of(u.buffer).dtype.bytes for u in outside)
+    lanes = gcd(last.range, WIDEST // max(view.type_of(u.buffer).dtype.bytes for u in outside))
     ends = tuple(decided_outside(c, {last.name: (0, last.range - 1)}) for c in stage.constraints)
-    if last.range % lanes or any(last.name in c.names for c in ends):
+    if lanes == 1 or any(last.name in c.names for c in ends):
         return stage
     if not all(_in_vectors(view, u, last.name, lanes) for u in outside):
         return stage
