@@ -88,10 +88,16 @@ def atan_remainder(z: Floats) -> Floats:
     return np.where(z < 1e-3, series(z, [-1 / 3, 1 / 5, -1 / 7, 1 / 9, -1 / 11]), (np.arctan(x) - x) / (x * z))
 
 
+def asin_terms(count: int) -> list[float]:
+    """1/6, 3/40, 15/336, …"""
+    odds = np.cumprod([(2 * k - 1) / np.longdouble(2 * k) for k in range(1, count + 1)])
+    return [odd / (2 * k + 3) for k, odd in enumerate(odds)]
+
+
 def asin_remainder(z: Floats) -> Floats:
     x = np.sqrt(z)
-    near = series(z, [1 / 6, 3 / 40, 15 / 336, 105 / 3456, 945 / 42240, 10395 / 599040])
-    return np.where(z < 1e-2, near, (np.arcsin(x) - x) / (x * z))
+    near = series(z, asin_terms(11))
+    return np.where(z < 2e-2, near, (np.arcsin(x) - x) / (x * z))
 
 
 def log_remainder(f: Floats) -> Floats:
@@ -201,6 +207,34 @@ LONG_FITS: Table = {
     "SINH_LONG": (
         "(sinh(x) - x) / x**3 in x**2 for |x| <= 1, to float64's precision",
         lambda z: series(z, factorials(3, 2, 20)), lambda z: z, 0.0, 1.0, 6,
+    ),
+    "SIN_LONG": (
+        "(sin(r) - r) / r**3 in r**2 for |r| <= pi/4, to float64's precision",
+        lambda z: -series(z, factorials(3, 2, 14, True)), lambda z: z / np.sinc(np.sqrt(z) / np.pi), 0.0, 0.617, 5,
+    ),
+    "COS_LONG": (
+        "(cos(r) - 1 + r**2/2) / r**4 in r**2 for |r| <= pi/4, to float64's precision",
+        lambda z: series(z, factorials(4, 2, 14, True)), lambda z: z * z / np.cos(np.sqrt(z)), 0.0, 0.617, 5,
+    ),
+    "ATAN_LONG": (
+        "(atan(x) - x) / x**3 in x**2 for |x| <= 1, to float64's precision",
+        atan_remainder, lambda z: z * np.sqrt(z) / np.arctan(np.sqrt(z)), 0.0, 1.0, 19,
+    ),
+    "ASIN_LONG": (
+        "(asin(x) - x) / x**3 in x**2 for |x| <= 1/2, to float64's precision",
+        asin_remainder, lambda z: z, 0.0, 0.25, 11,
+    ),
+    "ERF_LONG": (
+        "erf(x) / x - 1 in x**2 for |x| <= 1, to float64's precision",
+        erf_remainder, lambda z: np.sqrt(z) / erf(np.sqrt(z)), 1e-12, 1.0, 11,
+    ),
+    "ERF_TAIL_LONG": (
+        "log(erfc(x)) / x for 1 <= x <= 6, to float64's precision",
+        erf_exponent, lambda x: x * scaled_erfc(x) * np.exp(-x * x) / erf(x), 0.99, 6.0, 21,
+    ),
+    "ERFC_LONG": (
+        "(1 + 2*x) * exp(x**2) * erfc(x) - 1 in q = (x - 2) / (x + 2) for 0 <= x <= 27.3, to float64's precision",
+        erfc_ratio, lambda q: 1 / (1 + erfc_ratio(q)), -1.0, 0.8636, 24,
     ),
 }  # fmt: skip
 

@@ -333,9 +333,9 @@ def test_the_larger_of_a_value_and_a_constant_takes_one_instruction() -> None:
 
 
 def test_doubles_take_what_the_machine_says_of_each_kind_of_function() -> None:
-    """A backend's own exponential of float64 is not as dear as the C library's sine."""
+    """A backend's own sine of float64 is not as dear as the C library's powers."""
     machine = replace(Machine(), functions=Functions(long=2, double=10))
-    for name, times in (("exp", 2), ("expm1", 2), ("log", 2), ("tanh", 2), ("sin", 10), ("erf", 10)):
+    for name, times in (("exp", 2), ("expm1", 2), ("log", 2), ("sin", 2), ("erf", 2), ("pow", 10), ("fmod", 10)):
         assert instructions(name, DType.FLOAT64, machine)[1] == times * instructions(name, DType.FLOAT32, machine)[1]
 
 

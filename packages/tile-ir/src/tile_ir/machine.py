@@ -239,9 +239,9 @@ class Functions:
     bfloat: float = 6
     """Instructions of the add port that round a float to bfloat16."""
     double: float = 8
-    """How many times as many for a vector of float64, division and roots apart."""
+    """How many times as many pow and fmod take for a vector of float64."""
     long: float = 8
-    """The same for exp, log and tanh, of which backends may have their own."""
+    """The same for the other functions, division and roots apart."""
 
 
 @frozen

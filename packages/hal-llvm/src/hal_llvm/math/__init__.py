@@ -1,5 +1,5 @@
-"""Math functions as LLVM IR: our own polynomials for float32 at any lane count, and for float64 what takes exponentials or
-logarithms; the other functions of float64 are the C library's.
+"""Math functions as LLVM IR: our own polynomials for float32 and float64 at any lane count. Of float64, pow and fmod are the C
+library's, and sines of large numbers.
 
 Every lane does the same instructions whatever the lane count, so a scalar gives the same bits as a
 vector. Bounds: OpenCL's full profile (exp, log 3 ulp; sin, cos, asin, acos, sinh, cosh 4; tan, atan,
@@ -17,6 +17,7 @@ from hal_llvm.emit.code import Code
 from hal_llvm.emit.types import register, suffix
 from hal_llvm.math import error, exponential, hyperbolic, power, remainder, trigonometry
 from hal_llvm.math.lanes import Lanes
+from hal_llvm.math.library import of_library
 
 _INTRINSICS = {
     **{name: name for name in ("sqrt", "floor", "ceil", "trunc", "round")},
@@ -53,8 +54,8 @@ _OUTLINED: dict[str, Callable[..., str]] = {
 }
 """Long ones become a function per lane count."""
 
-_OF_DOUBLES = frozenset({"exp", "expm1", "log", "log1p", "sinh", "cosh", "tanh"})
-"""Those whose steps are the same in float64."""
+_OF_LIBRARY = frozenset({"pow", "fmod"})
+"""Those whose steps are not the same in float64."""
 
 
 def call(code: Code, name: str, args: Sequence[str], dtype: DType, lanes: int) -> str:
@@ -66,33 +67,14 @@ def call(code: Code, name: str, args: Sequence[str], dtype: DType, lanes: int) -
         return code.intrinsic(f"llvm.{_INTRINSICS[name]}", llvm_type, *args)
     if name not in _INLINE and name not in _OUTLINED:
         raise TileInternalError(f"the llvm device has no math function {name!r}")
-    if dtype is DType.FLOAT64 and name not in _OF_DOUBLES:
-        return _of_library(code, name, args, lanes)
+    if dtype is DType.FLOAT64 and name in _OF_LIBRARY:
+        return of_library(code, name, args, lanes)
     v = Lanes(code, register(dtype), lanes)
     if name in _INLINE:
         return _INLINE[name](v, args[0])
     symbol = f"math.{name}.{suffix(llvm_type)}"
     code.module.helper(symbol, lambda: _function(code, symbol, name, len(args), v))
     return code.call_local(symbol, llvm_type, *((llvm_type, arg) for arg in args))
-
-
-_LIBRARY = frozenset({"asinh", "acosh", "atanh", "erf", "erfc", "atan2", "fmod"})
-"""Functions of the C library for which LLVM has no intrinsic."""
-
-
-def _of_library(code: Code, name: str, args: Sequence[str], lanes: int) -> str:
-    """The C library's function of float64, lane by lane."""
-    vector = register(DType.FLOAT64, lanes)
-    if name not in _LIBRARY:
-        return code.intrinsic(f"llvm.{name}", vector, *args)
-    if lanes == 1:
-        return code.call(name, vector, *((vector, arg) for arg in args))
-    result = "poison"
-    for lane in range(lanes):
-        picked = [code.let(f"extractelement {vector} {arg}, i64 {lane}") for arg in args]
-        value = code.call(name, "double", *(("double", arg) for arg in picked))
-        result = code.let(f"insertelement {vector} {result}, double {value}, i64 {lane}")
-    return result
 
 
 def _function(caller: Code, symbol: str, name: str, arity: int, like: Lanes) -> str:

@@ -1,10 +1,10 @@
-"""What the algorithms of the exponential functions need to know of float32 and of float64."""
+"""What the algorithms of the functions need to know of float32 and of float64."""
 
 from __future__ import annotations
 
 from tile_ir.frozen import frozen
 
-from hal_llvm.math.coefficients import EXP, EXP_LONG, LOG, LOG_LONG, SINH, SINH_LONG
+from hal_llvm.math import coefficients as fitted
 
 
 @frozen
@@ -25,9 +25,29 @@ class Format:
     """Above it, half of exp is infinite, and exp itself even one below it."""
     one: float
     """From here on expm1 of its negative is -1, and tanh of its half 1."""
+    half_pi_low: float
+    """pi/2 minus the nearest number of the format."""
+    erf_split: float
+    """Up to here the error function is a polynomial."""
+    erf_flat: float
+    """From here on it is 1."""
+    erfc_gone: float
+    """From here on its complement is 0."""
     exp: tuple[float, ...]
     log: tuple[float, ...]
     sinh: tuple[float, ...]
+    sin: tuple[float, ...]
+    cos: tuple[float, ...]
+    atan: tuple[float, ...]
+    asin: tuple[float, ...]
+    erf: tuple[float, ...]
+    erf_tail: tuple[float, ...]
+    erfc: tuple[float, ...]
+
+    @property
+    def sign(self) -> int:
+        """The place of the sign's bit."""
+        return 31 if self.mantissa == 23 else 63
 
     @property
     def rounder(self) -> float:
@@ -46,11 +66,14 @@ class Format:
 
 FORMATS = {
     "float": Format(
-        23, 127, 0.693359375, -0.00021219444005469057, 0x3F3504F3, -105.0, 90.0, 20.0, EXP, LOG, SINH
+        23, 127, 0.693359375, -0.00021219444005469057, 0x3F3504F3, -105.0, 90.0, 20.0, -4.371139000186241e-08,
+        0.92, 4.0, 11.0, fitted.EXP, fitted.LOG, fitted.SINH, fitted.SIN, fitted.COS, fitted.ATAN, fitted.ASIN,
+        fitted.ERF, fitted.ERF_TAIL, fitted.ERFC,
     ),
     "double": Format(
-        52, 1023, 0.693147180559663, 2.8235290563031577e-13, 0x3FE6A09E667F3BCD, -746.0, 711.0, 40.0,
-        EXP_LONG, LOG_LONG, SINH_LONG,
+        52, 1023, 0.693147180559663, 2.8235290563031577e-13, 0x3FE6A09E667F3BCD, -746.0, 711.0, 40.0, 6.123233995736766e-17,
+        1.0, 6.0, 28.0, fitted.EXP_LONG, fitted.LOG_LONG, fitted.SINH_LONG, fitted.SIN_LONG, fitted.COS_LONG,
+        fitted.ATAN_LONG, fitted.ASIN_LONG, fitted.ERF_LONG, fitted.ERF_TAIL_LONG, fitted.ERFC_LONG,
     ),
 }  # fmt: skip
 """By LLVM's names of the types."""

@@ -1,4 +1,4 @@
-"""asinh, acosh and atanh of float32, by log1p."""
+"""asinh, acosh and atanh of float32 and float64, by log1p."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from hal_llvm.math.exponential import log1p
 from hal_llvm.math.lanes import Lanes
 
 _LN2 = 0.6931471805599453
-_LARGE = 2.0**25
-"""From here on ``x + sqrt(x*x + 1)`` is 2*x, and the logarithms of x and 1 + x are equal."""
 
 
 def asinh(v: Lanes, x: str) -> str:
@@ -35,7 +33,10 @@ def atanh(v: Lanes, x: str) -> str:
 
 
 def _log1p_or_twice(v: Lanes, x: str, rest: str) -> str:
-    """``log1p(rest)``, and ``log(2*x)`` of a large `x`, whose square may be infinite."""
-    large = v.compare("oge", x, v.const(_LARGE))
+    """``log1p(rest)``, and ``log(2*x)`` of a large `x`, whose square may be infinite.
+
+    ``x + sqrt(x*x + 1)`` is 2*x then, and the logarithms of x and 1 + x are equal.
+    """
+    large = v.compare("oge", x, v.const(2.0 ** (v.format.mantissa + 2)))
     result = log1p(v, v.select(large, x, rest))
     return v.add(result, v.select(large, v.const(_LN2), v.const(0.0)))

@@ -1,14 +1,12 @@
-"""sin, cos, tan and their inverses of float32."""
+"""sin, cos, tan and their inverses of float32 and float64."""
 
 from __future__ import annotations
 
-from hal_llvm.math.coefficients import ASIN, ATAN, COS, SIN
 from hal_llvm.math.lanes import Lanes, narrowed, widened
+from hal_llvm.math.library import of_library
 
 _PI = 3.141592653589793
 _HALF_PI = _PI / 2
-_HALF_PI_LOW = -4.371139000186241e-08
-"""pi/2 minus its float32."""
 _TWO_OVER_PI = 0.6366197723675814
 _HALF_PI_PARTS = (1.5707963267341256, 6.077100506303966e-11, 2.0222662487959506e-21)
 """pi/2 in 33 + 33 + 53 bits: products of the first two with integers below 2**20 are exact."""
@@ -21,30 +19,30 @@ _TWO_OVER_PI_BITS = 0xA2F9836E4E441529FC2757D1F534DDC0DB6295993C439041FE5163ABDE
 
 def sin(v: Lanes, x: str) -> str:
     r, quadrant = _reduce(v, x)
-    return _signed(v, _either(v, quadrant, _sin(v, r), _cos(v, r)), quadrant)
+    return _or_large(v, "sin", x, _signed(v, _either(v, quadrant, _sin(v, r), _cos(v, r)), quadrant))
 
 
 def cos(v: Lanes, x: str) -> str:
     r, quadrant = _reduce(v, x)
     quadrant = v.integers("add", quadrant, 1)
-    return _signed(v, _either(v, quadrant, _sin(v, r), _cos(v, r)), quadrant)
+    return _or_large(v, "cos", x, _signed(v, _either(v, quadrant, _sin(v, r), _cos(v, r)), quadrant))
 
 
 def tan(v: Lanes, x: str) -> str:
     r, quadrant = _reduce(v, x)
     s, c = _sin(v, r), _cos(v, r)
     top, bottom = _either(v, quadrant, s, c), _either(v, quadrant, c, v.neg(s))
-    return v.div(top, bottom)
+    return _or_large(v, "tan", x, v.div(top, bottom))
 
 
 def _sin(v: Lanes, r: str) -> str:
     z, size = v.mul(r, r), v.abs(r)
-    return v.copysign(v.fma(v.mul(v.horner(z, SIN), z), size, size), r)  # keeps the sign of -0
+    return v.copysign(v.fma(v.mul(v.horner(z, v.format.sin), z), size, size), r)  # keeps the sign of -0
 
 
 def _cos(v: Lanes, r: str) -> str:
     z = v.mul(r, r)
-    tail = v.mul(v.mul(v.horner(z, COS), z), z)
+    tail = v.mul(v.mul(v.horner(z, v.format.cos), z), z)
     return v.add(v.fma(z, v.const(-0.5), tail), v.const(1.0))
 
 
@@ -55,12 +53,14 @@ def _either(v: Lanes, quadrant: str, even: str, odd: str) -> str:
 
 def _signed(v: Lanes, value: str, quadrant: str) -> str:
     """Negated in quadrants 2 and 3."""
-    sign = v.integers("shl", v.integers("and", quadrant, 2), 30)
+    sign = v.integers("shl", v.integers("and", quadrant, 2), v.format.sign - 1)
     return v.floats(v.integers("xor", v.bits(value), sign))
 
 
 def _reduce(v: Lanes, x: str) -> tuple[str, str]:
-    """``x - k * pi/2`` in [-pi/4, pi/4] to float32 accuracy, and k (only its last two bits count)."""
+    """``x - k * pi/2`` in [-pi/4, pi/4] to the format's accuracy, and k (only its last two bits count); float64 below `_LARGE`."""
+    if v.element == "double":
+        return _reduce_double(v, x)
     code = v.code
     r, k = _reduce_small(v, x)
     large = v.compare("uge", v.abs(x), v.const(_LARGE))
@@ -75,15 +75,44 @@ def _reduce(v: Lanes, x: str) -> tuple[str, str]:
     return r, code.let(f"phi {v.i} [ {k}, %{before} ], [ {new_k}, %{slow} ]")
 
 
+def _or_large(v: Lanes, name: str, x: str, value: str) -> str:
+    """`value`, and the C library's in lanes of float64 that `_reduce` does not serve."""
+    if v.element == "float":
+        return value
+    code, large = v.code, v.compare("uge", v.abs(x), v.const(_LARGE))
+    slow, done, before = code.fresh("large"), code.fresh("done"), code.label
+    code.branch(v.any(large), slow, done)
+    code.block(slow)
+    other = v.select(large, of_library(code, name, [x], v.lanes), value)
+    code.jump(done)
+    code.block(done)
+    return code.let(f"phi {v.f} [ {value}, %{before} ], [ {other}, %{slow} ]")
+
+
+def _nearest(wide: Lanes, x: str) -> tuple[str, str]:
+    """The nearest multiple of pi/2 in float64: as an integer in the lowest bits of a float, and as a float."""
+    shifted = wide.fma(x, wide.const(_TWO_OVER_PI), wide.const(_ROUND))
+    return wide.bits(shifted), wide.sub(shifted, wide.const(_ROUND))
+
+
 def _reduce_small(v: Lanes, x: str) -> tuple[str, str]:
     """Cody and Waite in float64, for |x| below `_LARGE`."""
     wide, y = widened(v, x)
-    shifted = wide.fma(y, wide.const(_TWO_OVER_PI), wide.const(_ROUND))
-    whole = wide.sub(shifted, wide.const(_ROUND))
+    shifted, whole = _nearest(wide, y)
     for part in _HALF_PI_PARTS:
         y = wide.fma(whole, wide.const(-part), y)
-    k = v.code.let(f"trunc {wide.i} {wide.bits(shifted)} to {v.i}")
-    return narrowed(wide, v, y), k
+    return narrowed(wide, v, y), v.code.let(f"trunc {wide.i} {shifted} to {v.i}")
+
+
+def _reduce_double(v: Lanes, x: str) -> tuple[str, str]:
+    """The same to the accuracy of float64: what the second difference loses, which is known exactly, goes into the third."""
+    first, second, third = _HALF_PI_PARTS
+    shifted, whole = _nearest(v, x)
+    y, part = v.fma(whole, v.const(-first), x), v.mul(whole, v.const(second))
+    near = v.sub(y, part)
+    taken = v.sub(near, y)
+    lost = v.sub(v.add(part, taken), v.sub(y, v.sub(near, taken)))
+    return v.sub(near, v.fma(whole, v.const(third), lost)), shifted  # keeps the sign of -0
 
 
 def _reduce_large(v: Lanes, x: str) -> tuple[str, str]:
@@ -131,8 +160,8 @@ def atan(v: Lanes, x: str) -> str:
     outer = v.compare("ogt", size, v.const(1.0))
     t = v.select(outer, v.div(v.const(1.0), size), size)
     z = v.mul(t, t)
-    inner = v.fma(v.mul(v.horner(z, ATAN), z), t, t)
-    far = v.add(v.sub(v.const(_HALF_PI), inner), v.const(_HALF_PI_LOW))
+    inner = v.fma(v.mul(v.horner(z, v.format.atan), z), t, t)
+    far = v.add(v.sub(v.const(_HALF_PI), inner), v.const(v.format.half_pi_low))
     return v.copysign(v.select(outer, far, inner), x)
 
 
@@ -145,16 +174,16 @@ def atan2(v: Lanes, y: str, x: str) -> str:
     t = v.select(v.compare("oeq", least, v.const(float("inf"))), v.const(1.0), t)
     t = v.select(v.compare("oeq", most, v.const(0.0)), v.const(0.0), t)
     z = v.mul(t, t)
-    angle = v.fma(v.mul(v.horner(z, ATAN), z), t, t)
-    angle = v.select(steep, v.sub(v.const(_HALF_PI), v.sub(angle, v.const(_HALF_PI_LOW))), angle)
-    back = v.sub(v.const(_PI), v.sub(angle, v.const(2 * _HALF_PI_LOW)))
+    angle = v.fma(v.mul(v.horner(z, v.format.atan), z), t, t)
+    angle = v.select(steep, v.sub(v.const(_HALF_PI), v.sub(angle, v.const(v.format.half_pi_low))), angle)
+    back = v.sub(v.const(_PI), v.sub(angle, v.const(2 * v.format.half_pi_low)))
     angle = v.copysign(v.select(v.icompare("slt", v.bits(x), v.iconst(0)), back, angle), y)
     return v.select(v.compare("ord", x, y), angle, v.const(float("nan")))
 
 
 def _asin_part(v: Lanes, t: str, z: str) -> str:
     """asin(t) for t <= 1/2, where z is t squared."""
-    return v.fma(v.mul(v.horner(z, ASIN), z), t, t)
+    return v.fma(v.mul(v.horner(z, v.format.asin), z), t, t)
 
 
 def _asin_argument(v: Lanes, size: str) -> tuple[str, str, str]:
@@ -167,7 +196,7 @@ def _asin_argument(v: Lanes, size: str) -> tuple[str, str, str]:
 def asin(v: Lanes, x: str) -> str:
     outer, t, z = _asin_argument(v, v.abs(x))
     part = _asin_part(v, t, z)
-    far = v.sub(v.const(_HALF_PI), v.sub(v.add(part, part), v.const(_HALF_PI_LOW)))
+    far = v.sub(v.const(_HALF_PI), v.sub(v.add(part, part), v.const(v.format.half_pi_low)))
     return v.copysign(v.select(outer, far, part), x)
 
 
@@ -176,6 +205,6 @@ def acos(v: Lanes, x: str) -> str:
     part = _asin_part(v, t, z)
     twice = v.add(part, part)
     negative = v.compare("olt", x, v.const(0.0))
-    below = v.sub(v.const(_PI), v.sub(twice, v.const(2 * _HALF_PI_LOW)))
-    inner = v.sub(v.const(_HALF_PI), v.sub(v.copysign(part, x), v.const(_HALF_PI_LOW)))
+    below = v.sub(v.const(_PI), v.sub(twice, v.const(2 * v.format.half_pi_low)))
+    inner = v.sub(v.const(_HALF_PI), v.sub(v.copysign(part, x), v.const(v.format.half_pi_low)))
     return v.select(outer, v.select(negative, below, twice), inner)

@@ -71,7 +71,7 @@ def _longer(field: str, machine: Machine) -> float:
     """Times as many instructions as for a vector of float32 that one of float64 takes."""
     if field in ("div", "sqrt"):
         return _DOUBLE_DIVISION
-    return machine.functions.long if field in ("exp", "log", "tanh") else machine.functions.double
+    return machine.functions.double if field in ("pow", "remainder") else machine.functions.long
 
 
 def rounding(dtype: DType, machine: Machine) -> float:
