@@ -140,6 +140,34 @@ def test_the_form_of_arguments_that_are_leaves_is_one_object() -> None:
     assert flatten_arguments((np.ones(1), [np.ones(2)]), {})[1] == flatten(((np.ones(1), [np.ones(2)]), {}))[1]
 
 
+def test_a_call_like_the_last_one_goes_straight_to_its_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    f = tile.jit(lambda x, y: {"sum": x + y})
+    x, y = normal(6), normal(6)
+    f(x, y), f(x, y)
+    with monkeypatch.context() as patch:
+        patch.setattr(f, "_taken_apart", lambda *_: pytest.fail("arguments were looked at"))
+        for a, b in ((x, y), (y, y)):
+            np.testing.assert_array_equal(f(a, b)["sum"], a + b)
+        tensor = f(*map(tile.asarray, (x, y)))["sum"]
+        assert isinstance(tensor, tile.Tensor)
+        np.testing.assert_array_equal(tensor.numpy(), x + y)
+
+
+def test_a_call_unlike_the_last_one_does_not() -> None:
+    f = tile.jit(lambda x, y: x + (y if not isinstance(y, tuple) else y[0] - y[1]))
+    x, y = normal(6), normal(6)
+    f(x, y), f(x, y)
+    for a, b in ((x[:3], y[:3]), (x[::-1], y), (x.astype(np.float64), y), (x, 2), (x, tile.asarray(y)), (x, x[0])):
+        np.testing.assert_array_equal(
+            np.asarray(f(a, b)), np.asarray(a) + np.asarray(b, dtype=getattr(b, "dtype", a.dtype))
+        )
+        np.testing.assert_array_equal(f(x, y), x + y)
+    np.testing.assert_array_equal(f(x, (y, x)), x + (y - x))
+    np.testing.assert_array_equal(tile.jit(lambda z: f(x, y) + f(z, y))(y), (x + y) + (y + y))
+    with pytest.raises(TypeError):
+        f(x)
+
+
 def test_static_arguments_and_decisions_by_shape() -> None:
     @tile.jit(static=("mode", "axis"))
     def reduced(x: Any, mode: str, axis: int = 0) -> Any:

@@ -145,7 +145,7 @@ class Evaluator:
         """The same, for arguments as Python hands them over."""
         if not named:
             results = (
-                self._donated_at_once(function, args, out, donate) if donate else self._at_once(function, args, out)
+                self._donated_at_once(function, args, out, donate) if donate else self.at_once(function, args, out)
             )
             if results is not None:
                 return results
@@ -160,7 +160,7 @@ class Evaluator:
                 return self._general(function, values, given, out, donate)
         return self._on_arrays(function, values, out, donate)
 
-    def _at_once(self, function: Signature, args: Sequence[Any], out: Any) -> Any:
+    def at_once(self, function: Signature, args: Sequence[Any], out: Any = None) -> Any:
         """The results of a direct call of the program that was called last, or None: see `Executable.at_once`."""
         executable = self.programs.latest(function.key)
         if executable is None:

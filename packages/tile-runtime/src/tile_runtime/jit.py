@@ -20,7 +20,7 @@ from tile_runtime.evaluator import default_evaluator
 from tile_runtime.symbols import Symbol, making
 from tile_runtime.tensor import Tensor
 from tile_runtime.tracing import Traced, leaf_type, place, places_for, traced
-from tile_runtime.trees import Structure, flatten, flatten_arguments, paths, unflatten
+from tile_runtime.trees import Structure, flatten, flatten_arguments, form_of_leaves, paths, unflatten
 
 if TYPE_CHECKING:
     from tile_ir.program.nodes import Program, TensorType
@@ -87,6 +87,13 @@ class _Entry:
     donation: _Donation | None
     function: BaseFunction
     """What runs: `traced`, or what serves all sizes of the dynamic dimension."""
+    direct: bool
+    """The arguments are what the program takes, one by one, and it gives results."""
+
+    def together(self, found: Any) -> Any:
+        """What the program gives, in the form of the Python function's result."""
+        form = self.traced.form
+        return found if form.kind is None else unflatten(form, found if len(self.function.outputs) > 1 else (found,))
 
 
 class Jitted:
@@ -120,12 +127,23 @@ class Jitted:
         self._check_names()
 
     def __call__(self, *args: Any, **named: Any) -> Any:
+        if not named and (again := self._again(args)) is not None:
+            return again
         call = self._taken_apart(args, named)
         if making.get() or any(isinstance(v, Symbol) for v in call.leaves):
             return self.function(*args, **named)
         leaves = self._arrays(call)
         entry = self._entry(call, leaves)
-        return unflatten(entry.traced.form, self._run(entry, leaves))
+        return self._run(entry, leaves) if entry.function.outputs else unflatten(entry.traced.form, ())
+
+    def _again(self, args: tuple[Any, ...]) -> Any:
+        """The result of a direct call of the last call's program; None when these arguments are others than that takes."""
+        latest = self._latest
+        if latest is None or not latest[1].direct or making.get():
+            return None
+        entry = latest[1]
+        found = default_evaluator(self._device, args).at_once(entry.function, args)
+        return None if found is None else entry.together(found)
 
     def traced(self, args: Sequence[Any], named: Mapping[str, Any], leaf: Callable[[str, Any], Any]) -> Traced:
         """The Tile function for such arguments, of their leaves, which ``leaf(name, value)`` makes arrays.
@@ -237,7 +255,8 @@ class Jitted:
             message = f"{self!r} is called on arrays and uses {next(iter(made.captured.values()))!r} of a composition"
             raise composition_error(message, "pass it as an argument")
         function = self._sized(call, made, names) if self._dynamic else made
-        return _Entry(made, self._donation(made, names) if self._donate else None, function)
+        direct = not self._named and call.form is form_of_leaves(len(call.leaves)) and bool(made.outputs)
+        return _Entry(made, self._donation(made, names) if self._donate else None, function, direct)
 
     def _sized(self, call: _Call, made: Traced, names: Sequence[str]) -> BaseFunction:
         """What serves all sizes of the dynamic dimension; `made` itself where it uses Tensors of its own."""
@@ -270,19 +289,14 @@ class Jitted:
                 free.remove(fits)
         return _Donation(tuple(inputs[k] for k in places if k is not None), tuple(places))
 
-    def _run(self, entry: _Entry, leaves: Sequence[Any]) -> Sequence[Any]:
-        function, donation = entry.function, entry.donation
-        if not function.outputs:
-            return ()
-        evaluator = default_evaluator(self._device, leaves)
-        out = None
+    def _run(self, entry: _Entry, leaves: Sequence[Any]) -> Any:
+        donation, out = entry.donation, None
         if donation is not None and any(isinstance(v, Tensor) for v in leaves):
             given = [None if k is None else leaves[k] for k in donation.places]
             times = Counter(map(id, leaves))
             out = [v if isinstance(v, Tensor) and times[id(v)] == 1 else None for v in given]
         names = donation.names if donation is not None and out is not None else ()
-        found = evaluator.call(function, leaves, {}, out, names)
-        return cast("tuple[Any, ...]", found) if len(function.outputs) > 1 else (found,)
+        return entry.together(default_evaluator(self._device, leaves).call(entry.function, leaves, {}, out, names))
 
 
 def _belongs(leaf: str, arguments: Sequence[str]) -> bool:

@@ -113,14 +113,15 @@ def flatten(value: Any) -> tuple[list[Any], Structure]:
 def flatten_arguments(args: tuple[Any, ...], named: dict[str, Any]) -> tuple[list[Any], Structure]:
     """The same of ``(args, named)``, of each call of a function: mostly leaves alone, whose structure is made once."""
     if not named and _leaves.issuperset(map(type, args)):
-        return [*args], _of_leaves(len(args))
+        return [*args], form_of_leaves(len(args))
     leaves, structure = flatten((args, named))
-    made = _of_leaves(len(args))
+    made = form_of_leaves(len(args))
     return leaves, made if structure == made else structure
 
 
 @cache
-def _of_leaves(count: int) -> Structure:
+def form_of_leaves(count: int) -> Structure:
+    """That of so many positional arguments, leaves each."""
     return Structure(tuple, (), (Structure(tuple, (), (LEAF,) * count), Structure(dict)))
 
 
