@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tile_runtime as tile
 from tile_runtime import pending
+from tile_runtime.ops import elementwise
 from tile_runtime.pending import Pending
 from tile_runtime.tensor import Tensor
 
@@ -151,3 +152,10 @@ def test_dtypes_compare_with_numpys() -> None:
     assert x.dtype == np.float32 and x.dtype == "float32" and x.dtype == np.dtype("float32")
     assert x.dtype != np.float64 and x.dtype != "complex64" and x.dtype != None  # noqa: E711
     assert np.dtype(x.dtype) == np.float32 and np.zeros(2, x.dtype).dtype == np.float32
+
+
+def test_an_operator_of_the_same_dtypes_is_written_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = tile.asarray(np.arange(4, dtype=np.int16))
+    first = (x / 3 + 1).numpy()
+    monkeypatch.setattr(elementwise, "expression", lambda *_: pytest.fail("the operator was written again"))
+    np.testing.assert_array_equal((x[1:] / 3 + 1).numpy(), first[1:])

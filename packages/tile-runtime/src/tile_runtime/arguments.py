@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from tile_ir.program.nodes import TensorType
 
     from tile_runtime.signature import Signature
+
+TYPES = 4096
+"""Types that are kept: an expression of small tensors asks for some in each of its operators."""
 
 
 def collect(function: Signature, args: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
@@ -55,14 +59,19 @@ def unknown_name(function: Signature, kind: str, name: object, names: Sequence[s
 
 def input_type(name: str, value: Any) -> TensorType:
     """The Tile type of an argument: anything with `shape` and a Tile `dtype`, or what NumPy can make an array of."""
-    from tile_ir.program.nodes import TensorType
-
     dtype = getattr(value, "dtype", None)
     if isinstance(dtype, DType):
-        return TensorType(dtype, tuple(value.shape))
+        return _type(dtype, tuple(value.shape))
     array = value if type(value) is np.ndarray and value.dtype.kind in "biuf" else readable(name, value)  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
     try:
-        return TensorType(from_numpy(array.dtype), array.shape)  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
+        return _type(from_numpy(array.dtype), array.shape)  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
     except TypeError:  # float128 and its like; `readable` words the error
         readable(name, value)
         raise
+
+
+@lru_cache(TYPES)
+def _type(dtype: DType, shape: tuple[int, ...]) -> TensorType:
+    from tile_ir.program.nodes import TensorType
+
+    return TensorType(dtype, shape)

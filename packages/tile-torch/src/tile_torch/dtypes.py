@@ -40,7 +40,7 @@ def torch_dtype(dtype: DType) -> torch.dtype:
 
 def to_array(tensor: torch.Tensor) -> Array:
     """The elements of a CPU tensor in place, in its own layout, as NumPy sees them."""
-    plain = tensor.detach()
+    plain = tensor.detach() if tensor.requires_grad else tensor
     if plain.is_complex():  # their parts along one more axis
         plain = torch.view_as_real(plain.resolve_conj())
     if plain.dtype is torch.bfloat16:  # NumPy has none of its own

@@ -15,7 +15,7 @@ from tile_runtime import tensor
 from tile_runtime.checks import described
 from tile_runtime.operators import Operators
 from tile_runtime.ops import elementwise
-from tile_runtime.ops.values import as_array, no_tensor
+from tile_runtime.ops.values import apply, as_array, no_tensor
 from tile_runtime.pending import through
 from tile_runtime.symbols import constant, making
 
@@ -44,12 +44,8 @@ def made(value: Any, device: Device | str | None = None) -> Any:
 def elementary(name: str, *operands: Operand) -> Result:
     """An operator of `ops.elementwise`; Python numbers become tensors of the dtype that they meet."""
     values = [as_array(v) for v in operands]
-    tests, rest = (values[:1], values[1:]) if name == "where" else ([], values)
-    rest = _comparable(rest) if name in elementwise.COMPARISONS else rest
-    met = elementwise.meeting(rest)
-    if elementwise.OPERATORS[name].result is elementwise.Result.FLOAT and not met.is_float:
-        met = elementwise.meeting([*rest, 0.5])
-    return called(partial(elementwise.applied, name), *tests, *(elementwise.as_tensor(v, met) for v in rest))
+    source, *tensors = elementwise.form(name, _comparable(values) if name in elementwise.COMPARISONS else values)
+    return called(partial(apply, source), *tensors)
 
 
 def _comparable(values: list[Operand]) -> list[Operand]:

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import Enum
-from functools import reduce
+from functools import lru_cache, reduce
 from math import log, sqrt
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 from tile_ir.dtype import DType, promote
 from tile_ir.frozen import frozen
 
 from tile_runtime.ops.text import cast, expression, function, names
-from tile_runtime.ops.values import Value, apply, dtype_of
+from tile_runtime.ops.values import TEXTS, Value, apply, dtype_of
 
 Number = bool | int | float
+Kind = DType | type[Number]
+"""The dtype of a tensor; a Python number's type."""
 
 
 class Result(Enum):
@@ -123,29 +125,34 @@ COMPARISONS = frozenset(("equal", "not_equal", "less", "less_equal", "greater", 
 
 def applied(name: str, *operands: Value | Number) -> Value:
     """The operator of this name on tensors, at least one, and Python numbers; shapes broadcast."""
-    operator = OPERATORS[name]
-    tests, rest = (operands[:1], operands[1:]) if name == "where" else ((), operands)
-    met = meeting(rest)
+    return apply(*form(name, operands))
+
+
+def form(name: str, operands: Sequence[Value | Number]) -> tuple[str, *tuple[Value, ...]]:
+    """The operator as the text of a function, and its operands as tensors."""
+    source, dtypes = _form(name, tuple(map(kind_of, operands)))
+    return (source, *map(as_tensor, operands, dtypes))
+
+
+@lru_cache(TEXTS)
+def _form(name: str, kinds: tuple[Kind, ...]) -> tuple[str, tuple[DType, ...]]:
+    """The text, and in which dtype each operand is a tensor where it is a number."""
+    operator, tests = OPERATORS[name], kinds[: name == "where"]
+    rest = kinds[len(tests) :]
+    met = _met(rest)
     computed = DType.FLOAT32 if operator.result is Result.FLOAT and not met.is_float else met
-    texts = [_converted(f"X{k + len(tests)}", v, computed) for k, v in enumerate(rest)]
     text = _text(operator, computed)
-    for k, given in enumerate(texts):
-        text = text.replace(f"X{k + len(tests)}", given)
-    tensors = [as_tensor(v, computed) for v in rest]
-    return apply(
-        expression(", ".join(names(len(operands), "X")), text), *(as_tensor(v, DType.BOOL) for v in tests), *tensors
-    )
+    for k, kind in enumerate(rest, len(tests)):
+        if isinstance(kind, DType) and kind is not computed:
+            text = text.replace(f"X{k}", cast(f"X{k}", computed))
+    inputs = ", ".join(names(len(kinds), "X"))
+    return expression(inputs, text), (*(DType.BOOL for _ in tests), *(computed for _ in rest))
 
 
 def _text(operator: Operator, dtype: DType) -> str:
     if dtype is DType.BOOL and operator.truths is not None:
         return operator.truths
     return operator.text if dtype.is_float or operator.integers is None else operator.integers
-
-
-def _converted(name: str, value: Value | Number, dtype: DType) -> str:
-    """An operand as text, in the dtype that is computed in."""
-    return name if is_number(value) or dtype_of(value) is dtype else cast(name, dtype)
 
 
 def powered(base: Value | Number, exponent: Value | Number) -> Value:
@@ -170,20 +177,28 @@ def integer_power(dtype: DType) -> str:
     return function(("X", "N"), ("Y",), *steps, f"Y = {value};")
 
 
-def is_number(value: Value | Number) -> bool:
+def is_number(value: Value | Number) -> TypeGuard[Number]:
     """Whether it is one of Python's numbers, which take the dtype of what they meet."""
     return type(value) in (bool, int, float)
 
 
+def kind_of(value: Value | Number) -> Kind:
+    """The type of a Python number, the dtype of a tensor."""
+    return type(value) if is_number(value) else dtype_of(value)
+
+
 def meeting(values: Sequence[Value | Number]) -> DType:
     """The dtype in which tensors and numbers meet."""
-    dtypes = [dtype_of(v) for v in values if not is_number(v)]
-    numbers = [v for v in values if is_number(v)]
-    met = reduce(promote, dtypes) if dtypes else DType.BOOL
-    for number in numbers:
-        if isinstance(number, float) and not met.is_float:
+    return _met(tuple(map(kind_of, values)))
+
+
+@lru_cache(TEXTS)
+def _met(kinds: tuple[Kind, ...]) -> DType:
+    met = reduce(promote, [k for k in kinds if isinstance(k, DType)] or [DType.BOOL])
+    for number in kinds:
+        if number is float and not met.is_float:
             met = DType.FLOAT32
-        elif not isinstance(number, bool) and met is DType.BOOL:
+        elif number is int and met is DType.BOOL:
             met = DType.INT32
     return met
 
