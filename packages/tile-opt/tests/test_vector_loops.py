@@ -90,3 +90,24 @@ def test_lanes_without_masks_are_as_many_as_run_away_from_the_edges(width: int, 
     framed = np.pad(inputs["X"], ((0, 0), (1, 1), (1, 1)))
     expected = sum(framed[:, i : i + width, j : j + width] for i in range(3) for j in range(3))
     np.testing.assert_allclose(run(made.stripe, inputs)["O"], expected, rtol=1e-5, atol=1e-5)
+
+
+WINDOWS = {
+    "channels last": ("n, {s}*y + i, {s}*x + j, c", "n, y, x, c", (2, 19, 19, 48)),
+    "channels first": ("n, c, {s}*y + i, {s}*x + j", "n, c, y, x", (2, 48, 19, 19)),
+}
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("layout", WINDOWS)
+def test_windows_that_overlap_are_met_as_their_operand_lies(layout: str, stride: int) -> None:
+    """A loop along vectors around one from row to row would see all of an image again for each of its vectors."""
+    read, written, shape = WINDOWS[layout]
+    extents = {"n": 2, "c": 48, "y": 17 // stride, "x": 17 // stride}
+    dimensions = ", ".join(str(extents[name]) for name in written.split(", "))
+    text = f"function (D[N, A, B, C], K[I, J, G]) -> (R) {{ R[{written} : {dimensions}] = +(D[{read.format(s=stride)}] * K[i, j, c]); }}"
+    made = compiled(text, FOUND, "sample", None, D=shape, K=(3, 3, 48))
+    (decision,) = made.decisions.values()
+    tiles = [c.loop for level in decision.plan.levels if level.bind is Bind.NONE for c in level.covers]
+    shared = [i.name for i in decision.view.loops]
+    assert [name for name in tiles if name in shared] == [name for name in shared if name in tiles]

@@ -17,7 +17,7 @@ from tile_opt.plan.plan import Cover, Edge, Level, Plan, Staging
 from tile_opt.plan.segments import constraints_on
 from tile_opt.plan.space.cpu.facts import MAX_CODE, SPILLS, Facts, filled, vector_ops
 from tile_opt.plan.space.cpu.groups import count, cut, cut_rows, group_levels, wanted_groups
-from tile_opt.plan.space.cpu.order import in_pieces
+from tile_opt.plan.space.cpu.order import in_pieces, in_windows
 from tile_opt.plan.steps.bind import MAX_DECIDED
 
 FEW_LANES = 4
@@ -60,7 +60,8 @@ def column_plan(facts: Facts, vector: str) -> Plan:
     outer = _lines_inside(facts, vector, [n for n in facts.shared if n not in (vector, unroll)])
     sizes = {vector: vectors * lanes} | ({unroll: rows} if unroll else {})
     order = [*outer, vector, *((unroll,) if unroll else ())]
-    steps = in_pieces(facts, order, sizes) if facts.heavy else None
+    sliding = bool(unroll and _sliding(facts, vector, unroll))
+    steps = in_pieces(facts, order, sizes) if facts.heavy else in_windows(facts, order) if sliding else None
     order = sorted(order, key=lambda n: -steps[n]) if steps else order
     grid = (
         cut(facts, order, sizes, wanted_groups(facts)) if steps else _column_groups(facts, outer, unroll, vector, sizes)

@@ -41,8 +41,25 @@ def in_pieces(facts: Facts, order: list[str], sizes: Collection[str]) -> dict[st
         return None
     if not any(steps[n] < steps[t] for n in around for t in tiled):
         return None
+    return _in_sequence(facts, order, largest)
+
+
+def in_windows(facts: Facts, order: list[str]) -> dict[str, int] | None:
+    """Strides of the largest operand, whose elements are met again by neighbours' windows alone: in this order they are near yet.
+
+    None where what all of it meets again does not stay near.
+    """
+    if not facts.operands or not all(facts.is_free(n) or facts.extents[n] == 1 for n in order):
+        return None
+    return _in_sequence(facts, order, max(facts.operands, key=lambda o: o.elements * o.bytes).use)
+
+
+def _in_sequence(facts: Facts, order: list[str], largest: Use) -> dict[str, int] | None:
+    """Strides of a buffer, where what others' elements are met again after stays near while loops walk it as it lies in memory."""
+    steps = _steps(facts, largest)
     inwards = sorted(order, key=lambda n: -steps[n])
-    return steps if sum(_met_again(facts, o, inwards) for o in facts.operands if o.use != largest) <= near else None
+    again = sum(_met_again(facts, o, inwards) for o in facts.operands if o.use != largest)
+    return steps if again <= facts.cache(2).bytes // 2 else None
 
 
 def _met_again(facts: Facts, operand: Operand, order: list[str]) -> int:
