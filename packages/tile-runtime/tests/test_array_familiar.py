@@ -76,6 +76,43 @@ SAME: tuple[tuple[str, tuple[Any, ...], dict[str, Any]], ...] = (
     ("linalg.diagonal", (X,), {"offset": 1}), ("linalg.slogdet", (MATRICES,), {}),
 )  # fmt: skip
 
+PLACES, ANGLES = np.array([0, 3, 4, 12, -18, 35], np.int32), np.cumsum(RNG.uniform(-4, 4, (3, 9)), 1).astype(np.float32)
+EDGES = np.float32([0, -0.0, np.inf, -np.inf, np.nan, 1e-45, -3e-40, 1.5, -2, 8, 1e30, 27])
+FLOATS = (EDGES, EDGES.astype(np.float64) * 1e-5, np.clip(EDGES, -9, 9).astype(np.float16))
+QUANTILES = (
+    "lower",
+    "higher",
+    "nearest",
+    "midpoint",
+    "interpolated_inverted_cdf",
+    "hazen",
+    "weibull",
+    "median_unbiased",
+    "normal_unbiased",
+)
+
+COMPOSED: tuple[tuple[str, tuple[Any, ...], dict[str, Any]], ...] = (
+    *((name, (x,), {}) for name in ("fix", "cbrt", "modf", "frexp", "isneginf", "isposinf") for x in FLOATS[: 3 if name == "frexp" else 1]),
+    *((name, (PLACES, PLACES[:, None]), {}) for name in ("gcd", "lcm")), ("gcd", (PLACES.astype(np.int64) * 10**12, 10**9), {}),
+    ("gcd", (OCTETS, OCTETS[:, None]), {}), ("lcm", (OCTETS[:3], OCTETS[2]), {}), ("divmod", (PLACES, -5), {}), ("divmod", (X, 0.3), {}),
+    ("float_power", (X**2, 1.5), {}), ("heaviside", (EDGES, 0.5), {}), ("logaddexp2", (X * 200, X[::-1]), {}), ("sinc", (X,), {}),
+    ("around", (X, 1), {}), ("bitwise_not", (PLACES,), {}), ("true_divide", (X, 3), {}), ("fabs", (EDGES,), {}),
+    ("nanprod", (HOLES, 1), {}), ("nancumsum", (HOLES[1:3],), {}), ("nancumprod", (HOLES, 2), {}), ("nanvar", (HOLES[[0, 1, 3]], 2), {}),
+    ("nanstd", (HOLES[[0, 1, 3]],), {"ddof": 1}), ("nanvar", (HOLES[[0, 1, 3]], (0, 1)), {"keepdims": True, "ddof": 1}),
+    ("append", (X, W), {}), ("append", (X, X, 1), {}), *(("atleast_3d", (x,), {}) for x in (np.float32(3), V, M, X)),
+    ("dstack", ([V, V],), {}), ("dstack", ([X, X],), {}), ("hsplit", (X, [1, 3]), {}), ("hsplit", (W, 2), {}), ("vsplit", (X, 2), {}),
+    ("dsplit", (X, 3), {}), ("diagflat", (M[:2, :2], 1), {}), ("ediff1d", (M,), {}), ("vander", (V, 3), {}), ("vander", (W,), {"increasing": True}),
+    ("matvec", (MATRICES, MATRICES[:, :, 0]), {}) if hasattr(np, "matvec") else ("ediff1d", (X,), {}),
+    ("vecmat", (MATRICES[:, :, 0], MATRICES), {}) if hasattr(np, "vecmat") else ("ediff1d", (X,), {}),
+    ("polyval", (W, X), {}), ("select", ([X > 1, X > 0], [X, -X]), {"default": 3}), ("unwrap", (ANGLES,), {}), ("unwrap", (ANGLES, 4.0, 0), {}),
+    ("unwrap", (ANGLES,), {"period": 3.0}), *(("quantile", (X, [0.0, 0.13, 0.5, 0.99], 1), {"method": m}) for m in QUANTILES),
+    ("percentile", (X, 40), {"method": "nearest"}), ("cov", (X[0], X[1]), {}), ("cov", (M,), {"rowvar": False, "bias": True}), ("cov", (V,), {}),
+    ("cov", (M,), {"ddof": 2}), ("corrcoef", (V, V**2), {}), ("corrcoef", (M, None, False), {}), ("corrcoef", (V,), {}),
+    ("average", (X, 1, M[0] ** 2), {"keepdims": True}), ("average", (X,), {"keepdims": True}), ("bincount", (NUMBERS,), {"minlength": 20}),
+    ("bincount", (NUMBERS, AMOUNTS[:, 0], 3), {}), ("histogram", (X, 5), {"density": True}), ("histogram", (V, POINTS), {"density": True}),
+    ("interp", (X, POINTS, HEIGHTS, -1.0, 2.0), {}), ("interp", (X, POINTS, HEIGHTS), {"right": 3}),
+)  # fmt: skip
+
 
 def named(home: Any, name: str) -> Callable[..., Any]:
     for part in name.split("."):
@@ -84,7 +121,9 @@ def named(home: Any, name: str) -> Callable[..., Any]:
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
-@pytest.mark.parametrize(("name", "given", "more"), SAME, ids=[f"{k}-{case[0]}" for k, case in enumerate(SAME)])
+@pytest.mark.parametrize(
+    ("name", "given", "more"), (*SAME, *COMPOSED), ids=[f"{k}-{case[0]}" for k, case in enumerate((*SAME, *COMPOSED))]
+)
 def test_functions_are_numpys(name: str, given: tuple[Any, ...], more: dict[str, Any]) -> None:
     ours = named(tnp, name)(*map(on_device, given), **{k: on_device(v) for k, v in more.items()})
     expected = named(np, name)(*given, **more)
@@ -258,3 +297,19 @@ def test_rolling_several_axes_is_one_pass_and_any_number_of_them_is_right() -> N
     for shifts in ((1, 2, 3, -1, -7), (0, 1, 0, 2, 1), (0, 0, 5, 0, 0)):
         axes = (0, 1, 2, 3, -1)
         np.testing.assert_array_equal(tnp.roll(tile.asarray(many), shifts, axis=axes), np.roll(many, shifts, axes))
+
+
+def test_common_divisors_of_symbols_and_of_what_has_none() -> None:
+    """In a traced function the rounds are counted beforehand: those of neighbours in Fibonacci's series are the most."""
+    near = np.array([1134903170, 701408733, 0, -12], np.int32)
+    further = np.array([1836311903, 1134903170, 5, 18], np.int32)
+    agree(
+        tile.jit(lambda a, b: (tnp.gcd(a, b), tnp.lcm(a // 7, 6)))(near, further),
+        (np.gcd(near, further), np.lcm(near // 7, 6)),
+    )
+    with pytest.raises(TypeError, match="common divisors are of integers, not of float32"):
+        tnp.gcd(tile.asarray(V), 2)
+    with pytest.raises(ValueError, match="no method 'inverted_cdf' of quantiles: linear"):
+        tnp.quantile(tile.asarray(V), 0.5, method="inverted_cdf")
+    with pytest.raises(ValueError, match="1 conditions for 2 choices"):
+        tnp.select([V > 0], [V, V])

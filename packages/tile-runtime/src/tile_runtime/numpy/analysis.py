@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, cast
 
 import numpy as np
+import numpy.typing as npt
 from tile_ir.dtype import DType
 
 from tile_runtime.arrays import dtype_of
@@ -23,6 +24,7 @@ from tile_runtime.numpy.elementwise import (
     isfinite,
     isinf,
     isnan,
+    less,
     less_equal,
     log,
     logical_and,
@@ -87,14 +89,17 @@ def ptp(x: Operand, /, axis: Axes = None, *, keepdims: bool = False) -> Result:
     return subtract(max(x, axis, keepdims=keepdims), min(x, axis, keepdims=keepdims))
 
 
-def average(x: Operand, /, axis: int | None = None, weights: Operand | None = None) -> Result:
+def average(
+    x: Operand, /, axis: int | None = None, weights: Operand | None = None, *, keepdims: bool = False
+) -> Result:
     """The mean, of elements that count as much as their weights; these have the shape of `x`, or one for each part of `axis`."""
     if weights is None:
-        return mean(x, axis)
+        return mean(x, axis, keepdims=keepdims)
     if axis is not None and len(weights.shape) == 1:
         place = axis_of(len(shape_of(x)), axis)
         weights = reshape(weights, (-1, *(1,) * (len(shape_of(x)) - 1 - place)))
-    return divide(sum(multiply(x, weights), axis), sum(broadcast_to(weights, shape_of(x)), axis))
+    parts = (multiply(x, weights), broadcast_to(weights, shape_of(x)))
+    return divide(*(sum(part, axis, keepdims=keepdims) for part in parts))
 
 
 def logsumexp(x: Operand, /, axis: Axes = None, *, keepdims: bool = False) -> Result:
@@ -132,31 +137,74 @@ def _without_nan(aggregated: Any, empty: float, x: Operand, axis: Axes, keepdims
     return where(all(isnan(x), axis, keepdims=keepdims), full_like(found, np.nan), found)
 
 
-def quantile(x: Operand, q: float | Sequence[float], /, axis: int | None = None, *, keepdims: bool = False) -> Result:
-    """Between which elements in order a share `q` of the way lies, linearly; NaN where there is one. Shares come first."""
+Places = npt.NDArray[np.float64]
+_PLOTTED = {
+    "linear": (1.0, 1.0), "interpolated_inverted_cdf": (0.0, 1.0), "hazen": (0.5, 0.5), "weibull": (0.0, 0.0),
+    "median_unbiased": (1 / 3, 1 / 3), "normal_unbiased": (3 / 8, 3 / 8),
+}  # fmt: skip
+"""Where the first and the last of the elements lie among the shares, as Hyndman and Fan call it, by method."""
+_WHOLE: dict[str, Callable[[Places], Places]] = {
+    "lower": np.floor, "higher": np.ceil, "nearest": np.rint, "midpoint": lambda way: (np.floor(way) + np.ceil(way)) / 2,
+}  # fmt: skip
+"""Methods that take one element, or the middle of two, of what lies linearly between them."""
+
+
+def _ways(shares: npt.NDArray[Any], count: int, method: str) -> Places:
+    """How many elements in order lie before a share of them, with a part of one; ValueError for an unknown method."""
+    if method not in _PLOTTED and method not in _WHOLE:
+        raise ValueError(f"there is no method {method!r} of quantiles: {', '.join((*_PLOTTED, *_WHOLE))}")
+    first, last = _PLOTTED.get(method, _PLOTTED["linear"])
+    way = shares.astype(np.float64) * (count + 1 - first - last) + first - 1
+    return np.clip(_WHOLE[method](way) if method in _WHOLE else way, 0, count - 1)
+
+
+def quantile(
+    x: Operand,
+    q: float | Sequence[float],
+    /,
+    axis: int | None = None,
+    *,
+    keepdims: bool = False,
+    method: str = "linear",
+) -> Result:
+    """Between which elements in order a share `q` of the way lies; NaN where there is one. Shares come first.
+
+    `method` is one of NumPy's, but for those that step: ValueError for these.
+    """
     shares = numbers_of("q", q)
     if not np.all((shares >= 0) & (shares <= 1)):
         raise ValueError("shares are from 0 to 1, percentiles from 0 to 100")
     flat = ravel(x) if axis is None else x
     place = axis_of(len(flat.shape), axis or 0)
     ordered = sort(moveaxis(flat, place, 0), 0)
-    way = shares.astype(float) * (ordered.shape[0] - 1)
-    low = np.floor(way).astype(np.int32)
-    share = (way - low).reshape((*way.shape, *(1,) * (len(ordered.shape) - 1)))
-    kind = ordered.dtype if ordered.dtype.is_float else DType.FLOAT32
-    ordered = astype(ordered, kind)
-    below, above = (take(ordered, np.minimum(low + k, ordered.shape[0] - 1), 0) for k in (0, 1))
-    part = share.astype(kind.numpy)
-    between = add(multiply(below, 1 - part), multiply(above, part))
-    found = where(equal(part, 0), below, between)
-    found = where(isnan(indexed(ordered, -1)), full_like(found, np.nan), found)
+    way = _ways(shares, ordered.shape[0], method)
+    found = _between(astype(ordered, ordered.dtype if ordered.dtype.is_float else DType.FLOAT32), way)
     kept = [1 if axis is None or k == place else n for k, n in enumerate(shape_of(x))]
     return reshape(found, (*way.shape, *kept)) if keepdims else found
 
 
-def percentile(x: Operand, q: float | Sequence[float], /, axis: int | None = None, *, keepdims: bool = False) -> Result:
+def _between(ordered: Result, way: Places) -> Result:
+    """What lies so many elements behind the first, linearly; the last of them, if any, are NaN."""
+    low = np.floor(way).astype(np.int32)
+    share = (way - low).reshape((*way.shape, *(1,) * (len(ordered.shape) - 1)))
+    below, above = (take(ordered, np.minimum(low + k, ordered.shape[0] - 1), 0) for k in (0, 1))
+    part = share.astype(ordered.dtype.numpy)
+    between = add(multiply(below, 1 - part), multiply(above, part))
+    found = where(equal(part, 0), below, between)
+    return where(isnan(indexed(ordered, -1)), full_like(found, np.nan), found)
+
+
+def percentile(
+    x: Operand,
+    q: float | Sequence[float],
+    /,
+    axis: int | None = None,
+    *,
+    keepdims: bool = False,
+    method: str = "linear",
+) -> Result:
     """`quantile` of hundredths."""
-    return quantile(x, numbers_of("q", q) / 100, axis, keepdims=keepdims)  # type: ignore[arg-type]
+    return quantile(x, numbers_of("q", q) / 100, axis, keepdims=keepdims, method=method)  # type: ignore[arg-type]
 
 
 def median(x: Operand, /, axis: int | None = None, *, keepdims: bool = False) -> Result:
@@ -164,19 +212,30 @@ def median(x: Operand, /, axis: int | None = None, *, keepdims: bool = False) ->
     return quantile(x, 0.5, axis, keepdims=keepdims)
 
 
-def cov(x: Operand, /, *, ddof: int = 1) -> Result:
-    """How rows vary together, divided by the count of columns less `ddof`."""
-    rows = atleast_2d(x)
+def cov(
+    x: Operand, y: Operand | None = None, /, rowvar: bool = True, bias: bool = False, ddof: int | None = None
+) -> Result:
+    """How rows (columns where `rowvar` is false) vary together, those of `y` behind those of `x`.
+
+    Divided by the count of observations less `ddof`, which is 1 where nothing is said, and 0 with `bias`.
+    """
+    rows = concat([_variables(v, rowvar) for v in (x, y) if v is not None])
     apart = subtract(rows, mean(rows, 1, keepdims=True))
-    found = divide(matmul(apart, apart.T), rows.shape[1] - ddof)
-    return found if len(shape_of(x)) > 1 else reshape(found, ())
+    found = divide(matmul(apart, apart.T), rows.shape[1] - (int(not bias) if ddof is None else ddof))
+    return found if rows.shape[0] > 1 else reshape(found, ())
 
 
-def corrcoef(x: Operand, /) -> Result:
-    """How rows vary together, between -1 and 1."""
-    found = cov(x)
+def _variables(x: Operand, rowvar: bool) -> Result:
+    """Observations of a variable in each row."""
+    return x.T if len(shape_of(x)) > 1 and not rowvar else atleast_2d(x)
+
+
+def corrcoef(x: Operand, y: Operand | None = None, /, rowvar: bool = True) -> Result:
+    """How rows (columns where `rowvar` is false) vary together, between -1 and 1; 1 of a single one."""
+    found = atleast_2d(cov(x, y, rowvar))
     scale = sqrt(diag(found))
-    return clip(divide(divide(found, expand_dims(scale, 1)), expand_dims(scale, 0)), -1, 1)
+    shares = clip(divide(divide(found, expand_dims(scale, 1)), expand_dims(scale, 0)), -1, 1)
+    return shares if found.shape[0] > 1 else reshape(shares, ())
 
 
 # --- comparing ----------------------------------------------------------------------------------------
@@ -215,8 +274,8 @@ def nan_to_num(x: Operand, /, *, nan: float = 0.0, posinf: float | None = None, 
 # --- counting -----------------------------------------------------------------------------------------
 
 
-def bincount(x: Operand, /, weights: Operand | None = None, *, length: int | None = None) -> Result:
-    """How often each number below `length` occurs (int32), or the sum of its weights.
+def bincount(x: Operand, /, weights: Operand | None = None, minlength: int = 0, *, length: int | None = None) -> Result:
+    """How often each number below `length` occurs (int32), or the sum of its weights; of numbers below `minlength` at least.
 
     Without a length, numbers up to the largest are counted, for which `x` is computed; among symbols it has to be given.
     """
@@ -224,7 +283,7 @@ def bincount(x: Operand, /, weights: Operand | None = None, *, length: int | Non
         if not isinstance(x, np.ndarray | Tensor):
             raise TypeError("the largest number of a symbol is not known before it runs: pass length=")
         numbers: np.ndarray[Any, Any] = np.asarray(cast("Any", x))
-        length = int(np.max(numbers, initial=-1)) + 1
+        length = int(np.max(numbers, initial=count_of("minlength", minlength) - 1)) + 1
     counted = astype(equal(x, x), DType.INT32) if weights is None else weights
     return segment_sum(counted, x, length)
 
@@ -277,18 +336,25 @@ def digitize(x: Operand, bins: Operand, /, *, right: bool = False) -> Result:
 
 
 def histogram(
-    x: Operand, /, bins: int | Operand = 10, range: tuple[float, float] | None = None, *, weights: Operand | None = None
+    x: Operand,
+    /,
+    bins: int | Operand = 10,
+    range: tuple[float, float] | None = None,
+    density: bool = False,
+    weights: Operand | None = None,
 ) -> tuple[Result, Result]:
     """How many elements fall into each of equal parts of a range, by default that of the elements, and the borders of the parts.
 
-    `bins` is the number of parts, or a vector of their ascending borders. ValueError for less than one part or an empty range.
+    `bins` is the number of parts, or a vector of their ascending borders. With `density`, shares of all in relation to the
+    parts' widths. ValueError for less than one part or an empty range.
     """
     values = _floating(ravel(x))
     borders = _borders(values, bins, range)
     last = shape_of(borders)[0] - 1
     part = subtract(searchsorted(borders, values, "right"), 1)
     part = where(equal(values, indexed(borders, -1)), full_like(part, last - 1), part)
-    return bincount(part, None if weights is None else ravel(weights), length=last), borders
+    counts = bincount(part, None if weights is None else ravel(weights), length=last)
+    return divide(divide(counts, diff(borders)), sum(counts)) if density else counts, borders
 
 
 def _borders(values: Result, bins: int | Operand, range: tuple[float, float] | None) -> Result:
@@ -375,8 +441,8 @@ def trapezoid(y: Operand, x: Operand | None = None, /, dx: float = 1.0, axis: in
     return divide(sum(multiply(pairs, steps), place), 2)
 
 
-def interp(x: Operand, xp: Operand, fp: Operand, /) -> Result:
-    """The line through points (`xp`, `fp`), ascending, at places `x`; level beyond its ends."""
+def interp(x: Operand, xp: Operand, fp: Operand, /, left: float | None = None, right: float | None = None) -> Result:
+    """The line through points (`xp`, `fp`), ascending, at places `x`; `left` and `right` beyond its ends, or level."""
     if len(shape_of(xp)) != 1 or shape_of(xp) != shape_of(fp) or not shape_of(xp)[0]:
         raise ValueError(
             f"points have as many places as heights, in one dimension: shapes {shape_of(xp)} and {shape_of(fp)}"
@@ -386,7 +452,9 @@ def interp(x: Operand, xp: Operand, fp: Operand, /) -> Result:
     before = subtract(after, 1)
     (x0, x1), (y0, y1) = ([take(v, k) for k in (before, after)] for v in (xp, fp))
     share = clip(divide(subtract(ravel(x), x0), subtract(x1, x0)), 0, 1)
-    return reshape(add(y0, multiply(share, subtract(y1, y0))), shape_of(x))
+    found = reshape(add(y0, multiply(share, subtract(y1, y0))), shape_of(x))
+    found = found if left is None else where(less(x, indexed(xp, 0)), left, found)
+    return found if right is None else where(greater(x, indexed(xp, -1)), right, found)
 
 
 def _cut(mode: str, long: int, short: int) -> tuple[int, int]:
