@@ -106,6 +106,10 @@ class DType(Enum):
         """The largest value: inf for floats, 1 for bool."""
         return _limits(self)[1]
 
+    def number(self, value: int | float) -> int | float | bool:
+        """The value as Python's number of this kind."""
+        return float(value) if self.is_float else bool(value) if self is DType.BOOL else int(value)
+
 
 _KINDS: dict[DType, Kind] = {
     d: Kind.BOOL

@@ -16,7 +16,7 @@ Macro = Callable[[Sequence[Operand], DType], Statements]
 
 def literal(value: int | float, dtype: DType) -> Literal:
     """A Literal whose Python value has the dtype's kind."""
-    return Literal(float(value) if dtype.is_float else bool(value) if dtype is DType.BOOL else int(value), dtype)
+    return Literal(dtype.number(value), dtype)
 
 
 def _relu(args: Sequence[Operand], dtype: DType) -> Statements:

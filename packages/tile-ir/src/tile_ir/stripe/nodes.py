@@ -63,6 +63,14 @@ class Index:
     lanes: int = 1
 
 
+def number_of(loops: Sequence[Index]) -> Affine:
+    """The number of an iteration of nested loops, outermost first."""
+    form, count = Affine(), 1
+    for index in reversed(loops):
+        form, count = form + Affine.var(index.name, count), count * index.range
+    return form
+
+
 @frozen
 class Swizzle:
     """XOR swizzle of element offsets: ``o ^ (((o >> shift) & ((1 << bits) - 1)) << base)``."""

@@ -15,7 +15,7 @@ from math import prod
 from tile_ir.frozen import frozen
 from tile_ir.hardware import HardwareModel, Port
 from tile_ir.stripe.affine import Affine, DivMod, DivModOp, Quasi, names_in
-from tile_ir.stripe.nodes import Block, Direction, Index, Init, Order, Refinement
+from tile_ir.stripe.nodes import Block, Direction, Index, Init, Order, Refinement, number_of
 
 from tile_opt.kernel.work import nbytes
 
@@ -180,14 +180,6 @@ def _decided_by_the_bank(loops: Sequence[Index], named: set[str], banks: int) ->
 def _in_bank(time: Affine, banks: int, turn: Affine) -> Quasi:
     """Copy number `turn` of the bank of an iteration."""
     return DivMod(time, banks, DivModOp.MOD, 1, turn * banks) if banks > 1 and time.terms else turn * banks + time.const
-
-
-def number_of(loops: Sequence[Index]) -> Affine:
-    """The number of an iteration of nested loops."""
-    form, step = Affine(), 1
-    for index in reversed(loops):
-        form, step = form + Affine.var(index.name, step), step * index.range
-    return form
 
 
 def _loops(block: Block) -> tuple[Index, ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tile_ir.dtype import DType
 from tile_ir.frozen import frozen, replace
 from tile_ir.names import claim
 from tile_ir.ops import Aggregation
@@ -210,10 +209,8 @@ def ordered(loop: Index, count: int) -> Loops:
 def started(name: str, prefix: Prefix, into: Use, loops: Loops) -> Stage:
     """Store the aggregation's identity."""
     dtype = prefix.whole.dtype
-    value = prefix.agg.identity(dtype)
-    typed = float(value) if dtype.is_float else bool(value) if dtype is DType.BOOL else value
-    use = replace(into, dir=Direction.OUT)
-    return Stage(name, loops, (), (use,), (Const("$z", typed, dtype), Store(use.name, "$z")))
+    start = Const("$z", dtype.number(prefix.agg.identity(dtype)), dtype)
+    return Stage(name, loops, (), (replace(into, dir=Direction.OUT),), (start, Store(into.name, "$z")))
 
 
 def copied(name: str, source: Use, target: Use, loops: Loops) -> Stage:

@@ -23,7 +23,7 @@ from tile_ir.semtree.nodes import (
 )  # fmt: skip
 from tile_ir.stripe import nodes as stripe
 from tile_ir.stripe.affine import Affine, Quasi, names_in
-from tile_ir.stripe.nodes import Bind, Direction, Init, Order
+from tile_ir.stripe.nodes import Bind, Direction, Init, Order, number_of
 
 from tile_opt.lowering.allocate import Allocator
 from tile_opt.lowering.body import Body, Instance, LoweringError, View, access_of, products_of, view_of
@@ -391,9 +391,7 @@ class _Run:
             for i in b.indexes
             if i.bind is Bind.GRID
         ]
-        which, step = Affine(), 1
-        for index in reversed(self.block.indexes):
-            which, step = which + point.env[index.name] * step, step * index.range
+        which = number_of(self.block.indexes).substitute(point.env)
         builder.emit(LastGroup(last, builder.index(which), prod(groups)))
         builder.forget_loads()
         with builder.nested() as scope:

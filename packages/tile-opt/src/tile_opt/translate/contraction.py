@@ -71,7 +71,7 @@ def _prefill(context: Context, op: Contraction, kernel: Kernel, target: str) -> 
     """Every cell gets the default, or 0."""
     shape = op.type.shape
     if op.default is None:
-        fill(kernel, "zero", target, shape, _zero(op.type.dtype))
+        fill(kernel, "zero", target, shape, op.type.dtype.number(0))
         return
     stage = kernel.stage("default", loops_over(shape))
     cell = cell_of(shape)
@@ -177,7 +177,7 @@ def _stages(plan: _Plan, partial: _Partial) -> None:
     op, kernel, accumulator = plan.op, plan.kernel, plan.accumulator
     hit = kernel.alloc(f"{plan.target}_hit", DType.BOOL, partial.sizes) if plan.rest is None else None
     stage = kernel.stage("init", loops_over(partial.sizes))  # all, whatever of them a schedule adds up
-    stage.store(accumulator, partial.cell, stage.const(_identity(op), op.acc))
+    stage.store(accumulator, partial.cell, stage.const(op.acc.number(op.agg.identity(op.acc)), op.acc))
     if hit is not None:
         fill(kernel, "init_hit", hit, partial.sizes, False)
     stage = kernel.stage("acc", _loops(plan.domain), plan.domain.constraints)
@@ -217,17 +217,8 @@ def _fill_region(plan: _Plan, region: Region, number: int) -> None:
 
 def _otherwise(plan: _Plan, stage: Stage, cell: tuple[Affine, ...]) -> str:
     if plan.op.default is None:
-        return stage.const(_zero(plan.op.type.dtype), plan.op.type.dtype)
+        return stage.const(plan.op.type.dtype.number(0), plan.op.type.dtype)
     return stage.load(plan.context.buffers[plan.op.default], cell)
-
-
-def _zero(dtype: DType) -> int | float | bool:
-    return 0.0 if dtype.is_float else False if dtype is DType.BOOL else 0
-
-
-def _identity(op: Contraction) -> int | float | bool:
-    value = op.agg.identity(op.acc)
-    return float(value) if op.acc.is_float else bool(value) if op.acc is DType.BOOL else value
 
 
 def _loops(domain: FlatDomain) -> list[Loop]:

@@ -43,7 +43,7 @@ def _kernel(context: Context, op: Scatter) -> Kernel:
 def _prefill(context: Context, op: Scatter, target: str) -> None:
     """Every cell gets the default, or 0."""
     if op.default is None:
-        _fill(context, op, target, op.type.shape, _number(0, op.type.dtype))
+        _fill(context, op, target, op.type.shape, op.type.dtype.number(0))
         return
     kernel = _kernel(context, op)
     stage = kernel.stage("default", loops_over(op.type.shape))
@@ -69,7 +69,7 @@ def _from_identity(context: Context, op: Scatter, target: str) -> None:
     """No flags: what nothing falls on stays as it is."""
     shape, dtype = op.type.shape, op.type.dtype
     accumulator = target if op.acc is dtype else context.temporary(f"{target}_acc", op.acc, shape)
-    _fill(context, op, accumulator, shape, _number(op.agg.identity(op.acc), op.acc))
+    _fill(context, op, accumulator, shape, op.acc.number(op.agg.identity(op.acc)))
     _place(context, op, accumulator)
     if accumulator != target:
         kernel = _kernel(context, op)
@@ -83,7 +83,7 @@ def _aggregate(context: Context, op: Scatter, target: str) -> None:
     shape, flags = op.type.shape, _flagged(op, context.shape(op.updates))
     accumulator = context.temporary(f"{target}_acc", op.acc, shape)
     hit = context.temporary(f"{target}_hit", DType.BOOL, flags)
-    _fill(context, op, accumulator, shape, _number(op.agg.identity(op.acc), op.acc))
+    _fill(context, op, accumulator, shape, op.acc.number(op.agg.identity(op.acc)))
     _fill(context, op, hit, flags, False)
     _place(context, op, accumulator)
     _flag(context, op, hit, flags)
@@ -104,7 +104,7 @@ def _select(context: Context, op: Scatter, target: str, accumulator: str, hit: s
 
 def _otherwise(context: Context, op: Scatter, stage: Stage) -> str:
     if op.default is None:
-        return stage.const(_number(0, op.type.dtype), op.type.dtype)
+        return stage.const(op.type.dtype.number(0), op.type.dtype)
     return stage.load(context.buffers[op.default], cell_of(op.type.shape))
 
 
@@ -149,7 +149,3 @@ def _loops(op: Scatter, cells: tuple[int, ...]) -> list[Loop]:
     free = {s.names[0] for s in op.subscripts if isinstance(s, Poly) and s in coordinates(len(cells))}
     loops: list[Loop] = [(n, r) if n in free else (n, r, Order.ORDERED) for n, r, *_ in loops_over(cells)]
     return sorted(loops, key=len)
-
-
-def _number(value: int | float | bool, dtype: DType) -> int | float | bool:
-    return float(value) if dtype.is_float else bool(value) if dtype is DType.BOOL else value

@@ -20,7 +20,7 @@ from typing import ClassVar
 from tile_ir.hardware import HardwareModel, hardware_model
 from tile_ir.names import claim
 from tile_ir.stripe.affine import Affine, DivMod, DivModOp
-from tile_ir.stripe.nodes import Block, Direction, Location, Order, Program, Refinement, Statement
+from tile_ir.stripe.nodes import Block, Direction, Location, Order, Program, Refinement, Statement, number_of
 from tile_ir.stripe.walk import blocks_in, buffers_named
 from tile_ir.target import Target
 
@@ -34,7 +34,6 @@ from tile_opt.blocks.residence import (
     candidates,
     links_of,
     loop_orders,
-    number_of,
     view_of,
     wrapped,
 )

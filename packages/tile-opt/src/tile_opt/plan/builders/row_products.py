@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import takewhile
+from math import prod
 
 from tile_ir.frozen import replace
 from tile_ir.names import claim
 from tile_ir.stripe.affine import Affine
-from tile_ir.stripe.nodes import Bind, Direction, Index, Load, Refinement, Store, Sync, TensorType
+from tile_ir.stripe.nodes import Bind, Direction, Index, Load, Refinement, Store, Sync, TensorType, number_of
 
 from tile_opt.kernel.view import Stage, Use
 from tile_opt.kernel.work import merged_use
@@ -176,10 +177,8 @@ class RowProducts(RowParts):
     @cached_property
     def sharers(self) -> Sharers:
         form = self.first.scores.forms[self.row]
-        number, count = Affine(), 1
-        for item in reversed([i for i in self.first.scores.items if i.name not in form.names]):
-            number, count = number + Affine.var(item.name, count), count * item.range
-        return Sharers(form - self.corner, number, count, Sync())
+        items = [i for i in self.first.scores.items if i.name not in form.names]
+        return Sharers(form - self.corner, number_of(items), prod(i.range for i in items), Sync())
 
     # --- what they do -----------------------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ from tile_ir.dtype import DType
 from tile_ir.frozen import replace
 from tile_ir.matrix import MatrixInstruction
 from tile_ir.stripe.affine import Affine
-from tile_ir.stripe.nodes import Bind, Direction, Index, Refinement, Scope, Sync, Wait
+from tile_ir.stripe.nodes import Bind, Direction, Index, Refinement, Scope, Sync, Wait, number_of
 
 from tile_opt.kernel.strides import flat_stride
 from tile_opt.kernel.view import KernelView, Stage, Use
@@ -116,10 +116,7 @@ class Parts:
     @cached_property
     def number(self) -> Affine:
         """Of the sub-group."""
-        number = Affine()
-        for index in self.warps:
-            number = number * index.range + Affine.var(index.name)
-        return number
+        return number_of(self.warps)
 
     def copy(self, use: Use, first: int) -> GroupCopy:
         """The part of a result, or of an operand, that begins at a column."""

@@ -15,7 +15,7 @@ from math import prod
 from tile_ir.frozen import frozen, replace
 from tile_ir.matrix.x86 import CLAIM_LINE, FETCH_LINE
 from tile_ir.stripe.affine import Affine
-from tile_ir.stripe.nodes import Index, Instr, Load
+from tile_ir.stripe.nodes import Index, Instr, Load, number_of
 
 from tile_opt.kernel.instructions import Match
 from tile_opt.kernel.strides import limits_inside
@@ -66,9 +66,7 @@ class Ahead:
     def _lines(self, rows: Index, columns: Index, steps: Sequence[Index]) -> Iterator[Use]:
         """Of the results' rows, those that each step asks for, line by line; more steps than there are rows ask for the next tile's."""
         share = -(-rows.range // prod(i.range for i in steps))
-        row, count = Affine(), share
-        for index in reversed(steps):
-            row, count = row + Affine.var(index.name, count), count * index.range
+        row = number_of(steps) * share
         for use, number in product(self.results, range(share)):
             line = LINE // self.around.buffers[use.buffer].type.dtype.bytes
             for at in range(0, columns.range, line):

@@ -8,7 +8,7 @@ from math import prod
 from tile_ir.stripe.nodes import Bind
 
 from tile_opt.kernel.work import nbytes
-from tile_opt.plan.plan import Cover, Level
+from tile_opt.plan.plan import Cover, Edge, Level, Plan
 from tile_opt.plan.space.cpu.facts import Facts
 
 GROUPS_PER_CORE = 64
@@ -79,6 +79,17 @@ def group_levels(
     tiles = {n: (sizes or {}).get(n, 1) for n in order}
     levels = [Level(Bind.GRID, tuple(Cover(n, s) for n, s in groups.items()))] if groups else []
     return levels + [Level(Bind.NONE, (Cover(n, size),)) for n, size in tiles.items() if groups.get(n) != size]
+
+
+def vectors_plan(facts: Facts, vector: str, lanes: int, unrolled: Sequence[str], reason: str) -> Plan:
+    """Vectors along one loop, each of straight-line code for all iterations of the `unrolled` loops."""
+    outer = [n for n in facts.shared if n != vector and n not in unrolled]
+    groups = cut(facts, [*outer, vector], {vector: lanes}, wanted_groups(facts))
+    levels = [*group_levels(groups, outer), Level(Bind.NONE, (Cover(vector, lanes),))]
+    levels += [Level(Bind.UNROLL, tuple(Cover(n, 1) for n in unrolled))] if unrolled else []
+    levels.append(Level(Bind.VECTOR, (Cover(vector, 1),), lanes=lanes))
+    edges = ((vector, Edge.OVERLAP),) if vector not in groups and facts.overlaps(vector) else ()
+    return Plan(tuple(levels), edges=edges, reason=reason)
 
 
 def is_balanced(facts: Facts, groups: Mapping[str, int]) -> bool:

@@ -10,15 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from tile_ir.stripe.nodes import Bind
-
 from tile_opt.kernel.unify import is_indirect
 from tile_opt.kernel.view import Use, is_parallel
 from tile_opt.kernel.work import is_elementwise
 from tile_opt.lowering.memory import FILLED, WIDE, widest_spread
-from tile_opt.plan.plan import Cover, Edge, Level, Plan
+from tile_opt.plan.plan import Plan
 from tile_opt.plan.space.cpu.facts import Facts
-from tile_opt.plan.space.cpu.groups import cut, group_levels, wanted_groups
+from tile_opt.plan.space.cpu.groups import vectors_plan
 
 SHORT = 8
 """Iterations of the short loop at most: each is a copy of the code."""
@@ -34,14 +32,7 @@ def interleaved_plan(facts: Facts) -> Plan | None:
     if found is None:
         return _parts_plan(facts)
     short, vector = found
-    lanes = facts.lanes
-    outer = [n for n in facts.shared if n not in found]
-    groups = cut(facts, [*outer, vector], {vector: lanes}, wanted_groups(facts))
-    levels = group_levels(groups, outer)
-    levels += [Level(Bind.NONE, (Cover(vector, lanes),)), Level(Bind.UNROLL, (Cover(short, 1),))]
-    levels.append(Level(Bind.VECTOR, (Cover(vector, 1),), lanes=lanes))
-    edges = ((vector, Edge.OVERLAP),) if vector not in groups and facts.overlaps(vector) else ()
-    return Plan(tuple(levels), edges=edges, reason="interleaved")
+    return vectors_plan(facts, vector, facts.lanes, [short], "interleaved")
 
 
 def _parts_plan(facts: Facts) -> Plan | None:
@@ -51,14 +42,8 @@ def _parts_plan(facts: Facts) -> Plan | None:
     vector = next((n for n in reversed(facts.shared) if _is_filled(facts, n)), None)
     if vector is None:
         return None
-    outer, lanes = [n for n in facts.shared if n != vector], facts.lanes
-    groups = cut(facts, [*outer, vector], {vector: lanes}, wanted_groups(facts))
-    own = tuple(Cover(n, 1) for s in facts.view.stages for n in s.loop_names)
-    levels = [*group_levels(groups, outer), Level(Bind.NONE, (Cover(vector, lanes),))]
-    levels += [Level(Bind.UNROLL, own)] if own else []
-    levels.append(Level(Bind.VECTOR, (Cover(vector, 1),), lanes=lanes))
-    edges = ((vector, Edge.OVERLAP),) if vector not in groups and facts.overlaps(vector) else ()
-    return Plan(tuple(levels), edges=edges, reason="parts of rows interleaved")
+    own = [n for s in facts.view.stages for n in s.loop_names]
+    return vectors_plan(facts, vector, facts.lanes, own, "parts of rows interleaved")
 
 
 def _is_plain(facts: Facts) -> bool:

@@ -12,9 +12,9 @@ from tile_opt.kernel.work import is_elementwise, nbytes
 from tile_opt.lowering.memory import WORD
 from tile_opt.model.caches import lines_far_from
 from tile_opt.model.footprint import footprint_sets
-from tile_opt.plan.plan import Cover, Edge, Level, Plan, Staging
+from tile_opt.plan.plan import Cover, Level, Plan, Staging
 from tile_opt.plan.space.cpu.facts import Facts
-from tile_opt.plan.space.cpu.groups import count, cut, group_levels, wanted_groups
+from tile_opt.plan.space.cpu.groups import count, cut, group_levels, vectors_plan, wanted_groups
 
 CLOSE = 8
 """Steps between elements up to which vectors of them are fetched straight from the operand."""
@@ -222,14 +222,7 @@ def close_plan(facts: Facts, kernel: Turned) -> Plan | None:
     lanes = min(facts.lanes, facts.machine.vector.registers // 2)
     if far or facts.extents[other] > _few(facts, kernel, lanes) or _goes_far(facts) or facts.extents[vector] < lanes:
         return None
-    outer = [n for n in facts.shared if n not in (vector, other)]
-    wanted = wanted_groups(facts)
-    groups = cut(facts, [*outer, vector], {vector: lanes}, wanted)
-    levels = group_levels(groups, outer)
-    levels += [Level(Bind.NONE, (Cover(vector, lanes),)), Level(Bind.UNROLL, (Cover(other, 1),))]
-    levels.append(Level(Bind.VECTOR, (Cover(vector, 1),), lanes=lanes))
-    edges = ((vector, Edge.OVERLAP),) if vector not in groups and facts.overlaps(vector) else ()
-    return Plan(tuple(levels), edges=edges, reason="elements a few steps apart")
+    return vectors_plan(facts, vector, lanes, [other], "elements a few steps apart")
 
 
 def _few(facts: Facts, kernel: Turned, lanes: int) -> int:

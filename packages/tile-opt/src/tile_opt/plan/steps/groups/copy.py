@@ -30,6 +30,7 @@ from tile_ir.stripe.nodes import (
     Swizzle,
     TensorType,
     Transfer,
+    number_of,
 )
 
 from tile_opt.kernel.view import Stage, Use, as_forms
@@ -83,11 +84,8 @@ class Items:
 
     def run(self, first: int, stop: int) -> Run:
         """The number that some neighbouring indexes make."""
-        number, count = Affine(), 1
-        for item in reversed(self.indexes[first:stop]):
-            number = number + Affine.var(item.name, count)
-            count *= item.range
-        return Run(number, count)
+        part = self.indexes[first:stop]
+        return Run(number_of(part), prod(i.range for i in part))
 
     def cuts(self) -> Iterator[tuple[Run, ...]]:
         """The item's number whole, then in two parts, the faster first."""

@@ -396,10 +396,8 @@ class _Shared:
     def _empty(self, use: Use) -> Stage:
         """The identity, in the place of `use`."""
         dtype = self.total.type.dtype
-        value = self.carry.agg.identity(dtype)
-        typed = float(value) if dtype.is_float else bool(value) if dtype is DType.BOOL else value
-        stored = replace(use, dir=Direction.OUT)
-        return Stage("empty", (), (), (stored,), (Const("$z", typed, dtype), Store(use.name, "$z")))
+        start = Const("$z", dtype.number(self.carry.agg.identity(dtype)), dtype)
+        return Stage("empty", (), (), (replace(use, dir=Direction.OUT),), (start, Store(use.name, "$z")))
 
     def _taken(self, name: str, into: Use, source: Refinement, start: Affine, count: Affine) -> Stage:
         """`count` entries of the item's row from `start` on."""

@@ -12,7 +12,7 @@ from math import prod
 from tile_ir.frozen import replace
 from tile_ir.names import claim
 from tile_ir.stripe.affine import Affine, names_in
-from tile_ir.stripe.nodes import Bind, Block, Direction, Index, Order, Refinement, Scope, Sync
+from tile_ir.stripe.nodes import Bind, Block, Direction, Index, Order, Refinement, Scope, Sync, number_of
 
 from tile_opt.kernel.unify import is_indirect
 from tile_opt.kernel.view import KernelView, Stage, Use
@@ -222,9 +222,8 @@ class Spread:
         """An element lies where its item and lane say."""
         own = [d for n in stage.loop_names for d in self.splits[n].digits]
         lanes = next((d.index for d in own if d.index.bind is Bind.VECTOR), None)
-        place, step = (Affine.var(lanes.name), lanes.range) if lanes else (Affine(), 1)
-        for item in reversed(self.items):
-            place, step = place + Affine.var(item.name, step), step * item.range
+        inner = (*self.items, lanes) if lanes else self.items
+        place, step = number_of(inner), prod(i.range for i in inner)
         alone = {i.name for i in self.items} <= {d.index.name for d in own}
         size = min(step, prod(self.loops[n].range for n in stage.loop_names)) if alone else step
         return in_pieces(self.view, merging, operands, frozenset(d.index.name for d in own), place, size, self.taken)
