@@ -45,6 +45,11 @@ class Poly:
         """The index variable that the form is, with nothing beside it; None for other forms."""
         return self.terms[0][0] if len(self.terms) == 1 and self.terms[0][1] == 1 and not self.const else None
 
+    @property
+    def is_integral(self) -> bool:
+        """All coefficients and the constant are integers."""
+        return self.const.denominator == 1 and all(c.denominator == 1 for _, c in self.terms)
+
     def coefficient(self, name: str) -> Fraction:
         return next((c for n, c in self.terms if n == name), _ZERO)
 

@@ -6,4 +6,5 @@ from tile_opt.analysis.coverage import uncovered as uncovered
 from tile_opt.analysis.domain import FlatDomain as FlatDomain
 from tile_opt.analysis.domain import analyze as analyze
 from tile_opt.analysis.sets import Sets as Sets
+from tile_opt.analysis.system import affine as affine
 from tile_opt.analysis.system import poly as poly

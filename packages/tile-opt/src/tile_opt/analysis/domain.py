@@ -12,14 +12,14 @@ from math import gcd
 
 from tile_ir.diagnostics import Diagnostic, TileTypeError
 from tile_ir.frozen import frozen
-from tile_ir.program.nodes import Contraction, Poly
+from tile_ir.program.nodes import Contraction
 from tile_ir.stripe.affine import Affine, names_in
 from tile_ir.stripe.nodes import row_major_strides
 
 from tile_opt.analysis.linear import Basis
 from tile_opt.analysis.reduce import defract, needs_defract, needs_reduction, reduce_output, row_of
 from tile_opt.analysis.sets import Bounds, Sets
-from tile_opt.analysis.system import EmptyDomain, Range, System, gather, merge_parallel
+from tile_opt.analysis.system import EmptyDomain, Range, System, affine, gather, merge_parallel
 
 
 @frozen
@@ -111,16 +111,12 @@ def _canonical(contraction: Contraction) -> System:
     return replace(system, ranges=merge_parallel(system.ranges))
 
 
-def _integral(form: Poly) -> Affine:
-    return Affine(tuple((name, int(c)) for name, c in form.terms), int(form.const))
-
-
 def _sides(ranges: Iterable[Range]) -> list[Affine]:
     """Each range as two one-sided constraints, lower before upper."""
     sides: list[Affine] = []
     for r in ranges:
         if r.size is not None:
-            form = _integral(r.form)
+            form = affine(r.form)
             sides += [form, form * -1 + (r.size - 1)]
     return sides
 
@@ -146,8 +142,8 @@ def _flatten(system: System, sets: Sets) -> FlatDomain:
         names,
         ranges,
         tuple(form for form in map(rebase, sides) if form.terms),
-        tuple(rebase(_integral(form)) for form in system.output),
-        tuple(tuple(rebase(_integral(form)) for form in access) for access in system.accesses),
+        tuple(rebase(affine(form)) for form in system.output),
+        tuple(tuple(rebase(affine(form)) for form in access) for access in system.accesses),
     )
     needed, implied = _needed(domain, sets)
     return replace(domain, constraints=needed, implied=implied)

@@ -41,12 +41,7 @@ def reduce_output(system: System) -> System:
 
 
 def needs_defract(ranges: tuple[Range, ...]) -> bool:
-    return any(not is_integral(r.form) for r in ranges)
-
-
-def is_integral(form: Poly) -> bool:
-    """True when all coefficients and the constant are integers."""
-    return form.const.denominator == 1 and all(c.denominator == 1 for _, c in form.terms)
+    return any(not r.form.is_integral for r in ranges)
 
 
 def defract(system: System) -> System:
@@ -63,7 +58,7 @@ def defract(system: System) -> System:
         if split is None:
             continue
         result = _apply(replace(system, ranges=ranges), dual, shift, split)
-        if all(is_integral(r.form) for r in result.ranges):
+        if all(r.form.is_integral for r in result.ranges):
             return result
     raise AssertionError("the dual basis spans the lattice")
 

@@ -53,6 +53,11 @@ def poly(form: Affine) -> Poly:
     return Poly.of(dict(form.terms), form.const)
 
 
+def affine(form: Poly) -> Affine:
+    """A form of integers, as one."""
+    return Affine(tuple((name, int(c)) for name, c in form.terms), int(form.const))
+
+
 def substitute(form: Poly, values: Mapping[str, Poly]) -> Poly:
     """Replace every index of `form`."""
     total: dict[str, Fraction] = {}

@@ -64,7 +64,7 @@ def _spellings(view: KernelView) -> Iterator[_Spelling]:
 
 
 def _split(view: KernelView, spelling: _Spelling) -> KernelView:
-    taken = {*view.ranges, *(r.into for r in (*view.refs, *view.allocs))}
+    taken = view.taken
     stage = view.stages[spelling.stage]
     digits = tuple(Index(claim(spelling.loop, taken), n) for n in spelling.ranges)
     steps = [prod(spelling.ranges[k + 1 :]) for k in range(len(digits))]

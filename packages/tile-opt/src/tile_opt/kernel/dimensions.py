@@ -77,7 +77,7 @@ def _with_dimensions(
     ranges = {i.name: i.range for i in view.loops if is_parallel(i)}
     if any(ranges.get(n) != prod(r) for n, r in wanted.items()):
         return None
-    taken = {*view.ranges, *view.buffers}
+    taken = view.taken
     digits = {n: tuple(Index(claim(n, taken), r) for r in found) for n, found in wanted.items()}
     values = {n: _number(found) for n, found in digits.items()}
 

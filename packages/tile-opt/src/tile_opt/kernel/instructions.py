@@ -48,6 +48,11 @@ class Match:
     bounds: tuple[Bound, ...] = ()
     """The stage's constraints: where they fail, a factor that is 0 instead leaves out the product, if the other is finite."""
 
+    @property
+    def factors(self) -> tuple[Use, Use]:
+        """The first one, then the second."""
+        return self.main.use(self.left), self.main.use(self.right)
+
 
 def matches(view: KernelView, instruction: MatrixInstruction) -> list[Match]:
     """Every way in which the kernel's one stage with loops of its own is the instruction, least padding first."""

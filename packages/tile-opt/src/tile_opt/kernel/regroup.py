@@ -114,10 +114,6 @@ def unique_loops(view: KernelView, done: int = 0) -> KernelView:
     taken = {i.name for i in view.loops} | {i.name for s in stages for i in s.loops}
     for stage in view.stages[done:]:
         clashes = [n for n in stage.loop_names if n in taken]
-        if clashes:
-            renamed = fresh_all(clashes, taken | set(stage.loop_names))
-            loops = tuple(replace(i, name=renamed.get(i.name, i.name)) for i in stage.loops)
-            stage = replace(stage.substitute({a: Affine.var(b) for a, b in renamed.items()}), loops=loops)
-        stages.append(stage)
-        taken.update(stage.loop_names)
+        stages.append(stage.renamed(fresh_all(clashes, taken | set(stage.loop_names))))
+        taken.update(stages[-1].loop_names)
     return replace(view, stages=tuple(stages))

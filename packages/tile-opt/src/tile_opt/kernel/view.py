@@ -106,6 +106,13 @@ class Stage:
             body=tuple(with_indexes(s, values) for s in self.body) if moved else self.body,
         )
 
+    def renamed(self, names: Mapping[str, str]) -> Stage:
+        """The stage with other names for those of its loops that `names` has."""
+        if all(old == new for old, new in names.items()):
+            return self
+        loops = tuple(replace(i, name=names.get(i.name, i.name)) for i in self.loops)
+        return replace(self.substitute({old: Affine.var(new) for old, new in names.items()}), loops=loops)
+
     def limited(self, where: tuple[Affine, ...]) -> Stage:
         """The stage where forms of the loops around it are >= 0, too; an instruction does all of it or nothing."""
         if self.instr is not None:
@@ -203,12 +210,24 @@ class KernelView:
         return {r.into for r in (*self.refs, *self.allocs)}
 
     @property
+    def taken(self) -> set[str]:
+        """Names of loops and buffers."""
+        return self.buffers.union(self.ranges)
+
+    @property
     def uses(self) -> tuple[Use, ...]:
         """All accesses, stage by stage."""
         if self._uses is None:
             object.__setattr__(self, "_uses", tuple([u for s in self.stages for u in s.uses]))
         assert self._uses is not None
         return self._uses
+
+    def unshared(self) -> KernelView | None:
+        """The view with all loops in its one stage; None where it has several stages, or constraints around them."""
+        if len(self.stages) != 1 or self.constraints:
+            return None
+        (stage,) = self.stages
+        return replace(self, loops=(), stages=(replace(stage, loops=(*self.loops, *stage.loops)),))
 
     def users(self, buffer: str) -> list[tuple[Stage, Use]]:
         """The accesses to one buffer, and who has them."""
@@ -332,9 +351,7 @@ def _named_apart(shared: Sequence[Index], stages: Sequence[Stage]) -> tuple[Stag
     for stage in stages:
         clashing = [i.name for i in stage.loops if ranges.setdefault(i.name, i.range) != i.range]
         names = {name: claim(name, taken) for name in clashing}
-        loops = tuple(replace(i, name=names.get(i.name, i.name)) for i in stage.loops)
-        moved = stage.substitute({old: Affine.var(new) for old, new in names.items()}) if names else stage
-        made.append(replace(moved, loops=loops) if names else stage)
+        made.append(stage.renamed(names))
         ranges |= {i.name: i.range for i in made[-1].loops}
     return tuple(made)
 

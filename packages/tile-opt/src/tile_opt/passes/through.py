@@ -71,10 +71,7 @@ def _gathers(view: KernelView, out: Use) -> bool:
 def _flat(kernel: Block) -> KernelView | None:
     """A kernel of one stage, all loops of which are its own."""
     view = open_kernel(kernel)
-    if view is None or len(view.stages) != 1 or view.constraints:
-        return None
-    (stage,) = view.stages
-    return replace(view, loops=(), stages=(replace(stage, loops=(*view.loops, *stage.loops)),))
+    return None if view is None else view.unshared()
 
 
 @frozen

@@ -106,7 +106,7 @@ class _Build:
         """What tile registers do of the kernel."""
         self.view = with_sources(view, view.through)
         self.plan = plan
-        self.taken = {*view.ranges, *(r.into for r in (*view.refs, *view.allocs))}
+        self.taken = view.taken
         self.loops = {name: self._loop(name, extent) for name, extent in view.ranges.items()}
         self.ahead = self._read_ahead()
         self.near: list[Panels] = []

@@ -36,6 +36,7 @@ from tile_ir.program.nodes import (
 from tile_ir.stripe.affine import Affine
 from tile_ir.target import Options
 
+from tile_opt.analysis import affine
 from tile_opt.program.base import Rewrite
 from tile_opt.program.cascade import Groups
 
@@ -188,17 +189,9 @@ def _seen(constraints: Iterable[Constraint], subscripts: Sequence[Poly]) -> Seen
     """The constraints that tie indexes, by the dimensions that these subscript."""
     dims = {name: Affine.var(f"d{d}") for d, f in enumerate(subscripts) if (name := f.index) is not None}
     tied = [c for c in constraints if _ties(c)]
-    if not all({*c.formula.names} <= dims.keys() and _is_whole(c.formula) for c in tied):
+    if not all({*c.formula.names} <= dims.keys() and c.formula.is_integral for c in tied):
         return frozenset()
-    return frozenset((_form(c.formula).substitute(dims), c.size) for c in tied)
-
-
-def _is_whole(form: Poly) -> bool:
-    return form.const.denominator == 1 and all(c.denominator == 1 for _, c in form.terms)
-
-
-def _form(form: Poly) -> Affine:
-    return Affine.of([(n, int(c)) for n, c in form.terms], int(form.const))
+    return frozenset((affine(c.formula).substitute(dims), c.size) for c in tied)
 
 
 def _is_plain(seen: Seen) -> bool:
@@ -229,8 +222,8 @@ def _may_be_empty(first: Contraction, scores: TensorLoad, seen: Seen, shape: tup
 def _is_cut(constraints: Iterable[Constraint], index: str | None, size: int) -> bool:
     """Some constraint on the index alone leaves out some of so many values."""
     alone = [c for c in constraints if c.formula.names == (index,)]
-    ends = ((*_form(c.formula).bounds({str(index): (0, size - 1)}), c) for c in alone)
-    return any(low < 0 or high >= c.size or not _is_whole(c.formula) for low, high, c in ends)
+    ends = ((*affine(c.formula).bounds({str(index): (0, size - 1)}), c) for c in alone)
+    return any(low < 0 or high >= c.size or not c.formula.is_integral for low, high, c in ends)
 
 
 def _with_mask(program: Program, rows: _Rows, seen: Seen, type: TensorType) -> Program:

@@ -24,7 +24,7 @@ from tile_ir.program.nodes import (
 )
 from tile_ir.stripe.affine import Affine, names_in
 
-from tile_opt.analysis import FlatDomain, poly
+from tile_opt.analysis import FlatDomain, affine, poly
 
 LARGEST = 64
 """Operations of an expression that is still unfolded."""
@@ -103,7 +103,7 @@ class Trees:
         """What a copy's element is an element of."""
         (load,) = op.loads
         at = {name: form for f, form in zip(op.output, forms, strict=True) if (name := f.index) is not None}
-        read = (Affine.of([(n, int(c)) for n, c in f.terms], int(f.const)).substitute(at) for f in load.formulas)
+        read = (affine(f).substitute(at) for f in load.formulas)
         return self.element(str(load.tensor), tuple(read))
 
     def _stretched(self, operand: str, forms: tuple[Affine, ...]) -> tuple[Affine, ...]:
@@ -124,7 +124,7 @@ def _is_copy(op: Contraction, types: Mapping[str, TensorType]) -> bool:
     sizes = {name: size for form, size in cells if (name := form.index) is not None}
     whole = all(form.index is not None or (size == 1 and form == Poly()) for form, size in cells)
     own = len(sizes) == sum(form.index is not None for form, _ in cells) and sizes.keys() >= {*op.indexes}
-    read = all(c.denominator == 1 for form in load.formulas for _, c in form.terms)
+    read = all(form.is_integral for form in load.formulas)
     return whole and own and read and all(_always(c, sizes) for c in op.constraints)
 
 

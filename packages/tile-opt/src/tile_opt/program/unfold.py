@@ -253,9 +253,8 @@ def _convolution(op: Contraction, data: Factor, weight: Factor) -> _Windows | No
     channels: list[str] = []
     for form, _ in data.dims:
         own, others = _sorted(form, summed)
-        whole = all(c.denominator == 1 for _, c in form.terms) and form.const.denominator == 1
         single = form.index is not None
-        if not whole or len(own) > 1 or len(others) > 1 or not (single or (own and others)):
+        if not form.is_integral or len(own) > 1 or len(others) > 1 or not (single or (own and others)):
             return None
         inside += own if not single else []
         channels += own if single else []

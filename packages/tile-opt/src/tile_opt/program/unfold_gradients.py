@@ -200,5 +200,4 @@ def _is_gradient(
 def _moves(form: Poly, here: Collection[str], there: Collection[str], sizes: Mapping[str, int]) -> bool:
     """A window's element at a position of which there are no fewer than elements."""
     position, inside = ([n for n in form.names if n in some] for some in (here, there))
-    whole = all(c.denominator == 1 for _, c in form.terms) and form.const.denominator == 1
-    return whole and len(position) == len(inside) == 1 and sizes[inside[0]] <= sizes[position[0]]
+    return form.is_integral and len(position) == len(inside) == 1 and sizes[inside[0]] <= sizes[position[0]]

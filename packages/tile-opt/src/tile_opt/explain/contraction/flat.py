@@ -6,6 +6,7 @@ from math import prod
 
 from tile_ir.frozen import frozen
 
+from tile_opt.explain.text import grid
 from tile_opt.kernel.strides import flat_stride
 from tile_opt.kernel.view import KernelView, Stage, Use
 from tile_opt.kernel.work import merged_use
@@ -75,9 +76,7 @@ class FlatKernel:
             rows.append([name, str(extent), *(str(a.strides[k]) for a in self.accesses)])
         rows.append(["off", "", *(str(a.offset) for a in self.accesses)])
         rows.append(["vec", "", *(str(a.vector) for a in self.accesses)])
-        widths = [max(len(row[c]) for row in rows) for c in range(len(rows[0]))]
-        lines = ["  ".join(cell.rjust(w) for cell, w in zip(row, widths, strict=True)) for row in rows]
-        return "\n".join([*lines, *(f"Constraint: {c}" for c in self.constraints)])
+        return "\n".join([*grid(rows), *(f"Constraint: {c}" for c in self.constraints)])
 
 
 def flatten(view: KernelView) -> FlatKernel | None:

@@ -73,9 +73,7 @@ class GroupTile(SchedulingPass):
 
     def build(self, view: KernelView, plan: Plan, target: Target) -> Built:
         view, plan, copies = copied_before(view, plan)
-        built = self._groups(view, plan)
-        before, buffers = (tuple(merged(p.kernel(view)) for p in copies), tuple(p.buffer for p in copies))
-        return replace(built, before=before, buffers=(*buffers, *built.buffers))
+        return self._groups(view, plan).behind(copies, view)
 
     def _groups(self, view: KernelView, plan: Plan) -> Built:
         main = main_stage(view)

@@ -6,7 +6,7 @@ over rows keeps it in a cache. Rows that no cache holds stay kernels apart, betw
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 from tile_ir.machine import Machine
@@ -34,10 +34,7 @@ class Recompute(Inline):
 
     def opened(self, view: KernelView) -> KernelView:
         """A view of one stage has all loops in it: nothing else shares them."""
-        if len(view.stages) != 1 or view.constraints:
-            return view
-        stage = view.stages[0]
-        return replace(view, loops=(), stages=(replace(stage, loops=(*view.loops, *stage.loops)),))
+        return view.unshared() or view
 
     def judged(self, view: KernelView, producer: Use, readers: dict[int, KernelView], target: Target) -> Choice:
         machine = target.machine

@@ -48,9 +48,7 @@ class TensorTile(SchedulingPass):
     def build(self, view: KernelView, plan: Plan, target: Target) -> Built:
         assert plan.instruction is not None
         view, plan, copies = copied_before(view, plan)
-        built = self._products(view, plan, target, {p.name for p in copies})
-        before, buffers = (tuple(merged(p.kernel(view)) for p in copies), tuple(p.buffer for p in copies))
-        return replace(built, before=before, buffers=(*buffers, *built.buffers))
+        return self._products(view, plan, target, {p.name for p in copies}).behind(copies, view)
 
     def _products(self, view: KernelView, plan: Plan, target: Target, copies: Collection[str]) -> Built:
         """The kernel of the products, and one that combines what groups share."""

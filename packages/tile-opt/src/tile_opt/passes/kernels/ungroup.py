@@ -69,7 +69,7 @@ def _group(view: KernelView, stage: Stage) -> _Group | None:
 
 
 def _split(view: KernelView, k: int, group: _Group) -> KernelView:
-    name = claim(f"{group.loop}_{group.number}", {*view.ranges, *(r.into for r in (*view.refs, *view.allocs))})
+    name = claim(f"{group.loop}_{group.number}", view.taken)
     loops: list[Index] = []
     for index in view.loops:
         if index.name == group.loop:

@@ -44,7 +44,7 @@ def in_panels(match: Match, plan: Plan, staging: Staging) -> Staging:
 
 def factors(match: Match) -> set[str]:
     """The buffers that the instruction's factors lie in."""
-    return {match.main.use(name).buffer for name in (match.left, match.right)}
+    return {use.buffer for use in match.factors}
 
 
 def beside_rows(view: KernelView, match: Match, plan: Plan) -> list[str]:

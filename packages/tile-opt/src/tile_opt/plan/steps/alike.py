@@ -27,7 +27,7 @@ def alike(view: KernelView) -> KernelView:
     classes = _classes(view)
     names = _names(view, classes)
     stages = (
-        _renamed(s, {i.name: names[number] for i, number in zip(s.loops, numbers, strict=True)})
+        s.renamed({i.name: names[number] for i, number in zip(s.loops, numbers, strict=True)})
         for s, numbers in zip(view.stages, classes, strict=True)
     )
     return replace(view, stages=tuple(stages))
@@ -106,10 +106,3 @@ def _same(
         if number not in used and replace(index, name=loop.name) == loop
     }
     return max(fits, key=lambda number: fits[number], default=None)
-
-
-def _renamed(stage: Stage, names: dict[str, str]) -> Stage:
-    if all(old == new for old, new in names.items()):
-        return stage
-    moved = stage.substitute({old: Affine.var(new) for old, new in names.items()})
-    return replace(moved, loops=tuple(replace(i, name=names[i.name]) for i in stage.loops))

@@ -15,9 +15,10 @@ import numpy as np
 from tile_ir.dtype import DType
 from tile_ir.frozen import frozen
 from tile_ir.ops import Aggregation
-from tile_ir.program.nodes import Contraction, Literal, Poly
+from tile_ir.program.nodes import Contraction, Literal
 from tile_ir.stripe.affine import Affine, intervals, names_in
 
+from tile_opt.analysis import affine
 from tile_opt.program.dots.known import Known
 from tile_opt.program.trees import Call, Leaf, Tree, Trees, leaves
 
@@ -78,13 +79,13 @@ class Matcher:
             return None
         if op.acc not in (DType.INT32, DType.FLOAT32) or (dtype is not op.acc and dtype not in HALVES):
             return None
-        output, ranges = _affine(op.output), _ranges(op)
-        accesses = [_affine(load.formulas) for load in op.loads]
-        if output is None or ranges is None or any(a is None for a in accesses):
+        ranges = _ranges(op)
+        if ranges is None or not all(f.is_integral for f in (*op.output, *(f for x in op.loads for f in x.formulas))):
             return None
+        output, accesses = tuple(map(affine, op.output)), [tuple(map(affine, x.formulas)) for x in op.loads]
         self.ranges = ranges
         self.reduced = frozenset(ranges) - names_in(output)
-        tree = self.trees.summed(op, [a for a in accesses if a is not None])
+        tree = self.trees.summed(op, accesses)
         parts = list(_multiplied(tree))
         found = [(part, self._factor(part)) for part in parts]
         factors = [f for part, f in found if f is not None and set(_names(part)) & self.reduced]
@@ -198,22 +199,9 @@ def _names(tree: Tree) -> Iterator[str]:
     return (n for leaf in leaves(tree) for f in leaf.forms for n in f.names)
 
 
-def affine(formula: Poly) -> Affine | None:
-    """A formula with whole coefficients as a form."""
-    if formula.const.denominator != 1 or any(c.denominator != 1 for _, c in formula.terms):
-        return None
-    return Affine.of({n: int(c) for n, c in formula.terms}, int(formula.const))
-
-
-def _affine(formulas: tuple[Poly, ...]) -> tuple[Affine, ...] | None:
-    found = [affine(f) for f in formulas]
-    made = tuple(f for f in found if f is not None)
-    return made if len(made) == len(found) else None
-
-
 def _ranges(op: Contraction) -> dict[str, int] | None:
     """The range of every index, which begins at 0, as constraints with one unknown index after the other bound it; None where they do not."""
-    forms = [(form, c.size) for c in op.constraints if (form := affine(c.formula)) is not None]
+    forms = [(affine(c.formula), c.size) for c in op.constraints if c.formula.is_integral]
     found: dict[str, int] = {}
     while len(found) < len(op.indexes):
         bounds = [b for form, size in forms if (b := _bound(form, size, found)) is not None]
@@ -238,10 +226,10 @@ def _cuts(op: Contraction, ranges: Mapping[str, int]) -> tuple[tuple[Affine, int
     """The constraints that the ranges do not imply; None where one is not whole."""
     limits = intervals(ranges)
     cuts: dict[tuple[Affine, int], None] = {}
+    if not all(c.formula.is_integral for c in op.constraints):
+        return None
     for c in op.constraints:
         form = affine(c.formula)
-        if form is None:
-            return None
         low, high = form.bounds(limits)
         if low < 0 or high >= c.size:
             cuts[form, c.size] = None

@@ -128,7 +128,7 @@ class _Space:
 
     def _slides(self, name: str) -> Iterator[tuple[int, int]]:
         """By how many elements windows move along each dimension of the first factor, and how many they have there."""
-        for form in self.factors[0].forms:
+        for form in self.match.factors[0].forms:
             rows = sum(abs(form.coefficient(s)) * (self.view.ranges[s] - 1) for s in self.steps) + 1
             if name in form.names:
                 yield abs(form.coefficient(name)), rows
@@ -141,16 +141,11 @@ class _Space:
         """
         m, n, k = (self.loops[role] for role in "mnk")
         rows = {name: size for name, size in step.items() if name != n}
-        read, depth = self._box(rows), self._depth(self.factors[1])
+        read, depth = self._box(rows), self._depth(self.match.factors[1])
         boxed = self.sliding and self._is_near(self._few(self.view.ranges) | {m: rows[m]})
         if boxed and read * WORD.bytes * self.match.instruction.sides["k"] > self._first * self.view.ranges[k]:
             read = SCATTERED * prod(rows.values()) * depth
         return (read + step[n] * depth) / (prod(step.values()) * depth)
-
-    @cached_property
-    def factors(self) -> tuple[Use, Use]:
-        left, right = (self.match.main.use(n) for n in (self.match.left, self.match.right))
-        return left, right
 
     @cached_property
     def steps(self) -> tuple[str, ...]:
@@ -173,19 +168,19 @@ class _Space:
     @cached_property
     def is_ahead(self) -> bool:
         """The panels of the second factor are copied before the kernel, once for all calls."""
-        use, n = self.factors[1], self.loops["n"]
+        use, n = self.match.factors[1], self.loops["n"]
         moved = {name for f in use.forms for name in f.names}
         return use.buffer in self.view.fixed and moved <= {*self.steps, n} and not self.view.ranges[n] % self.tile[n]
 
     @property
     def _lies_along(self) -> bool:
         """Words of the first factor lie side by side along the depth."""
-        return flat_stride(self.view, self.factors[0], self.loops["k"]) == 1
+        return flat_stride(self.view, self.match.factors[0], self.loops["k"]) == 1
 
     @property
     def is_copied(self) -> bool:
         """Rows of the first factor are copied: these lie in another way, end within a tile, are made on the way, or go on."""
-        left = self.factors[0]
+        left = self.match.factors[0]
         ends = self.tiles.leaves(left) or self.fold is not None
         return not self._lies_along or ends or self._is_made_alone(left)
 
@@ -230,7 +225,7 @@ class _Space:
     @cached_property
     def sliding(self) -> tuple[str, ...]:
         """Loops beside the tile whose iterations read windows of the first factor that overlap."""
-        forms = [f for f in self.factors[0].forms if not {*f.names}.isdisjoint(self.steps)]
+        forms = [f for f in self.match.factors[0].forms if not {*f.names}.isdisjoint(self.steps)]
         found = (n for n in self._inner if any(n in f.names for f in forms))
         return tuple(found) if self.is_copied and self._lies_along else ()
 
@@ -240,7 +235,7 @@ class _Space:
 
     def _box(self, sizes: Mapping[str, int]) -> int:
         """Words of the first factor around all that so many iterations of some loops read in their steps."""
-        left = self.factors[0]
+        left = self.match.factors[0]
         spans = {name: (0, extent - 1) for name, extent in sizes.items()}
         spans |= {name: (0, self.view.ranges[name] - 1) for name in self.steps}
         ends = ([f.coefficient(n) * at for n in f.names if n in spans for at in spans[n]] for f in left.forms)
@@ -252,7 +247,7 @@ class _Space:
 
     def _stagings(self) -> Iterator[Staging]:
         """Panels of the second factor, rows of the first where they do not lie side by side, and the sum's registers."""
-        left, right = self.factors
+        left, right = self.match.factors
         n = self.loops["n"]
         if self.is_ahead:
             yield Staging(right.buffer, -1, "DRAM", (*self.steps, n))
@@ -290,7 +285,7 @@ class _Space:
     @cached_property
     def _moving(self) -> tuple[str, ...]:
         """Loops beside the tile for whose iterations panels differ."""
-        names = {n for f in self.factors[1].forms for n in f.names}
+        names = {n for f in self.match.factors[1].forms for n in f.names}
         return tuple(n for n in self.beside if n in names)
 
     @property
@@ -334,10 +329,13 @@ class _Space:
         machine, sides = self.target.machine, self.match.instruction.sides
         groups = prod(-(-self.view.ranges[name] // size) for name, size in grid.items())
         columns, rows = grid[self.loops["n"]], prod(grid[name] for name in (*self._inner, self.loops["m"]))
-        depth = self._depth(self.factors[0])
+        depth = self._depth(self.match.factors[0])
         points = columns * rows * depth * self._between
         products = points / prod(sides.values()) * machine.slots(self.match.instruction.name) / machine.ports.fma / BUSY
-        panels, read = columns * self._depth(self.factors[1]), self._box(grid) if self._lies_along else rows * depth
+        panels, read = (
+            columns * self._depth(self.match.factors[1]),
+            self._box(grid) if self._lies_along else rows * depth,
+        )
         copying = self.is_copied * read * (COPIED if self._lies_along else PACKED)
         packing = (not self.is_ahead) * panels * PACKED + copying
         cores = self.target.settings.cores
@@ -381,7 +379,7 @@ class _Space:
     def _fitting_columns(self) -> int:
         """Columns whose panels take their part of the second cache."""
         n = self.loops["n"]
-        each = self._depth(self.factors[1]) * WORD.bytes
+        each = self._depth(self.match.factors[1]) * WORD.bytes
         tiles = max(1, self._near // (each * self.tile[n]))
         return -(-min(self.view.ranges[n], tiles * self.tile[n]) // self.tile[n]) * self.tile[n]
 

@@ -14,7 +14,7 @@ from math import prod
 from tile_ir.frozen import frozen
 
 from tile_opt.model.contraction import SECTOR
-from tile_opt.plan.steps.groups.transpose import shares
+from tile_opt.plan.steps.groups.transpose import reaches, shares
 
 SHORTEST, LONGEST, VERY_LONG = 40, 160, 1024
 """Elements of a run: at least, in any number, at most."""
@@ -121,10 +121,4 @@ def _near(dealt: Sequence[tuple[str, int]], tile: Mapping[str, int]) -> bool:
 
 def nested(dealt: Sequence[Sequence[tuple[str, int]]]) -> bool:
     """The items' number can be cut into fields so that the items of every loop are a run of whole fields."""
-    cuts = {1}
-    for one in dealt:
-        reach = 1
-        for _, taken in one:
-            reach *= taken
-            cuts.add(reach)
-    return all(high % low == 0 for low, high in pairwise(sorted(cuts)))
+    return all(high % low == 0 for low, high in pairwise(sorted(reaches(dealt))))

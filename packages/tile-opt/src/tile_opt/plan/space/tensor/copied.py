@@ -56,7 +56,7 @@ def copied_tiles(view: KernelView, match: Match, target: Target) -> Iterator[Cop
     Where only rounding asks for it, the first one need not be copied: items round what they read. Neither need be where tensor
     copies round the second one, or both.
     """
-    left, right = (match.main.use(name) for name in (match.left, match.right))
+    left, right = match.factors
     if any(view.is_local(u.buffer) for u in (left, right)):
         return
     boxes = _in_boxes(view, match, target) or _in_boxes(view, match, target, rounded=True)

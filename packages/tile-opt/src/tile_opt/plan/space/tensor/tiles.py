@@ -52,7 +52,7 @@ def _team_tiles(
     view: KernelView, match: Match, target: Target, through: bool, rounded: bool, boxes: bool, cells: int
 ) -> Iterator[Tile]:
     """Every tile of teams of sub-groups, each of which has one instruction's rows of all columns."""
-    left, right = (match.main.use(name) for name in (match.left, match.right))
+    left, right = match.factors
     brought = () if not boxes else (right,) if rounded else (left, right)
     if not may_fit(view, match, through=through, brought=brought):
         return

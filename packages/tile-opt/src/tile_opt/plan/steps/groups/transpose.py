@@ -7,7 +7,7 @@ the items of each loop are a run of them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
 from math import gcd, prod
@@ -218,16 +218,14 @@ def _read(use: Use) -> Read:
     return use.buffer, use.forms
 
 
+def reaches(walks: Iterable[Sequence[tuple[str, int]]]) -> set[int]:
+    """Where the fields of an item's number have to end, so that every loop's items are a run of whole fields."""
+    return {prod(count for _, count in items[:k]) for items in walks for k in range(len(items) + 1)}
+
+
 def _fields(walks: list[Items], total: int) -> list[int]:
     """Sizes of the fields of an item's number, lowest first, so that every loop's items are a run of whole fields."""
-    cuts = {1, total}
-    for items in walks:
-        reach = 1
-        for _, count in items:
-            reach *= count
-            cuts.add(reach)
-    ordered = sorted(cuts)
-    return [high // low for low, high in pairwise(ordered)]
+    return [high // low for low, high in pairwise(sorted(reaches(walks) | {total}))]
 
 
 def _runs(items: Items, fields: list[int]) -> dict[str, Affine]:
