@@ -14,8 +14,9 @@ from tile_ir.target import Target
 from tile_opt.blocks.tree import kernels_of, main_of
 from tile_opt.kernel.view import KernelView, close_kernel
 from tile_opt.passes.copies import KEPT
-from tile_opt.passes.scheduling import Built, SchedulingPass
+from tile_opt.passes.scheduling import SchedulingPass
 from tile_opt.pipeline import schedule
+from tile_opt.plan.build import Built
 from tile_opt.plan.check import refuse_unused
 from tile_opt.plan.names import Names, numbered, renamed
 from tile_opt.plan.plan import Cover, Level, Plan, Staging

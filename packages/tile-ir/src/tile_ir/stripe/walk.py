@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from tile_ir.diagnostics import Span
+from tile_ir.names import claim
 from tile_ir.stripe.affine import Affine, Quasi
 from tile_ir.stripe.nodes import (
     Block,
@@ -90,6 +91,8 @@ def scalars_behind(name: str, made: Mapping[str, Statement]) -> set[str]:
 
 def with_scalars(statement: Statement, alias: Mapping[str, str]) -> Statement:
     """The statement reading other scalars; its `deps`, which count siblings, are dropped."""
+    if not statement.deps and alias.keys().isdisjoint(scalars_used(statement)):
+        return statement
     match statement:
         case Load():
             return replace(statement, at=_subscripts(statement.at, alias), deps=())
@@ -104,6 +107,22 @@ def with_scalars(statement: Statement, alias: Mapping[str, str]) -> Statement:
             return replace(statement, deps=())
         case _:
             assert_never(statement)
+
+
+def renamed(
+    statement: Statement, scalars: dict[str, str], buffers: Mapping[str, str], taken: set[str]
+) -> Load | Store | Op | Const | LoadIndex:
+    """A flat statement on other buffers, with its scalar under a fresh name, which `scalars` notes; it reads those noted before."""
+    match with_scalars(statement, scalars):
+        case Store() as moved:
+            return replace(moved, dst=buffers.get(moved.dst, moved.dst))
+        case Load() | Op() | Const() | LoadIndex() as moved:
+            name = scalars[moved.dst] = claim(moved.dst, taken)
+            if isinstance(moved, Load):
+                return replace(moved, dst=name, src=buffers.get(moved.src, moved.src))
+            return replace(moved, dst=name)
+        case other:
+            raise AssertionError(other)
 
 
 def _subscripts(at: tuple[Quasi | str, ...], alias: Mapping[str, str]) -> tuple[Quasi | str, ...]:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tile_ir.names import claim
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Block, Const, Direction, Load, LoadIndex, Op, Refinement, Statement, Store
-from tile_ir.stripe.walk import buffers_read, buffers_written, with_indexes
+from tile_ir.stripe.walk import buffers_read, buffers_written, renamed, with_indexes
 
 _SIMPLE = (Load, Const, Op, LoadIndex, Store)
 
@@ -56,26 +55,4 @@ def _statements(inner: Block, taken: set[str]) -> list[Statement]:
     env = {i.name: i.value if i.value is not None else Affine() for i in inner.indexes}
     source = {r.into: r.source for r in inner.refs}
     alias: dict[str, str] = {}
-    made: list[Statement] = []
-    for statement in inner.body:
-        statement = replace(with_indexes(statement, env), deps=())
-        match statement:
-            case Load(_, src, at):
-                at = tuple(alias.get(a, a) if isinstance(a, str) else a for a in at)
-                made.append(replace(statement, dst=_named(statement.dst, alias, taken), src=source[src], at=at))
-            case Store(dst, src, at):
-                at = tuple(alias.get(a, a) if isinstance(a, str) else a for a in at)
-                made.append(replace(statement, dst=source[dst], src=alias[src], at=at))
-            case Op(_, _, args):
-                args = tuple(alias[a] for a in args)
-                made.append(replace(statement, args=args, dst=_named(statement.dst, alias, taken)))
-            case Const() | LoadIndex():
-                made.append(replace(statement, dst=_named(statement.dst, alias, taken)))
-            case _:
-                raise AssertionError(statement)
-    return made
-
-
-def _named(scalar: str, alias: dict[str, str], taken: set[str]) -> str:
-    alias[scalar] = claim(scalar, taken)
-    return alias[scalar]
+    return [renamed(with_indexes(statement, env), alias, source, taken) for statement in inner.body]

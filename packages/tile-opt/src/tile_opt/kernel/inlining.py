@@ -6,9 +6,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from tile_ir.frozen import frozen
-from tile_ir.names import claim
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Const, Load, LoadIndex, Op, Statement, Store
+from tile_ir.stripe.walk import renamed, with_scalars
 
 from tile_opt.kernel.regroup import fresh_all
 from tile_opt.kernel.unify import plain_loop
@@ -111,7 +111,7 @@ class _Body:
         uses = fresh_all((u.name for u in self.uses), {u.name for u in other.uses} | kept)
         scalars: dict[str, str] = {}
         taken = other.scalars
-        made = tuple(_renamed(s, scalars, uses, taken) for s in self.statements)
+        made = tuple(renamed(s, scalars, uses, taken) for s in self.statements)
         return _Body(made, tuple(replace(u, name=uses[u.name]) for u in self.uses))
 
     def sharing(self, early: _Body, use: str) -> _Body:
@@ -130,7 +130,7 @@ class _Body:
             if isinstance(s, Load) and scalar is not None:
                 alias[s.dst] = scalar
             else:
-                kept.append(renamed_operands(s, alias))
+                kept.append(with_scalars(s, alias))
         read = {s.src for s in kept if isinstance(s, Load)}
         return _Body(tuple(kept), tuple(u for u in self.uses if u.writes or u.name in read))
 
@@ -138,27 +138,6 @@ class _Body:
         """The statements but the store through `out`, and the scalar that it stores."""
         stored = next(s.src for s in self.statements if isinstance(s, Store) and s.dst == out)
         return tuple(s for s in self.statements if not isinstance(s, Store)), stored
-
-
-def _renamed(s: Statement, scalars: dict[str, str], uses: dict[str, str], taken: set[str]) -> Statement:
-    """A statement with its scalar under a fresh name, which `scalars` notes; it reads those noted before."""
-    match s:
-        case Load():
-            source, scalars[s.dst] = uses.get(s.src, s.src), claim(s.dst, taken)
-            at = tuple(scalars.get(a, a) if isinstance(a, str) else a for a in s.at)
-            return replace(s, dst=scalars[s.dst], src=source, at=at, deps=())
-        case Op():
-            args = tuple(scalars[a] for a in s.args)
-            scalars[s.dst] = claim(s.dst, taken)
-            return replace(s, dst=scalars[s.dst], args=args, deps=())
-        case Const() | LoadIndex():
-            scalars[s.dst] = claim(s.dst, taken)
-            return replace(s, dst=scalars[s.dst], deps=())
-        case Store():
-            at = tuple(scalars.get(a, a) if isinstance(a, str) else a for a in s.at)
-            return replace(s, dst=uses.get(s.dst, s.dst), src=scalars[s.src], at=at, deps=())
-        case _:
-            raise AssertionError(s)
 
 
 def _spliced(body: tuple[Statement, ...], use: str, inner: tuple[Statement, ...], stored: str) -> tuple[Statement, ...]:
@@ -173,24 +152,5 @@ def _spliced(body: tuple[Statement, ...], use: str, inner: tuple[Statement, ...]
                 placed = True
             alias[s.dst] = stored
         else:
-            out.append(renamed_operands(s, alias))
+            out.append(with_scalars(s, alias))
     return tuple(out)
-
-
-def renamed_operands(statement: Statement, alias: dict[str, str]) -> Statement:
-    """`statement` with the scalars it reads renamed; its sibling dependencies are dropped with the old numbering."""
-    match statement:
-        case Op():
-            if not statement.deps and alias.keys().isdisjoint(statement.args):
-                return statement
-            return replace(statement, args=tuple(alias.get(a, a) for a in statement.args), deps=())
-        case Store():
-            at = tuple(alias.get(a, a) if isinstance(a, str) else a for a in statement.at)
-            return replace(statement, src=alias.get(statement.src, statement.src), at=at, deps=())
-        case Load():
-            if not statement.deps and not statement.at:
-                return statement
-            at = tuple(alias.get(a, a) if isinstance(a, str) else a for a in statement.at)
-            return replace(statement, at=at, deps=())
-        case _:
-            return statement

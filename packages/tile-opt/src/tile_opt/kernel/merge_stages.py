@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tile_ir.frozen import replace
-from tile_ir.names import claim
 from tile_ir.stripe.affine import Affine
-from tile_ir.stripe.nodes import Const, Load, LoadIndex, Op, Statement, Store
+from tile_ir.stripe.nodes import Const, Load, LoadIndex, Op, Store
+from tile_ir.stripe.walk import renamed
 
 from tile_opt.kernel.regroup import fresh_all
 from tile_opt.kernel.unify import moves_alone, plain_loop
@@ -104,7 +104,7 @@ class _Run:
             if isinstance(s, Load) and source[s.src] in self.written:
                 alias[s.dst] = self.stored[self.written[source[s.src]].name]
                 continue
-            statement = _renamed(s, alias, use_names, self.scalars)
+            statement = renamed(s, alias, use_names, self.scalars)
             self.body.append(statement)
             if isinstance(statement, Store):
                 self.stored[statement.dst] = statement.src
@@ -122,26 +122,6 @@ def _writes_once(stage: Stage) -> bool:
 
 def _direct(stage: Stage) -> bool:
     return all(not s.at for s in stage.body if isinstance(s, Load | Store))
-
-
-def _renamed(s: Statement, alias: dict[str, str], uses: dict[str, str], taken: set[str]) -> Statement:
-    match s:
-        case Load():
-            alias[s.dst] = claim(s.dst, taken)
-            out: Statement = replace(s, dst=alias[s.dst], src=uses[s.src], deps=())
-        case Op():
-            args = tuple(alias[a] for a in s.args)
-            alias[s.dst] = claim(s.dst, taken)
-            out = replace(s, dst=alias[s.dst], args=args, deps=())
-        case Const() | LoadIndex():
-            alias[s.dst] = claim(s.dst, taken)
-            out = replace(s, dst=alias[s.dst], deps=())
-        case Store():
-            return replace(s, dst=uses[s.dst], src=alias[s.src], deps=())
-        case _:
-            raise AssertionError(s)
-    taken.add(alias[s.dst])
-    return out
 
 
 def _without_dead_stores(view: KernelView) -> KernelView:

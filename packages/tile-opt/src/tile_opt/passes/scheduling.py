@@ -8,7 +8,7 @@ beside the program.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from math import inf
@@ -25,7 +25,6 @@ from tile_ir.target import Target
 
 from tile_opt.blocks.buffers import fixed_buffers, wholes, with_main_refs
 from tile_opt.blocks.tree import main_of, with_kernels
-from tile_opt.kernel.merging import merged
 from tile_opt.kernel.pipeline import Pipeline, close_pipeline, close_scoped, open_pipeline
 from tile_opt.kernel.tiles import PRIVATE, read_again
 from tile_opt.kernel.view import KernelView, close_kernel, open_kernel
@@ -35,36 +34,11 @@ from tile_opt.passes.choosing import Choice
 from tile_opt.passes.copies import Copies
 from tile_opt.passes.through import made_for_one, seen_alike, without_unread
 from tile_opt.plan.again import again
+from tile_opt.plan.build import Built
 from tile_opt.plan.check import PlanCheck
 from tile_opt.plan.names import Names, operands, renamed
-from tile_opt.plan.panels import Panels
 from tile_opt.plan.plan import Plan
 from tile_opt.plan.space.cpu.groups import ROUNDS
-
-
-@frozen
-class Built:
-    """What a plan makes of a kernel.
-
-    `before` and `after` are kernels of their own in normal form, such as the copy of an operand or the combination of
-    partial results; they are scheduled in turn, by plans under their own names.
-    """
-
-    kernel: Block
-    before: tuple[Block, ...] = ()
-    after: tuple[Block, ...] = ()
-    buffers: tuple[Refinement, ...] = ()
-    """Allocations of main that these kernels exchange data through."""
-
-    @property
-    def alone(self) -> bool:
-        """It is one kernel."""
-        return not (self.before or self.after)
-
-    def behind(self, copies: Sequence[Panels], view: KernelView) -> Built:
-        """The same with what copies operands of the view before it."""
-        before = tuple(merged(p.kernel(view)) for p in copies)
-        return replace(self, before=before, buffers=(*(p.buffer for p in copies), *self.buffers))
 
 
 def _has_tiles(copy: Block) -> bool:

@@ -6,6 +6,8 @@ stages together. There every stage gets what is left of them, and the levels tha
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tile_ir.frozen import frozen, replace
 from tile_ir.matrix.x86 import TILE
 from tile_ir.names import claim
@@ -14,6 +16,7 @@ from tile_ir.stripe.affine import Affine, names_in
 from tile_ir.stripe.nodes import Bind, Block, Direction, Index, Location, Refinement
 
 from tile_opt.kernel.inlining import computed, with_sources
+from tile_opt.kernel.merging import merged
 from tile_opt.kernel.segments import Part, cover_exactly
 from tile_opt.kernel.strides import has_all_cells
 from tile_opt.kernel.view import KernelView, Stage, Use
@@ -56,27 +59,43 @@ def build(view: KernelView, plan: Plan) -> Block:
 
 
 @frozen
-class Parts:
-    """The scheduled block of a kernel, the copies that its plan has made before it, in normal form, and what they write."""
+class Built:
+    """What a plan makes of a kernel.
+
+    `before` and `after` are kernels of their own in normal form, such as the copy of an operand or the combination of
+    partial results; they are scheduled in turn, by plans under their own names.
+    """
 
     kernel: Block
-    copies: tuple[Block, ...] = ()
+    before: tuple[Block, ...] = ()
+    after: tuple[Block, ...] = ()
     buffers: tuple[Refinement, ...] = ()
+    """Allocations of main that these kernels exchange data through."""
+
+    @property
+    def alone(self) -> bool:
+        """It is one kernel."""
+        return not (self.before or self.after)
+
+    def behind(self, copies: Sequence[Panels], view: KernelView) -> Built:
+        """The same with what copies operands of the view before it."""
+        before = tuple(merged(p.kernel(view)) for p in copies)
+        return replace(self, before=before, buffers=(*(p.buffer for p in copies), *self.buffers))
 
 
-def build_all(view: KernelView, plan: Plan) -> Parts:
+def build_all(view: KernelView, plan: Plan) -> Built:
     """The scheduled block of a kernel, as `build` makes it, and what goes before it."""
-    return _parts(view, _Build(view, plan))
+    return _built(view, _Build(view, plan))
 
 
-def build_widened(tiles: Widened, plan: Plan) -> Parts:
+def build_widened(tiles: Widened, plan: Plan) -> Built:
     """The same for a kernel on whole tiles, whose products tile registers do."""
-    return _parts(tiles.view, _Build(tiles.view, plan, tiles))
+    return _built(tiles.view, _Build(tiles.view, plan, tiles))
 
 
-def _parts(view: KernelView, work: _Build) -> Parts:
+def _built(view: KernelView, work: _Build) -> Built:
     kernel = work.closed()
-    return Parts(kernel, tuple(p.kernel(view) for p in work.ahead), tuple(p.buffer for p in work.ahead))
+    return Built(kernel, tuple(p.kernel(view) for p in work.ahead), buffers=tuple(p.buffer for p in work.ahead))
 
 
 @frozen

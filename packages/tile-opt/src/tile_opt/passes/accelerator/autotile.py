@@ -17,7 +17,8 @@ from tile_opt.blocks.split import can_split, split
 from tile_opt.blocks.tree import rewrite_matching
 from tile_opt.kernel.view import KernelView, loops_of
 from tile_opt.model.memory_tile import Candidate, TileRules, TileSearch, is_tileable
-from tile_opt.passes.scheduling import Built, Decision, Scheduled, SchedulingPass, refused
+from tile_opt.passes.scheduling import Decision, Scheduled, SchedulingPass, refused
+from tile_opt.plan.build import Built
 from tile_opt.plan.plan import Cover, Level, Plan
 
 FEW = 8

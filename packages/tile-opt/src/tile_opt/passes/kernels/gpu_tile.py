@@ -13,7 +13,8 @@ from tile_ir.target import Target
 from tile_opt.kernel.item_chain import ITEMS
 from tile_opt.kernel.view import KernelView
 from tile_opt.passes.kernels.join_last import join_last
-from tile_opt.passes.scheduling import Built, Scheduled, SchedulingPass
+from tile_opt.passes.scheduling import Scheduled, SchedulingPass
+from tile_opt.plan.build import Built
 from tile_opt.plan.builders.group_chain import GroupChain
 from tile_opt.plan.builders.walking_chain import WalkingChain
 from tile_opt.plan.plan import Across, Plan

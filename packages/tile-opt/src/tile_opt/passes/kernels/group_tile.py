@@ -19,7 +19,8 @@ from tile_opt.kernel.view import KernelView, Stage
 from tile_opt.kernel.work import merged_use
 from tile_opt.model.contraction import contraction
 from tile_opt.model.search import choose, surely_faster
-from tile_opt.passes.scheduling import Built, SchedulingPass, refused
+from tile_opt.passes.scheduling import SchedulingPass, refused
+from tile_opt.plan.build import Built
 from tile_opt.plan.builders.group_tiles import build_group_tiles
 from tile_opt.plan.panels import copied_before
 from tile_opt.plan.plan import Across, Cover, Edge, Level, Plan, Reduction

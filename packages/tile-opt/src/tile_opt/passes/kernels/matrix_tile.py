@@ -14,8 +14,8 @@ from tile_ir.matrix.x86 import TILED_INSTRUCTIONS
 from tile_ir.target import Target
 
 from tile_opt.kernel.view import KernelView
-from tile_opt.passes.scheduling import Built, SchedulingPass, refused
-from tile_opt.plan.build import build_widened
+from tile_opt.passes.scheduling import SchedulingPass, refused
+from tile_opt.plan.build import Built, build_widened
 from tile_opt.plan.builders.widened import on_whole_tiles
 from tile_opt.plan.plan import Edge, Plan
 from tile_opt.plan.space.cpu.matrix import plans
@@ -43,5 +43,4 @@ class MatrixTile(SchedulingPass):
         if chosen is None:
             raise refused(f"{plan.instruction.name!r} does not compute what kernel {view.name!r} does with these loops")
         rows = loops["m"]
-        parts = build_widened(chosen.unfilled(rows) if plan.edge(rows) is Edge.PAD else chosen, plan)
-        return Built(parts.kernel, before=parts.copies, buffers=parts.buffers)
+        return build_widened(chosen.unfilled(rows) if plan.edge(rows) is Edge.PAD else chosen, plan)

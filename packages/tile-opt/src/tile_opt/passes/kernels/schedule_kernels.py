@@ -11,8 +11,8 @@ from tile_ir.target import Target
 from tile_opt.kernel.view import KernelView, close_kernel
 from tile_opt.kernel.work import op_cost, points, repeats, view_is_heavy
 from tile_opt.model.estimate import least_seconds
-from tile_opt.passes.scheduling import Built, SchedulingPass
-from tile_opt.plan.build import build_all
+from tile_opt.passes.scheduling import SchedulingPass
+from tile_opt.plan.build import Built, build_all
 from tile_opt.plan.plan import Plan
 from tile_opt.plan.space.cpu.plans import ranked
 
@@ -44,5 +44,4 @@ class ScheduleKernels(SchedulingPass):
         return least_seconds(view.block or close_kernel(view), target.machine)
 
     def build(self, view: KernelView, plan: Plan, target: Target) -> Built:
-        parts = build_all(view, plan)
-        return Built(parts.kernel, before=parts.copies, buffers=parts.buffers)
+        return build_all(view, plan)

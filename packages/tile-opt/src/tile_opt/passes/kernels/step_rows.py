@@ -11,7 +11,8 @@ from tile_ir.target import Target
 
 from tile_opt.kernel.rows_in_steps import rows_in_steps
 from tile_opt.kernel.view import KernelView
-from tile_opt.passes.scheduling import Built, SchedulingPass, refused
+from tile_opt.passes.scheduling import SchedulingPass, refused
+from tile_opt.plan.build import Built
 from tile_opt.plan.builders.row_parts import PIECES
 from tile_opt.plan.builders.rows_in_steps import build_rows_in_steps
 from tile_opt.plan.plan import Plan

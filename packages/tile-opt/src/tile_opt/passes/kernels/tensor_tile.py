@@ -19,7 +19,8 @@ from tile_ir.target import Target
 from tile_opt.kernel.instructions import Match, match_of
 from tile_opt.kernel.merging import merged
 from tile_opt.kernel.view import KernelView
-from tile_opt.passes.scheduling import Built, SchedulingPass, refused
+from tile_opt.passes.scheduling import SchedulingPass, refused
+from tile_opt.plan.build import Built
 from tile_opt.plan.builders.tensor_checks import problems
 from tile_opt.plan.builders.tensor_plans import LEVELS, by_tensor_copies, factors
 from tile_opt.plan.builders.tensor_shares import build_joined, is_joined, results_of
