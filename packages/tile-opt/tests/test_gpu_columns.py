@@ -57,6 +57,13 @@ def test_short_sums_of_few_columns_are_dealt_out_to_more_groups(columns: int, wi
     assert (lanes(plan), plan.tile("j", 0, columns)) == (wide, beside)
 
 
+def test_columns_of_bytes_have_as_many_loads_under_way_as_wider_ones() -> None:
+    """What is stored for each is wider, once for all of its column."""
+    source = "function (X[M, N]) -> (R) { B = as_int(X, 32); R[j : N] = +(B[i, j]); }"
+    plan = plan_of(source, large(), DType.INT8, X=(20000, 9000))
+    assert (plan.reason, lanes(plan)) == ("64 items share a column", 4)
+
+
 @pytest.mark.parametrize(("length", "run"), [(8, 8), (16, 16), (20, 32), (63, 32)])
 def test_short_rows_of_a_scan_go_through_local_memory(length: int, run: int) -> None:
     """Items that each walk one would read every line again for every cell."""

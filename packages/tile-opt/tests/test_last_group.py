@@ -118,6 +118,23 @@ def test_fewer_numbers_are_cut_where_it_costs_no_kernel(joined: bool) -> None:
     assert len(SplitReduction(units=132, joined=joined).apply(program).ops) == 1 + joined
 
 
+@pytest.mark.parametrize(("shape", "parts"), [((7001, 6003), 2), ((3840, 7200), 1), ((20000, 200000), 1)], ids=str)
+def test_long_columns_in_few_groups_are_cut(shape: tuple[int, int], parts: int) -> None:
+    """Those of 9000 x 4000 float64 took 88 µs on an H200 in 250 groups, 74 in 945."""
+    program = bound("function (X[N, M]) -> (R) { R[j : M] = +(X[i, j]); }", X=shape)
+    assert len(SplitReduction(units=132, joined=True).apply(program).ops) == parts
+
+
+def test_sums_of_columns_beside_those_of_rows_are_no_part_of_what_reads_both() -> None:
+    """A vector along the rows makes no walk along memory of columns: they would be read again in few groups."""
+    text = """function (X[M, N]) -> (R) { S[i, z : M, 1] = +(X[i, j]), z < 1; T[z, j : 1, N] = +(X[i, j]), z < 1;
+    R = X - S - T; }"""
+    joining = GPU.resolved(cores=132)
+    made = tile_opt.compile(bound(text, X=(7001, 6003)), replace(joining, nodes=joining.nodes | {"LastGroup"}))
+    last = [k.stripe for k in made.kernels.kernels][-1]
+    assert not any(r.into == "T_partial" for b in blocks_in(last) for r in b.refs)
+
+
 @pytest.mark.parametrize("shape", [(72, 2, 160, 2333), (11, 32, 163, 1024)], ids=str)
 def test_chunks_along_memory_are_runs_of_neighbours(shape: tuple[int, ...]) -> None:
     """Chunks of six neighbours made 13 groups of a sum of 215 MB, which took 322 µs on an H200."""

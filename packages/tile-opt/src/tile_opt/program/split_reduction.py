@@ -24,6 +24,8 @@ from tile_opt.program.base import Rewrite, with_each
 
 GROUPS_EACH = 4
 """Groups per compute unit."""
+FEW_GROUPS = 4
+"""Groups for each compute unit, below which long columns end unevenly."""
 GROUP_POINTS = 1 << 13
 """Points that are worth a group of their own, and a kernel that combines what groups found."""
 WORTH, PRODUCT_WORTH = 3 << 16, 1 << 18
@@ -135,15 +137,19 @@ class SplitReduction(Rewrite):
         return self.cores > 0 and rows >= (ROWS_EVEN if even else ROWS_EACH) * self.cores
 
     def _for_groups(self, op: Contraction, each: int, rows: bool) -> int:
-        """Chunks that give each unit a few groups, where half of the units had none."""
+        """Chunks that give each unit several groups: where half of the units had none, and of long columns in few groups."""
         groups = op.type.size if rows else -(-op.type.size // STRETCH)
         beside = 1 if rows else min(LEAST_STRETCH, op.type.size)
-        worth = JOINED_WORTH if self.joined else WORTH
+        few = 2 * groups < self.units
+        worth = (JOINED_WORTH if self.joined else WORTH) * (2 if few else 3) // 2
         if beside * each <= worth if len(op.loads) == 1 else op.type.size * each < PRODUCT_WORTH:
             return 0
-        if (len(op.loads) > 1 and op.type.size > self.max_outputs) or 2 * groups >= self.units:
+        if len(op.loads) > 1 and op.type.size > self.max_outputs:
             return 0
-        return min(GROUPS_EACH * self.units // groups, each // (GROUP_POINTS if rows else GROUP_POINTS // STRETCH))
+        if not few and (rows or len(op.loads) > 1 or groups >= FEW_GROUPS * self.units):
+            return 0
+        wanted = (2 if few else 4) * GROUPS_EACH * self.units // groups
+        return min(wanted, each // (GROUP_POINTS if rows else GROUP_POINTS // STRETCH))
 
 
 def covering(op: Contraction, sets: Sets) -> FlatDomain | None:

@@ -440,11 +440,12 @@ def _waits_for_all(view: KernelView) -> bool:
 
 
 def _walks_rows(view: KernelView) -> bool:
-    """The stage with the most points has a loop of its own along contiguous memory."""
+    """The stage with the most points has a loop of its own along the memory of the largest buffers that it reads."""
     ranges = view.ranges
     stage = max(view.stages, key=lambda s: points(s, ranges))
-    reads = [u for u in stage.uses if u.reads and not view.is_local(u.buffer)]
-    return any(flat_stride(view, u, i.name) == 1 for i in stage.loops for u in reads)
+    reads = [(nbytes(view.type_of(u.buffer)), u) for u in stage.uses if u.reads and not view.is_local(u.buffer)]
+    most = max((size for size, _ in reads), default=0)
+    return any(flat_stride(view, u, i.name) == 1 for i in stage.loops for size, u in reads if size == most)
 
 
 def _shares_columns(view: KernelView) -> bool:

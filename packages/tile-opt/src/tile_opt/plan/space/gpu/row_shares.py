@@ -154,8 +154,9 @@ class RowShares:
 
     @property
     def _narrow(self) -> int:
-        """Accesses that are under way together where each takes so small a part of what it may."""
-        return max(1, self.most // (self.wide * self._widest()))
+        """Accesses to most of the memory that are under way together where each takes so small a part of what it may."""
+        each = self.facts.bytes(self._largest) if self._largest else self._widest()
+        return max(1, self.most // (self.wide * each))
 
     def _assembled(self, own: list[Share], shared: list[Share], reason: str, keep: int = MANY) -> Plan:
         """The plan of all shares; `shared` and `own` each start with the loop whose items are neighbours.
