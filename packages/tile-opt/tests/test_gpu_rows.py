@@ -395,9 +395,10 @@ def test_what_is_stored_by_one_item_beside_what_all_need_is_made_by_all(shape: t
     agree(stripe_of(BESIDE, X=shape), target())
 
 
-@pytest.mark.parametrize(("dtype", "pads"), [(DType.UINT8, {1, 2, 3}), (DType.FLOAT32, {1, 3})], ids=str)
+@pytest.mark.parametrize(("dtype", "pads"), [(DType.UINT8, {4}), (DType.FLOAT32, {1, 3})], ids=str)
 def test_rows_of_a_turned_tile_lie_in_different_banks(dtype: DType, pads: set[int]) -> None:
-    (view,) = views(stripe_of(TURNED, dtype, X=(256, 256)), target(threads=256))
+    """Neither side comes out in words, for which items would turn blocks."""
+    (view,) = views(stripe_of(TURNED, dtype, X=(255, 255)), target(threads=256))
     plan = next(GpuTile().candidates(view, target(threads=256)))
     assert {s.pad for s in plan.stagings} <= pads
 

@@ -92,9 +92,15 @@ def plans(view: KernelView, target: Target) -> Iterator[Plan]:
         less = odd is not None and overhang(odd.tile, view.ranges) * CLEARLY < overhang(tile, view.ranges)
         if odd is not None and less and _is_dealt_out(view, uses, odd, store, target):
             tile, items = odd.tile, odd.items
-    made = _plan(view, tile, items, store, facts, target)
-    rows = _rows(read[: read.index(along)], tile)
-    yield min((_laid(made, row, pad) for row in rows for pad in PADS), key=lambda plan: _cycles(view, plan, target))
+    most = 4 * target.settings.vec_size
+    made = _plan(view, tile, items, store, facts, most)
+    found = [_laid(made, row, pad) for row in _rows(read[: read.index(along)], tile) for pad in PADS]
+    if width < BANK_BYTES:
+        words = _plan(view, tile, items, store, facts, BANK_BYTES)
+        if words.levels[-1].lanes * width == BANK_BYTES:
+            rows = _rows(store[: store.index(read[0])], tile)
+            found += [_laid(words, row, pad) for row in rows for pad in PADS]
+    yield min(found, key=lambda plan: _cycles(view, plan, target))
 
 
 def _is_dealt_out(view: KernelView, uses: Sequence[Use], odd: OddTile, store: Sequence[str], target: Target) -> bool:
@@ -151,9 +157,10 @@ def _plan(
     items: int,
     store: list[str],
     facts: Facts,
-    target: Target,
+    most: int,
 ) -> Plan:
-    lanes = min(_lanes(facts, store[0], 4 * target.settings.vec_size), tile[store[0]])
+    """Vectors of what is written have at most `most` bytes."""
+    lanes = min(_lanes(facts, store[0], most), tile[store[0]])
     counts = dict(shares(items, tile, store, lanes))
     grid = Level(Bind.GRID, tuple(Cover(i.name, tile[i.name]) for i in view.loops))
     each = {n: tile[n] // c for n, c in counts.items()}

@@ -3,6 +3,9 @@
 A group takes a tile. Its items first copy the operand's part along the operand's own contiguous loops, then walk the
 tile along the output's. Both walks deal the same items out, in another order: their numbers are cut into fields, and
 the items of each loop are a run of them.
+
+Of elements narrower than a word, the tile may lie as the output does: items turn blocks of a word each way in registers,
+and both sides meet local memory in whole words.
 """
 
 from __future__ import annotations
@@ -23,42 +26,54 @@ from tile_opt.plan.plan import Plan, Staging
 from tile_opt.plan.steps.digits import lanes_agree, split
 from tile_opt.plan.steps.groups.banks import BANK_BYTES, bank_conflicts
 from tile_opt.plan.steps.groups.parts import inner_and_edges, item_kernel
-from tile_opt.plan.tree import GROUP_MEMORY, Node
+from tile_opt.plan.tree import GROUP_MEMORY, REGISTER, Node
 
 Read = tuple[str, tuple[Affine, ...]]
 """A buffer, and where it is read: what has a tile of its own."""
 Items = tuple[tuple[str, int], ...]
-"""How many items lie along each loop, the loop whose items are neighbours first."""
+"""How many items lie along each loop, the loop whose items are neighbours first; a loop may come again, farther apart."""
+BANKS = 32
+"""Items that meet all banks of local memory, a word each."""
 
 
 @frozen
 class Walk:
-    """One way to take a tile: per loop its items, the lanes of an access, and the tile's iterations."""
+    """One way to take a tile: per loop its items, the lanes of an access, and the tile's iterations.
+
+    `across` are neighbours along another loop that an item takes with each access: together a block that it turns.
+    """
 
     items: Items
     lanes: tuple[str, int]
     tile: dict[str, int]
+    across: tuple[str, int] = ("", 1)
+
+    def count(self, loop: str) -> int:
+        """Items along the loop."""
+        return prod(count for n, count in self.items if n == loop)
 
     def steps(self, loop: str) -> int:
         """Accesses of each item along the loop."""
-        return self.tile[loop] // (dict(self.items).get(loop, 1) * self.wide(loop))
+        return self.tile[loop] // (self.count(loop) * self.wide(loop))
 
     def wide(self, loop: str) -> int:
-        return self.lanes[1] if loop == self.lanes[0] else 1
+        return self.lanes[1] if loop == self.lanes[0] else self.across[1] if loop == self.across[0] else 1
 
-    def loops(self, name: str) -> tuple[Index, ...]:
-        """What each item does one after the other: straight-line code."""
-        unrolled = tuple(Index(f"{n}_{name}", self.steps(n), bind=Bind.UNROLL) for n in self.tile if self.steps(n) > 1)
-        lanes = self.lanes[1]
-        return (*unrolled, Index(f"{name}_v", lanes, bind=Bind.VECTOR, lanes=lanes)) if lanes > 1 else unrolled
+    def loops(self, name: str, turned: bool = False) -> tuple[Index, ...]:
+        """What each item does one after the other: straight-line code, with vectors along blocks' other side where they are `turned`."""
+        steps = tuple(Index(f"{n}_{name}", self.steps(n), bind=Bind.UNROLL) for n in self.tile if self.steps(n) > 1)
+        block = [(f"{name}_b", self.across[1]), (f"{name}_v", self.lanes[1])]
+        (beside, count), (along, lanes) = reversed(block) if turned else block
+        inner = (Index(beside, count, bind=Bind.UNROLL), Index(along, lanes, bind=Bind.VECTOR, lanes=lanes))
+        return (*steps, *(i for i in inner if i.range > 1))
 
     def form(self, loop: str, name: str, fields: dict[str, Affine]) -> Affine:
         """The iteration within the tile."""
         wide = self.wide(loop)
         form = fields.get(loop, Affine()) * wide
         if self.steps(loop) > 1:
-            form = form + Affine.var(f"{loop}_{name}", dict(self.items).get(loop, 1) * wide)
-        return form + Affine.var(f"{name}_v") if wide > 1 else form
+            form = form + Affine.var(f"{loop}_{name}", self.count(loop) * wide)
+        return form + Affine.var(f"{name}_v" if loop == self.lanes[0] else f"{name}_b") if wide > 1 else form
 
 
 def shares(items: int, tile: Mapping[str, int], order: Sequence[str], lanes: int = 1) -> Items:
@@ -78,6 +93,17 @@ def copy_walk(view: KernelView, use: Use, tile: dict[str, int], items: int, most
     while lanes > 1 and (tile[order[0]] % lanes or not _aligned(view, use, order[0], lanes)):
         lanes //= 2
     return Walk(shares(items, tile, order, lanes), (order[0], lanes), tile)
+
+
+def turning_walk(view: KernelView, use: Use, tile: dict[str, int], items: int, across: tuple[str, int]) -> Walk:
+    """The walk in blocks of a word each way, whose items meet all banks where a block's other side lies along local memory."""
+    loop, count = across
+    near, lanes = copy_walk(view, use, tile, items, BANK_BYTES).lanes
+    beside = {**tile, loop: tile[loop] // count, near: tile[near] // lanes}
+    first = shares(items, {n: min(size, BANKS // lanes) for n, size in beside.items()}, (near,))
+    left = {n: size // dict(first).get(n, 1) for n, size in beside.items()}
+    order = (loop, near, *(n for n in tile if n not in across and n != near))
+    return Walk((*first, *shares(items // first[0][1], left, order)), (near, lanes), tile, across)
 
 
 def _aligned(view: KernelView, use: Use, loop: str, lanes: int) -> bool:
@@ -117,7 +143,14 @@ class Turn:
     @cached_property
     def _walks(self) -> dict[Read, Walk]:
         """How each operand is copied."""
-        return {_read(u): copy_walk(self.view, u, self.tile, self._total, self.most) for u in self._uses}
+        return {_read(u): self._copied(u) for u in self._uses}
+
+    def _copied(self, use: Use) -> Walk:
+        """In blocks where the tile lies as the results do, in vectors of whole words."""
+        count, (along, lanes) = BANK_BYTES // self.view.type_of(use.buffer).dtype.bytes, self.walk.lanes
+        if count > 1 and lanes % count == 0 and self.staged[use.buffer].order[-1:] == (along,):
+            return turning_walk(self.view, use, self.tile, self._total, (along, count))
+        return copy_walk(self.view, use, self.tile, self._total, self.most)
 
     @cached_property
     def _total(self) -> int:
@@ -139,8 +172,9 @@ class Turn:
             within, _ = self._at(each, name, self._fields)
             flat = sum((within[n] * step for n, step in zip(self.tile, type.strides, strict=True)), Affine())
             at = [flat.evaluate(self._item(flat.names, lane)) * width for lane in range(lanes)]
-            side_by_side = flat.coefficient(f"{name}_v") == 1
-            wide = each.lanes[1] * width if side_by_side and not any(a % (each.lanes[1] * width) for a in at) else width
+            vector, lanes_ = (f"{name}_b", each.across[1]) if each.across[0] else (f"{name}_v", each.lanes[1])
+            side_by_side = flat.coefficient(vector) == 1
+            wide = lanes_ * width if side_by_side and not any(a % (lanes_ * width) for a in at) else width
             accesses = prod(self.tile.values()) * width // (self._total * wide)
             found += accesses * max(1, wide // BANK_BYTES) * bank_conflicts(at, max(BANK_BYTES, wide))
         return found
@@ -157,19 +191,21 @@ class Turn:
         uses, walks, fields = self._uses, self._walks, self._fields
         first = {_read(u): u for u in reversed(uses)}
         tiles = {r: self._tile(u, self.staged[u.buffer], walks[r]) for r, u in first.items()}
-        parts: list[Node] = [self._copy(u, tiles[r], walks[r], fields) for r, u in first.items()]
-        parts.append(Sync())
+        blocks = {r: self._block(u, walks[r]) for r, u in first.items() if walks[r].across[0]}
+        copies = [self._copies(u, tiles[r], blocks.get(r), walks[r], fields) for r, u in first.items()]
+        parts: list[Node] = [*(stage for stages in copies for stage in stages), Sync()]
         parts += [self._turned(s, tiles, fields) for s in self.view.stages]
         items = tuple(Index(f"item{k}", size, bind=Bind.GROUP) for k, size in reversed(list(enumerate(fields))))
         versions = inner_and_edges(parts, (*self.grid, *items), {i.name for i in self.grid})
-        return item_kernel(self.view, self.grid, items, versions, tuple(tiles.values()))
+        return item_kernel(self.view, self.grid, items, versions, (*tiles.values(), *blocks.values()))
 
     def _tile(self, use: Use, staging: Staging, walk: Walk) -> Refinement:
         """Dimensions in the order of the view's loops; memory in the order of the operand's, rows padded."""
         strides: dict[str, int] = {}
         step = 1
         inner = set(staging.order)
-        for loop, _ in sorted(walk.items, key=lambda item: item[0] not in inner):
+        near = dict.fromkeys((*staging.order[::-1], *(n for n, _ in walk.items), *self.tile))
+        for loop in near:
             if inner and loop not in inner:
                 step, inner = step + staging.pad, set[str]()
             strides[loop] = step
@@ -186,18 +222,35 @@ class Turn:
         limits: list[Affine] = []
         for loop, tile in self.tile.items():
             if self.view.ranges[loop] % tile:
-                first = (self.base[loop] + within[loop]).substitute({f"{name}_v": Affine()})
+                first = (self.base[loop] + within[loop]).substitute({f"{name}_v": Affine(), f"{name}_b": Affine()})
                 limits.append(first * -1 + (self.view.ranges[loop] - walk.wide(loop)))
         return within, tuple(limits)
 
-    def _copy(self, use: Use, tile: Refinement, walk: Walk, fields: list[int]) -> Stage:
+    def _block(self, use: Use, walk: Walk) -> Refinement:
+        """Registers of an item for all blocks that it turns."""
+        sizes = tuple(i.range for i in walk.loops("c"))
+        type = TensorType.row_major(self.view.type_of(use.buffer).dtype, sizes)
+        return Refinement.allocation(claim(f"{use.buffer}_block", self.taken), type, REGISTER)
+
+    def _copies(
+        self, use: Use, tile: Refinement, block: Refinement | None, walk: Walk, fields: list[int]
+    ) -> tuple[Stage, ...]:
+        """The operand's part to local memory, by way of registers where items turn blocks."""
         within, limits = self._at(walk, "c", fields)
         place = {n: self.base[n] + within[n] for n in within}
         source = replace(use, name="src").substitute(place)
         first = {"c_v": Affine()}
         limits = (*limits, *(f.substitute(place).substitute(first) for f in _inside(self.view, use)))
         target = Use("dst", tile.into, tuple(within[n] for n in self.tile), Direction.OUT)
-        return Stage.copy(f"copy_{use.buffer}", walk.loops("c"), source, target, limits)
+        name, loops = f"copy_{use.buffer}", walk.loops("c")
+        if block is None:
+            return (Stage.copy(name, loops, source, target, limits),)
+        held = Use("dst", block.into, tuple(Affine.var(i.name) for i in loops), Direction.OUT)
+        kept = replace(held, name="src", dir=Direction.IN)
+        return (
+            Stage.copy(f"fetch_{use.buffer}", loops, source, held, limits),
+            Stage.copy(name, walk.loops("c", turned=True), kept, target),
+        )
 
     def _turned(self, stage: Stage, tiles: dict[Read, Refinement], fields: list[int]) -> Stage:
         within, limits = self._at(self.walk, "s", fields)
@@ -231,12 +284,14 @@ def _fields(walks: list[Items], total: int) -> list[int]:
 def _runs(items: Items, fields: list[int]) -> dict[str, Affine]:
     """The number of the item along each loop, as a form of the fields."""
     forms: dict[str, Affine] = {}
+    beside: dict[str, int] = {}
     number = 0
     for loop, count in items:
-        form, step = Affine(), 1
+        form, step = forms.get(loop, Affine()), 1
+        apart = beside.get(loop, 1)
         while step < count:
-            form = form + Affine.var(f"item{number}", step)
+            form = form + Affine.var(f"item{number}", step * apart)
             step *= fields[number]
             number += 1
-        forms[loop] = form
+        forms[loop], beside[loop] = form, apart * count
     return forms
