@@ -125,6 +125,16 @@ def test_long_columns_in_few_groups_are_cut(shape: tuple[int, int], parts: int) 
     assert len(SplitReduction(units=132, joined=True).apply(program).ops) == parts
 
 
+def test_chunks_of_a_sum_of_products_are_no_windows() -> None:
+    """A loop over chunks and one within them meet each element once: nothing of it is kept for neighbours."""
+    text = "function (A[M, N], B[M, N]) -> (O) { P = A * B; O[j : N] = +(P[i, j]); }"
+    joining = GPU.resolved(cores=132)
+    made = tile_opt.compile(
+        bound(text, A=(20000, 2048), B=(20000, 2048)), replace(joining, nodes=joining.nodes | {"LastGroup"})
+    )
+    assert "share a column" in next(iter(made.decisions.values())).plan.reason
+
+
 def test_sums_of_columns_beside_those_of_rows_are_no_part_of_what_reads_both() -> None:
     """A vector along the rows makes no walk along memory of columns: they would be read again in few groups."""
     text = """function (X[M, N]) -> (R) { S[i, z : M, 1] = +(X[i, j]), z < 1; T[z, j : 1, N] = +(X[i, j]), z < 1;

@@ -62,6 +62,10 @@ class Operand:
         """Elements of the box that is touched while loops run so often, without the gaps between them."""
         return prod(1 + sum(c * (counts.get(n, 1) - 1) for n, c in dim) for dim in self.dims)
 
+    def overlaps(self, counts: Counts) -> bool:
+        """Loops along one dimension meet elements again: those over the parts of another loop do not."""
+        return self.box(counts) < prod(counts[n] for n in self.loops)
+
     @property
     def steps(self) -> tuple[int, ...]:
         """Elements of the buffer from one that is touched to the next, per dimension."""
@@ -224,7 +228,8 @@ def _contraction(view: KernelView, stage: Stage) -> Contraction | None:
     found = Contraction(view, stage, tuple(_operand(view, stage, u) for u in reads), out)
     if len(reads) < 2 and not found.overlapping:
         return None
-    again = [any(n not in o.loops for n in found.shared) or any(len(d) > 1 for d in o.dims) for o in found.operands]
+    counts = {**found.shared, **found.own}
+    again = [any(n not in o.loops for n in found.shared) or o.overlaps(counts) for o in found.operands]
     return found if found.results and all(again) else None
 
 
