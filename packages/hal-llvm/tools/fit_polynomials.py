@@ -208,6 +208,10 @@ LONG_FITS: Table = {
         "(sinh(x) - x) / x**3 in x**2 for |x| <= 1, to float64's precision",
         lambda z: series(z, factorials(3, 2, 20)), lambda z: z, 0.0, 1.0, 6,
     ),
+    "ATANH_LONG": (
+        "(atanh(s) - s - s**3/3) / s**5 in s**2 for |s| <= 0.1716, to float64's precision",
+        lambda z: series(z, [1 / np.longdouble(2 * k + 5) for k in range(30)]), lambda z: z * z, 0.0, 0.02945, 8,
+    ),
     "SIN_LONG": (
         "(sin(r) - r) / r**3 in r**2 for |r| <= pi/4, to float64's precision",
         lambda z: -series(z, factorials(3, 2, 14, True)), lambda z: z / np.sinc(np.sqrt(z) / np.pi), 0.0, 0.617, 5,

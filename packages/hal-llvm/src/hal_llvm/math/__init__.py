@@ -1,5 +1,5 @@
 """Math functions as LLVM IR: our own polynomials for float32 and float64 at any lane count. Of float64, pow and fmod are the C
-library's, and sines of large numbers.
+library's where processors do not fuse, and so are sines of large numbers.
 
 Every lane does the same instructions whatever the lane count, so a scalar gives the same bits as a
 vector. Bounds: OpenCL's full profile (exp, log 3 ulp; sin, cos, asin, acos, sinh, cosh 4; tan, atan,
@@ -54,8 +54,8 @@ _OUTLINED: dict[str, Callable[..., str]] = {
 }
 """Long ones become a function per lane count."""
 
-_OF_LIBRARY = frozenset({"pow", "fmod"})
-"""Those whose steps are not the same in float64."""
+_FUSING = frozenset({"fmod", "pow"})
+"""Those whose steps in float64 are exact where multiplications fuse with additions."""
 
 
 def call(code: Code, name: str, args: Sequence[str], dtype: DType, lanes: int) -> str:
@@ -67,9 +67,9 @@ def call(code: Code, name: str, args: Sequence[str], dtype: DType, lanes: int) -
         return code.intrinsic(f"llvm.{_INTRINSICS[name]}", llvm_type, *args)
     if name not in _INLINE and name not in _OUTLINED:
         raise TileInternalError(f"the llvm device has no math function {name!r}")
-    if dtype is DType.FLOAT64 and name in _OF_LIBRARY:
-        return of_library(code, name, args, lanes)
     v = Lanes(code, register(dtype), lanes)
+    if dtype is DType.FLOAT64 and name in _FUSING and not v.fused:
+        return of_library(code, name, args, lanes)
     if name in _INLINE:
         return _INLINE[name](v, args[0])
     symbol = f"math.{name}.{suffix(llvm_type)}"

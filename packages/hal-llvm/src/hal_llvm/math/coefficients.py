@@ -172,6 +172,19 @@ SINH_LONG = (
 )
 """(sinh(x) - x) / x**3 in x**2 for |x| <= 1, to float64's precision; relative error of the function 1.0e-17."""
 
+ATANH_LONG = (
+    0.2,
+    0.142857142857143,
+    0.11111111111107523,
+    0.09090909090774024,
+    0.07692307826506153,
+    0.06666648868559012,
+    0.05883467216440175,
+    0.05225794732660322,
+    0.054067589548801614,
+)
+"""(atanh(s) - s - s**3/3) / s**5 in s**2 for |s| <= 0.1716, to float64's precision; relative error of the function 9.5e-21."""
+
 SIN_LONG = (
     -0.16666666666666666,
     0.008333333333330941,

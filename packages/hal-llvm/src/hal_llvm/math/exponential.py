@@ -15,12 +15,16 @@ def exp(v: Lanes, x: str) -> str:
 def scaled_exp(v: Lanes, x: str, power: int) -> str:
     """``exp(x) * 2**power`` without intermediate overflow; NaN stays NaN."""
     tail, shifted = _reduced_exp(v, x, v.format.lowest, v.format.highest)
+    return scaled(v, tail, v.integers("sub", v.bits(shifted), v.format.rounder_bits - power))
+
+
+def scaled(v: Lanes, tail: str, n: str) -> str:
+    """``(1 + tail) * 2**n``, for `n` up to twice what powers of the format go to."""
     base = v.add(tail, v.const(1.0))
     # 2**n in two factors: the first is exact, the second rounds (to denormals, zero or inf).
-    n = v.integers("sub", v.bits(shifted), v.format.rounder_bits - power)
     half = v.integers("ashr", n, 1)
     rest = v.integers("sub", n, half)
-    return v.mul(v.mul(base, _power_of_two(v, half)), _power_of_two(v, rest))
+    return v.mul(v.mul(base, power_of_two(v, half)), power_of_two(v, rest))
 
 
 def _reduced_exp(v: Lanes, x: str, low: float, high: float) -> tuple[str, str]:
@@ -34,7 +38,7 @@ def _reduced_exp(v: Lanes, x: str, low: float, high: float) -> tuple[str, str]:
     return v.fma(v.horner(r, v.format.exp), v.mul(r, r), r), shifted
 
 
-def _power_of_two(v: Lanes, n: str) -> str:
+def power_of_two(v: Lanes, n: str) -> str:
     """2**n where that is a normal number."""
     digits = v.format.mantissa
     return v.floats(v.integers("add", v.integers("shl", n, digits), v.format.bias << digits))
@@ -44,7 +48,7 @@ def expm1(v: Lanes, x: str) -> str:
     """At most 2 ulp."""
     tail, shifted = _reduced_exp(v, x, -v.format.one, v.format.highest - 1)
     # Half of 2**n: the whole one may be infinite where the result is not.
-    half = _power_of_two(v, v.integers("sub", v.bits(shifted), v.format.rounder_bits + 1))
+    half = power_of_two(v, v.integers("sub", v.bits(shifted), v.format.rounder_bits + 1))
     result = v.fma(tail, half, v.sub(half, v.const(0.5)))
     tiny = v.compare("olt", v.abs(x), v.const(2.0 ** -(v.format.mantissa + 2)))
     return v.select(tiny, x, v.add(result, result))  # keeps the sign of -0

@@ -21,7 +21,7 @@ class Lanes:
         self.f = spread(element, lanes)
         self.i = spread(self.integer, lanes)
         self.m = spread("i1", lanes)
-        self._fused = code.module.machine.fma
+        self.fused = code.module.machine.fma
 
     def const(self, value: float) -> str:
         return splat(self.element, float_literal(value, self.element), self.lanes)
@@ -46,7 +46,7 @@ class Lanes:
 
     def fma(self, a: str, b: str, c: str) -> str:
         """``a * b + c``, fused where the processor fuses."""
-        return self.code.intrinsic("llvm.fma", self.f, a, b, c) if self._fused else self.add(self.mul(a, b), c)
+        return self.code.intrinsic("llvm.fma", self.f, a, b, c) if self.fused else self.add(self.mul(a, b), c)
 
     def abs(self, a: str) -> str:
         return self.code.intrinsic("llvm.fabs", self.f, a)
