@@ -57,6 +57,11 @@ def matrix_target(device: Device, names: tuple[str, ...]) -> Target:
 
 ON_MATRICES = {
     "sub-groups": (tuple(i.name for i in MMA), {"WARPS": (2,), "TALL": (1,), "PIECES": (16,)}, (1, 2, 40, 133, 20)),
+    "sub-groups, short rows": (
+        tuple(i.name for i in MMA),
+        {"WARPS": (2,), "TALL": (1,), "PIECES": (16,)},
+        (1, 2, 40, 37, 20),
+    ),
     "teams": (("wgmma_m64n64k16_f16",), {"PIECES": (64,)}, (1, 1, 40, 133, 64)),
     "teams, three panels": (("wgmma_m64n64k16_f16",), {"PIECES": (64,)}, (1, 1, 40, 133, 160)),
 }
@@ -70,6 +75,7 @@ ARRIVAL = {"piece by piece": 1, "ahead": 2}
     ("name", "arrival"),
     [
         ("sub-groups", "ahead"),
+        ("sub-groups, short rows", "piece by piece"),
         ("teams", "piece by piece"),
         ("teams", "ahead"),
         pytest.param("teams, three panels", "piece by piece", marks=pytest.mark.slow),
