@@ -101,12 +101,9 @@ def _cell(name: str, whole: TensorType) -> Refinement:
 
 def _replaced(view: KernelView, use: Use, name: str, local: Refinement) -> KernelView:
     """Every use of the cell becomes a use of the accumulator; a last stage stores it."""
-
-    def moved(u: Use) -> Use:
-        return replace(u, buffer=name, forms=(Affine(),)) if u.buffer == use.buffer else u
-
+    stages = (s.redirected(use.buffer, name, (Affine(),)) for s in view.stages)
     final = _store_stage(view, use, name, None)
-    return replace(view, stages=(*view.map_uses(moved).stages, final), allocs=(*view.allocs, local))
+    return replace(view, stages=(*stages, final), allocs=(*view.allocs, local))
 
 
 def _merged(view: KernelView, stage: Stage, use: Use, name: str, local: Refinement) -> KernelView:

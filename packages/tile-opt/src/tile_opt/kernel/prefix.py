@@ -266,7 +266,5 @@ def completed(prefix: Prefix, stage: Stage) -> Stage:
     written = next(u for u in stage.uses if u.buffer == buffer)
     read = next(u for u in prefix.finish.uses if u.buffer == buffer)
     point = {n: theirs for mine, theirs in zip(read.forms, written.forms, strict=True) for n in mine.names}
-    finish = prefix.finish.substitute(point).map_uses(
-        lambda use: replace(use, forms=written.forms) if use.buffer == buffer else use
-    )
+    finish = prefix.finish.substitute(point).redirected(buffer, buffer, written.forms)
     return without_buffers(concatenated(stage, finish, {buffer: written}), {buffer})

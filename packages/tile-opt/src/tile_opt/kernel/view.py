@@ -130,6 +130,10 @@ class Stage:
         uses = tuple([changed(u) for u in self.uses])
         return self if all(map(is_, uses, self.uses)) else replace(self, uses=uses)
 
+    def redirected(self, buffer: str, to: str, forms: tuple[Affine, ...]) -> Stage:
+        """The same at `forms` of another buffer wherever it is at one."""
+        return self.map_uses(lambda use: replace(use, buffer=to, forms=forms) if use.buffer == buffer else use)
+
     def with_buffers(self, names: Mapping[str, str]) -> Stage:
         """The same on other buffers in the place of those named."""
         return self.map_uses(lambda use: replace(use, buffer=names[use.buffer]) if use.buffer in names else use)

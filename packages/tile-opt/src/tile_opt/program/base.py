@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from operator import is_
 from typing import ClassVar
 
@@ -22,6 +23,19 @@ class Rewrite(ABC):
     @abstractmethod
     def apply(self, program: Program) -> Program:
         """The rewritten program; `program` itself when nothing changes."""
+
+
+@frozen
+class OpRewrite(Rewrite):
+    """A rewrite that looks at the operations one by one."""
+
+    def apply(self, program: Program) -> Program:
+        types = program.types()
+        return with_each(program, partial(self.instead, types, set(types)))
+
+    @abstractmethod
+    def instead(self, types: Mapping[str, TensorType], taken: set[str], op: Op) -> Iterable[Op]:
+        """What takes an operation's place; the names of the program's values are `taken`, and new ones join them."""
 
 
 def with_each(program: Program, instead: Callable[[Op], Iterable[Op]]) -> Program:

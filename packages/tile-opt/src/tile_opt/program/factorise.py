@@ -8,7 +8,7 @@ visit. Integers wrap, so that any order gives the same; floats round as a sum of
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
@@ -25,14 +25,13 @@ from tile_ir.program.nodes import (
     Op,
     Operand,
     Poly,
-    Program,
     ScalarStatement,
     TensorLoad,
     TensorType,
 )
 from tile_ir.stripe.affine import names_in
 
-from tile_opt.program.base import Rewrite, with_each
+from tile_opt.program.base import OpRewrite
 
 RUNS, LARGE = 64, 1 << 17
 """Rows of few columns at most that are left of a large factor where they are summed once more with another."""
@@ -40,7 +39,7 @@ Names = frozenset[str]
 
 
 @frozen
-class Factorise(Rewrite):
+class Factorise(OpRewrite):
     """Contract pairs of factors first where that visits a `gain`-th of the points or less, of `worth` points or more.
 
     Of more than `searched` factors the cheapest pairs are taken together before the search. Where rows have fewer than `columns`
@@ -53,16 +52,10 @@ class Factorise(Rewrite):
     searched: int = 8
     columns: int = 0
 
-    def apply(self, program: Program) -> Program:
-        types = program.types()
-        taken = set(types)
-
-        def parts(op: Op) -> Sequence[Op]:
-            sizes = index_sizes(op) if isinstance(op, Contraction) and self._may(op, types) else None
-            found = self._parts(op, sizes, types, taken) if isinstance(op, Contraction) and sizes else None
-            return found or (op,)
-
-        return with_each(program, parts)
+    def instead(self, types: Mapping[str, TensorType], taken: set[str], op: Op) -> Iterable[Op]:
+        sizes = index_sizes(op) if isinstance(op, Contraction) and self._may(op, types) else None
+        found = self._parts(op, sizes, types, taken) if isinstance(op, Contraction) and sizes else None
+        return found or (op,)
 
     def _may(self, op: Contraction, types: Mapping[str, TensorType]) -> bool:
         """A product of three factors or more, or of two of which one may come later, that is summed."""

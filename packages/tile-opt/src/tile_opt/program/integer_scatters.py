@@ -9,7 +9,7 @@ A device whose integers in memory can be changed by many items at once then need
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import ClassVar
 
@@ -17,9 +17,9 @@ from tile_ir.dtype import DType
 from tile_ir.frozen import frozen
 from tile_ir.ops import Aggregation
 from tile_ir.program.macros import literal
-from tile_ir.program.nodes import Gather, Op, Program, Scatter, TensorType
+from tile_ir.program.nodes import Gather, Op, Scatter, TensorType
 
-from tile_opt.program.base import Rewrite, with_each
+from tile_opt.program.base import OpRewrite
 from tile_opt.program.float_bits import FORMATS, WORD, FixedPoint, Format, Ordered
 from tile_opt.program.scatter_rows import ScatterRows
 from tile_opt.program.steps import Cells, Steps
@@ -34,22 +34,16 @@ EXTREMES = (Aggregation.MAX, Aggregation.MIN)
 
 
 @frozen
-class IntegerScatters(Rewrite):
+class IntegerScatters(OpRewrite):
     """Scatters as scatters of 32 and 64 bit integers; products of floats, and what is boolean, stay as they are."""
 
     name: ClassVar[str] = "integer_scatters"
     widest: int = 64
     """Bits of the widest integers that items may change at once."""
 
-    def apply(self, program: Program) -> Program:
-        types = program.types()
-        taken = set(types)
-
-        def integers(op: Op) -> Sequence[Op]:
-            made = self._made(op, Steps(op.name, types, taken, op.origin)) if isinstance(op, Scatter) else None
-            return (op,) if made is None else made
-
-        return with_each(program, integers)
+    def instead(self, types: Mapping[str, TensorType], taken: set[str], op: Op) -> Iterable[Op]:
+        made = self._made(op, Steps(op.name, types, taken, op.origin)) if isinstance(op, Scatter) else None
+        return (op,) if made is None else made
 
     def _made(self, op: Scatter, steps: Steps) -> list[Op] | None:
         """The operations in place of a scatter; None where it stays."""

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import partial
 from math import prod
 from typing import ClassVar
 
@@ -21,16 +20,16 @@ from tile_ir.dtype import DType
 from tile_ir.frozen import frozen
 from tile_ir.names import claim
 from tile_ir.program.copies import copied
-from tile_ir.program.nodes import Constraint, Contraction, Op, Poly, Program, TensorLoad, TensorType
+from tile_ir.program.nodes import Constraint, Contraction, Op, Poly, TensorLoad, TensorType
 from tile_ir.stripe.affine import names_in
 
-from tile_opt.program.base import Rewrite, with_each
+from tile_opt.program.base import OpRewrite
 from tile_opt.program.factorise import index_sizes
 from tile_opt.program.unfold import bounds, is_product
 
 
 @frozen
-class JoinGroups(Rewrite):
+class JoinGroups(OpRewrite):
     """Groups of fewer than `few` channels on a side, so many of them together that they have `channels` or all there are.
 
     Products are at least `least`, and partial results at most `spread` times as many as results.
@@ -44,10 +43,7 @@ class JoinGroups(Rewrite):
     least: int = 1 << 24
     spread: int = 16
 
-    def apply(self, program: Program) -> Program:
-        return with_each(program, partial(self._instead, program.types(), {*program.types()}))
-
-    def _instead(self, types: Mapping[str, TensorType], taken: set[str], op: Op) -> Iterable[Op]:
+    def instead(self, types: Mapping[str, TensorType], taken: set[str], op: Op) -> Iterable[Op]:
         found = _groups(op, types)
         if found is None or not {type.dtype for type in found.factors} <= self.dtypes:
             return (op,)

@@ -7,7 +7,7 @@ the chosen blocks hold. Blocks are looked into from left to right, so that equal
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import isqrt
 from typing import ClassVar
@@ -24,14 +24,13 @@ from tile_ir.program.nodes import (
     Lookup,
     Op,
     Poly,
-    Program,
     Reshape,
     TensorLoad,
     TensorType,
     coordinates,
 )
 
-from tile_opt.program.base import Rewrite, with_each
+from tile_opt.program.base import OpRewrite
 from tile_opt.program.float_bits import FORMATS, Ordered
 from tile_opt.program.steps import Cells, Steps
 
@@ -41,23 +40,17 @@ LANES = 16
 
 
 @frozen
-class LongOrders(Rewrite):
+class LongOrders(OpRewrite):
     """Choose among blocks where lines have at least `least` elements, and `share` for each that is wanted."""
 
     name: ClassVar[str] = "long_orders"
     least: int = 1 << 12
     share: int = 48
 
-    def apply(self, program: Program) -> Program:
-        types = program.types()
-        taken = set(types)
-
-        def chosen(op: Op) -> Sequence[Op]:
-            if not isinstance(op, Argsort) or not self._suits(op, types[op.arg].shape[op.axis]):
-                return (op,)
-            return _Blocks(op, Steps(op.name, types, taken, op.origin)).ops()
-
-        return with_each(program, chosen)
+    def instead(self, types: Mapping[str, TensorType], taken: set[str], op: Op) -> Iterable[Op]:
+        if not isinstance(op, Argsort) or not self._suits(op, types[op.arg].shape[op.axis]):
+            return (op,)
+        return _Blocks(op, Steps(op.name, types, taken, op.origin)).ops()
 
     def _suits(self, op: Argsort, length: int) -> bool:
         return op.type.size > 0 and max(self.least, self.share * op.type.shape[op.axis]) <= length

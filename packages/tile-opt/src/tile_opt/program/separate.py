@@ -16,9 +16,9 @@ from typing import ClassVar
 from tile_ir.frozen import frozen
 from tile_ir.names import claim
 from tile_ir.ops import Aggregation
-from tile_ir.program.nodes import Constraint, Contraction, Op, Poly, Program, TensorType
+from tile_ir.program.nodes import Constraint, Contraction, Op, Poly, TensorType
 
-from tile_opt.program.base import Rewrite, with_each
+from tile_opt.program.base import OpRewrite
 from tile_opt.program.factorise import index_sizes
 
 WORD, VECTOR = 4, 16
@@ -27,7 +27,7 @@ MERGING = (Aggregation.SUM, Aggregation.PROD, Aggregation.MAX, Aggregation.MIN)
 
 
 @frozen
-class SeparateWindows(Rewrite):
+class SeparateWindows(OpRewrite):
     """Take a dimension of a window by itself where that meets a `gain`-th of the elements or less, of `worth` or more.
 
     A `ragged`-th where results are narrower than words, in rows that are no whole vectors. Windows along memory go last, or
@@ -40,16 +40,7 @@ class SeparateWindows(Rewrite):
     worth: int = 1 << 14
     near: bool = False
 
-    def apply(self, program: Program) -> Program:
-        types = program.types()
-        taken = set(types)
-        return with_each(program, lambda op: self._op(op, types, taken))
-
-    def _gain(self, window: _Window) -> float:
-        """Times fewer elements from which it is worth it."""
-        return self.ragged if window.is_ragged else self.gain
-
-    def _op(self, op: Op, types: Mapping[str, TensorType], taken: set[str]) -> Iterator[Op]:
+    def instead(self, types: Mapping[str, TensorType], taken: set[str], op: Op) -> Iterator[Op]:
         """The contraction, and before it those of dimensions that were taken by themselves."""
         window = _window(op, types) if isinstance(op, Contraction) else None
         while window is not None:
@@ -60,6 +51,10 @@ class SeparateWindows(Rewrite):
             yield part
             op, window = rest, _window(rest, {**types, part.name: part.type})
         yield op
+
+    def _gain(self, window: _Window) -> float:
+        """Times fewer elements from which it is worth it."""
+        return self.ragged if window.is_ragged else self.gain
 
 
 @frozen

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import partial
 from math import prod
 from typing import ClassVar
 
@@ -20,16 +19,16 @@ from tile_ir.dtype import DType
 from tile_ir.frozen import frozen
 from tile_ir.names import claim
 from tile_ir.program.copies import copied
-from tile_ir.program.nodes import Contraction, Op, Poly, Program, TensorType, coordinates
+from tile_ir.program.nodes import Contraction, Op, Poly, TensorType, coordinates
 from tile_ir.stripe.affine import names_in
 
-from tile_opt.program.base import Rewrite, with_each
+from tile_opt.program.base import OpRewrite
 from tile_opt.program.factorise import index_sizes
 from tile_opt.program.unfold import is_product
 
 
 @frozen
-class TurnResults(Rewrite):
+class TurnResults(OpRewrite):
     """Products for matrix instructions with at least `columns` channels, of at least `least` terms, are made channels last."""
 
     name: ClassVar[str] = "turn_results"
@@ -38,10 +37,7 @@ class TurnResults(Rewrite):
     columns: int = 32
     least: int = 1 << 24
 
-    def apply(self, program: Program) -> Program:
-        return with_each(program, partial(self._instead, program.types(), {*program.types()}))
-
-    def _instead(self, types: Mapping[str, TensorType], taken: set[str], op: Op) -> Iterable[Op]:
+    def instead(self, types: Mapping[str, TensorType], taken: set[str], op: Op) -> Iterable[Op]:
         if not isinstance(op, Contraction) or not is_product(op):
             return (op,)
         dtypes, sizes = {types[str(load.tensor)].dtype for load in op.loads}, index_sizes(op)

@@ -21,7 +21,6 @@ windows go beyond the ends of the data, zeros meet weights, as in all copies for
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from functools import partial
 from itertools import permutations
 from math import prod
 from typing import ClassVar
@@ -38,7 +37,6 @@ from tile_ir.program.nodes import (
     Contraction,
     Op,
     Poly,
-    Program,
     Reshape,
     TensorLoad,
     TensorType,
@@ -46,7 +44,7 @@ from tile_ir.program.nodes import (
 )
 from tile_ir.stripe.affine import names_in
 
-from tile_opt.program.base import Rewrite, with_each
+from tile_opt.program.base import OpRewrite
 from tile_opt.program.factorise import result_ranges
 
 PAIR = 2
@@ -54,7 +52,7 @@ PRODUCT = frozenset({"cast", "ident", "mul"})
 
 
 @frozen
-class Unfold(Rewrite):
+class Unfold(OpRewrite):
     """Copy the windows of convolutions of fewer than `depth` channels, with `columns` results a pixel and `least` products."""
 
     name: ClassVar[str] = "unfold"
@@ -68,10 +66,7 @@ class Unfold(Rewrite):
     joined: bool = False
     """Rows have one index: those inside them follow each other in both tensors, or in copies of these."""
 
-    def apply(self, program: Program) -> Program:
-        return with_each(program, partial(self._instead, program.types(), {*program.types()}))
-
-    def _instead(self, types: Mapping[str, TensorType], taken: set[str], op: Op) -> Iterable[Op]:
+    def instead(self, types: Mapping[str, TensorType], taken: set[str], op: Op) -> Iterable[Op]:
         windows = _windows(op, types)
         if windows is None or not self._pays(windows):
             return (op,)

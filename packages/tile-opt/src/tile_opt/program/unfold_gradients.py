@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import partial
 from itertools import permutations
 from math import prod
 from typing import ClassVar
@@ -28,10 +27,10 @@ from tile_ir.dtype import DType
 from tile_ir.frozen import frozen
 from tile_ir.names import claim
 from tile_ir.program.copies import copied
-from tile_ir.program.nodes import Contraction, Op, Poly, Program, TensorLoad, TensorType
+from tile_ir.program.nodes import Contraction, Op, Poly, TensorLoad, TensorType
 from tile_ir.stripe.affine import names_in
 
-from tile_opt.program.base import Rewrite, with_each
+from tile_opt.program.base import OpRewrite
 from tile_opt.program.factorise import index_sizes
 from tile_opt.program.unfold import Factor, bounds, is_bounded, is_product
 
@@ -40,7 +39,7 @@ PART = "$windows"
 
 
 @frozen
-class UnfoldGradients(Rewrite):
+class UnfoldGradients(OpRewrite):
     """Tensors over windows for gradients of fewer than `channels` channels.
 
     Windows have at least `window` elements with their channels, each of which is used `columns` times, in `least` products.
@@ -56,10 +55,7 @@ class UnfoldGradients(Rewrite):
     least: int = 1 << 24
     spread: int = 2
 
-    def apply(self, program: Program) -> Program:
-        return with_each(program, partial(self._instead, program.types(), {*program.types()}))
-
-    def _instead(self, types: Mapping[str, TensorType], taken: set[str], op: Op) -> Iterable[Op]:
+    def instead(self, types: Mapping[str, TensorType], taken: set[str], op: Op) -> Iterable[Op]:
         found = _windows(op, types)
         return found.unfolded(taken) if found is not None and self._pays(found) else (op,)
 

@@ -23,7 +23,7 @@ def product_views(kinds: RowsInSteps) -> tuple[KernelView, ...]:
         made.append(named_apart(kinds.view.stages[k], *made))
     firsts = made[: len(kinds.firsts)]
     scores = (
-        _alone(kinds.view, with_cell(_walking(s, kinds.pieces[k], kinds.row)), kinds.row)
+        _alone(kinds.view, with_cell(s.renamed({kinds.pieces[k]: kinds.row})), kinds.row)
         for k, s in zip(kinds.firsts, firsts, strict=True)
     )
     values = (
@@ -36,12 +36,6 @@ def product_views(kinds: RowsInSteps) -> tuple[KernelView, ...]:
 def _as_keys(kinds: RowsInSteps, firsts: Sequence[Stage], values: Stage) -> Stage:
     """The product into one cell, with the names of keys for those that are its values, too."""
     return with_cell(with_names(values, dict(_again(kinds, firsts, values))))
-
-
-def _walking(stage: Stage, old: str, new: str) -> Stage:
-    """The stage with another name for a loop of its own."""
-    loops = tuple(replace(i, name=new) if i.name == old else i for i in stage.loops)
-    return replace(stage.substitute({old: Affine.var(new)}), loops=loops)
 
 
 def _again(kinds: RowsInSteps, firsts: Sequence[Stage], values: Stage) -> Iterator[tuple[str, str]]:

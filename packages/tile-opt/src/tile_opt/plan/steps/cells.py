@@ -83,11 +83,7 @@ def _in_a_cell(view: KernelView, buffer: str, users: Users) -> KernelView:
     alloc = Refinement.allocation(name, type, ARRAY)
     cell = tuple(Affine.var(i.name) for i in loops) or (Affine(),)
     last = users[-1][0]
-
-    def moved(use: Use) -> Use:
-        return replace(use, buffer=name, forms=cell) if use.buffer == buffer else use
-
-    stages = [s.map_uses(moved) if k <= last else s for k, s in enumerate(view.stages)]
+    stages = [s.redirected(buffer, name, cell) if k <= last else s for k, s in enumerate(view.stages)]
     out = replace(first, name="out", dir=Direction.OUT, agg=None)
     uses = (Use("acc", name, cell, Direction.IN), out)
     stages.insert(last + 1, Stage(f"{buffer}_store", loops, (), uses, (Load("$a", "acc"), Store("out", "$a"))))

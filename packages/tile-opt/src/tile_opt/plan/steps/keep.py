@@ -41,11 +41,7 @@ def keep(view: KernelView, buffer: str) -> KernelView:
     row = tuple(Affine.var(i.name) for i in loops)
     target = Use("dst", name, row, Direction.OUT)
     load = Stage.copy(f"load_{buffer}", loops, replace(use, name="src"), target, view.stages[number].constraints)
-
-    def moved(u: Use) -> Use:
-        return replace(u, buffer=name, forms=row) if u.buffer == buffer else u
-
-    stages = [s.map_uses(moved) for s in view.stages]
+    stages = [s.redirected(buffer, name, row) for s in view.stages]
     stages.insert(number, load)
     return replace(view, stages=tuple(stages), allocs=(*view.allocs, alloc))
 
