@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 from tile_ir.diagnostics import Diagnostic, TileTypeError
 from tile_ir.frozen import frozen
 
+from tile_runtime.above import functions
 from tile_runtime.arguments import input_type
 from tile_runtime.checks import described
 from tile_runtime.loops import checked_rounds, repeat
@@ -99,8 +100,6 @@ class _While:
         return list(cast("tuple[Any, ...]", found))
 
     def _round(self, state: tuple[Any, ...]) -> tuple[Any, ...]:
-        from tile_runtime.numpy import where
-
         goes_on = self._holds(list(state))
         after, form = flatten(self._called(self.step, list(state)))
         if form != self.form:
@@ -112,7 +111,7 @@ class _While:
                     f"{path} is {want} before a round and {have} after it",
                     f"convert it in the step, or start from {have}",
                 )
-        return tuple(where(goes_on, new, old) for new, old in zip(after, state, strict=True))
+        return tuple(functions.module.where(goes_on, new, old) for new, old in zip(after, state, strict=True))
 
     def _holds(self, state: list[Any]) -> Any:
         """The condition, as a symbol."""
