@@ -70,13 +70,23 @@ def test_items_take_in_many_runs_span_by_span() -> None:
     agree(stripe, on)
 
 
+def test_items_keep_what_they_read_of_columns_in_whole_tiles() -> None:
+    """Of torn lines caches have no room for what a group reads a second time."""
+    on, stripe = target(threads=64, cores=1), stripe_of(SCANS["columns"], X=(140, 64))
+    on = replace(on, passes=(PassConfig("scan", options={"block": 1 << 20}), *on.passes[1:]))
+    (view,) = views(stripe, on)
+    kernel = GpuTile().build(view, next(GpuTile().candidates(view, on)), on).kernel
+    assert any(r.into == "X_run" and r.type.sizes == (16,) for b in blocks_in(kernel) for r in b.refs)
+    agree(stripe, on)
+
+
 def test_few_columns_of_a_scan_are_dealt_out_to_more_groups() -> None:
     on = target(threads=256, cores=64)
     assert on.machine.occupancy is not None
     wide = replace(on.machine, occupancy=replace(on.machine.occupancy, group_items=1024))
     on = replace(on, machine=wide, passes=(PassConfig("scan", options={"block": 1 << 20}), *on.passes[1:]))
-    tiles = [plan_of(SCANS["columns"], on, X=(300, n)).levels[0].covers[-1].size for n in (4096, 1024, 512)]
-    assert tiles == [32, 16, 8]
+    tiles = [plan_of(SCANS["columns"], on, X=(300, n)).levels[0].covers[-1].size for n in (8192, 4096, 1024, 512)]
+    assert tiles == [64, 32, 16, 8]
 
 
 def test_a_scan_of_shares_that_do_not_come_out_even_is_refused() -> None:

@@ -28,10 +28,10 @@ GROUP = 128
 """Items of a group whose rows go through local memory."""
 FULL = 0.6
 """Share of a row's tiles that is cells of it, from which longer tiles are better."""
-WIDEST_GROUP = 1024
-"""Items of a group that reads few rows from where they are."""
+WIDEST_GROUP = 512
+"""Items of a group that reads few rows from where they are: larger ones have no registers to keep their cells in."""
 NEIGHBOURS = 32
-"""Rows of a group that are neighbours in memory, where there are groups for every compute unit."""
+"""Rows of a group that are neighbours in memory, where there are groups for every compute unit; twice as many where two are left for each."""
 BUSY_UNITS = 0.9
 """Groups for each compute unit, below which narrower ones are better."""
 BUSY = 1024
@@ -101,10 +101,12 @@ def _across(view: KernelView, scan: Stage, target: Target, moving: tuple[Use, ..
     if not beside or count >= BUSY * target.settings.cores:
         return
     row, most = beside[0], target.settings.threads
-    few = 2 * target.settings.cores * NEIGHBOURS
+    many = count >= 4 * BUSY_UNITS * target.settings.cores * NEIGHBOURS
+    near = 2 * NEIGHBOURS if many else NEIGHBOURS
+    few = 2 * target.settings.cores * near
     if count < few and target.machine.occupancy:
         most = min(WIDEST_GROUP, target.machine.occupancy.group_items)
-    rows = min(NEIGHBOURS, power_of_two(row.range))
+    rows = min(near, power_of_two(row.range))
     least = SECTOR // min(view.type_of(u.buffer).dtype.bytes for u in moving)
     while rows > least and count < BUSY_UNITS * target.settings.cores * rows:
         rows //= 2

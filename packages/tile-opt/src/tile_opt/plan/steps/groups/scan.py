@@ -3,8 +3,8 @@
     total[s] = aggregate of run s         carry[s] = carry of the tile, and total[0] to total[s - 1]
     cell[s, i] = carry[s] and elements 0 to i of run s
 
-Of what goes through local memory items keep their elements between the two steps, and where runs are many each takes in the totals
-of its span of them, then those of the spans before it. (Registers of groups as large as columns want leave room for one of them.)
+Items keep their elements between the two steps. Of what goes through local memory each takes in, where runs are many, the totals
+of its span of them, then those of the spans before it.
 
 A group walks its rows in tiles. Cells that are neighbours in memory go through local memory, where a team of items
 copies runs side by side; elsewhere the rows are the neighbours, and each item reads its run from where it is.
@@ -202,18 +202,13 @@ class GroupScan:
         return item_kernel(self.view, self.grid, self.shares.indexes, [Version(tuple(parts))], own)
 
     def _pieces(self) -> Iterator[Piece]:
-        """The whole tiles of a row, and what is left of it; all alike where nothing is copied.
-
-        Columns took up to a twentieth longer in code for both.
-        """
+        """The whole tiles of a row, and what is left of it."""
         whole, left = divmod(self.cell.range, self.cells)
-        if not self.staged:
-            whole, left = whole + (left > 0), 0
         steps = Index(f"{self.cell.name}_t", whole, order=Order.ORDERED)
         if whole:
             several = whole > 1
             start = Affine.var(steps.name, self.cells) if several else Affine()
-            yield Piece((steps,) if several else (), start, whole * self.cells > self.cell.range)
+            yield Piece((steps,) if several else (), start, False)
         if left:
             yield Piece((), Affine((), whole * self.cells), True)
 
@@ -225,7 +220,7 @@ class GroupScan:
             *(copies[u.name] for u in moving if not u.writes),
             *waits,
             *(shared.before(piece) if shared else ()),
-            self.scanned(tiles, shared.kept if shared else {}, piece),
+            self.scanned(tiles, shared.kept_of(piece) if shared else {}, piece),
             *(shared.handed() if shared else ()),
             *(waits or ((Sync(),) if shared else ())),
             *(copies[u.name] for u in moving if u.writes),
@@ -346,15 +341,19 @@ class _Shared:
         return ahead, group.local(f"{name}_spans", spans)
 
     def _kept_elements(self) -> dict[str, Refinement]:
-        """Registers for what elements are made of, by the access that reads it: neighbours of other rows have theirs in a cache."""
+        """Registers for what elements are made of, by the access that reads it."""
         read = {s.src for s in self._element(self.group.scan.body) if isinstance(s, Load)}
         moving = [u for u in moving_uses(self.group.view, self.group.scan) if u.name in read]
-        if not self.shares.teamed or len(moving) * self.shares.length > KEPT:
+        if len(moving) * self.shares.length > KEPT:
             return {}
         types = {
             u.name: TensorType.row_major(self.group.view.type_of(u.buffer).dtype, (self.shares.length,)) for u in moving
         }
         return {u.name: self.group.made(f"{u.buffer}_run", types[u.name], REGISTER) for u in moving}
+
+    def kept_of(self, piece: Piece) -> dict[str, Refinement]:
+        """What an item keeps of its run; nothing of one that ends with the row, where it reads as far as that goes."""
+        return {} if piece.ragged and not self.shares.teamed else self.kept
 
     @property
     def _carried(self) -> Use:
@@ -410,15 +409,15 @@ class _Shared:
 
     def _summed(self, total: Use, piece: Piece) -> Stage:
         """The elements of this item's run."""
-        stage = self.group.scanned(self.tiles, {}, piece)
+        stage, kept = self.group.scanned(self.tiles, {}, piece), self.kept_of(piece)
         body = [*self._element(stage.body)]
         sum_ = Op("$sum", self.carry.agg.value, ("$total", self.carry.element), self.total.type.dtype)
         loads = [s for s in body if isinstance(s, Load)]
         names = {s.src for s in loads}
         read = tuple(replace(u, dir=Direction.IN) for u in stage.uses if u.name in names)
         cell = (Affine.var(stage.loops[0].name),)
-        keep = tuple(Use(f"keep_{n}", k.into, cell, Direction.OUT) for n, k in self.kept.items())
-        stores = tuple(Store(f"keep_{s.src}", s.dst) for s in loads if s.src in self.kept)
+        keep = tuple(Use(f"keep_{n}", k.into, cell, Direction.OUT) for n, k in kept.items())
+        stores = tuple(Store(f"keep_{s.src}", s.dst) for s in loads if s.src in kept)
         loops = tuple(replace(i, bind=Bind.UNROLL if keep else i.bind) for i in stage.loops)
         body = (*body, *stores, Load("$total", "total"), sum_, Store("total", "$sum"))
         return replace(stage, name="total", loops=loops, uses=(*read, *keep, total), body=body)
