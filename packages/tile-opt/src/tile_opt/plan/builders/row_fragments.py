@@ -51,7 +51,8 @@ from tile_opt.plan.builders.cells import Cells
 from tile_opt.plan.builders.product_views import match_on, product_views
 from tile_opt.plan.builders.row_near import Near, near
 from tile_opt.plan.builders.row_parts import Piece, RowParts, Sharers
-from tile_opt.plan.builders.tensor_tiles import TensorTile, in_tile
+from tile_opt.plan.builders.tensor_plans import in_tile
+from tile_opt.plan.builders.tensor_tiles import TensorTile
 from tile_opt.plan.plan import Cover, Level, Plan
 from tile_opt.plan.steps.groups.banks import panel_swizzle
 from tile_opt.plan.steps.groups.copy import GroupCopy

@@ -18,10 +18,11 @@ from tile_opt.plan.builders.tensor_plans import (
     by_tensor_copies,
     factors,
     in_registers,
+    in_tile,
     pad_of,
     swizzle_of,
 )
-from tile_opt.plan.builders.tensor_tiles import TensorTile, in_tile
+from tile_opt.plan.builders.tensor_tiles import TensorTile
 from tile_opt.plan.panels import is_alone
 from tile_opt.plan.plan import TF32, Plan
 from tile_opt.plan.steps.groups.banks import takes_copies
@@ -41,15 +42,18 @@ def problems(view: KernelView, match: Match, plan: Plan) -> Iterator[str]:
     if {s.operand for s in copies} != factors(match) or any(s.dtype not in ("", TF32) for s in copies):
         yield "both factors of a matrix instruction are staged in LOCAL under the serial level, as they are"
         return
-    if any(s.versions < 2 for s in copies) and not TensorTile(view, match, plan).once:
+    tile = TensorTile(view, match, plan)
+    if any(s.versions < 2 for s in copies) and not tile.once:
         yield "steps of a matrix instruction take turns in 2 versions or more of LOCAL"
         return
     for loop, outer, inner in _nested_sizes(view, match, plan):
         if outer % inner:
             yield f"{outer} iterations of {loop!r} are no multiple of {inner}"
-    yield from _team_problems(view, match, plan)
-    if match.instruction.team == 1 and any(c.limits and not c.in_rows for c in TensorTile(view, match, plan).boxes):
+    yield from _team_problems(tile)
+    if match.instruction.team == 1 and any(c.limits and not c.in_rows for c in tile.boxes):
         yield "what is copied of a factor ends within a piece of neighbours that are none in local memory"
+    if _slide_along_rows(tile):
+        yield "steps have several taps only of windows that slide across rows in local memory, not along them"
     left, right = (match.main.use(name) for name in (match.left, match.right))
     beside = set(beside_rows(view, match, plan))
     if not is_box(left, beside | {loop for _, loop in match.loops}) or any(
@@ -58,8 +62,9 @@ def problems(view: KernelView, match: Match, plan: Plan) -> Iterator[str]:
         yield "a group covers several iterations only of loops that its rows, its columns, or the first factor alone follow"
 
 
-def _team_problems(view: KernelView, match: Match, plan: Plan) -> Iterator[str]:
+def _team_problems(tile: TensorTile) -> Iterator[str]:
     """What keeps a team of sub-groups from sharing the plan's tiles."""
+    view, match, plan = tile.view, tile.match, tile.plan
     team, sides = match.instruction.team, match.instruction.sides
     if team == 1:
         return
@@ -82,19 +87,22 @@ def _team_problems(view: KernelView, match: Match, plan: Plan) -> Iterator[str]:
         )
         yield f"{match.instruction.name}: steps are at most {line} deep, in local memory {listed}"
     else:
-        yield from _factor_problems(view, match, plan, {s.operand for s in copies}, deep)
+        yield from _factor_problems(tile, {s.operand for s in copies}, deep)
 
 
-def _factor_problems(view: KernelView, match: Match, plan: Plan, copied: set[str], deep: int) -> Iterator[str]:
+def _factor_problems(tile: TensorTile, copied: set[str], deep: int) -> Iterator[str]:
     """What keeps the copied factors from a team's instruction, in steps of `deep`."""
+    view, match, plan, boxes = tile.view, tile.match, tile.plan, tile.boxes
     loops, line = dict(match.loops), PANEL_BYTES // match.instruction.a.dtype.bytes
-    boxes = TensorTile(view, match, plan).boxes
     least = _least(match)
     through, rounded, brought = in_registers(plan, Bind.NONE), in_registers(plan, Bind.UNROLL), by_tensor_copies(plan)
     if rounded and not _may_round(match, rounded - through):
         yield f"{match.instruction.name}: of two float32 factors the first one may be in registers under the unroll level"
         return
-    if through and not copied <= through:
+    if rounded and tile.taps:
+        # Their places in a panel are those of rows from the first one on that the swizzle tells apart.
+        yield f"{match.instruction.name}: items read rows of their own in steps of one tap"
+    elif through and not copied <= through:
         yield f"{match.instruction.name}: both factors go through registers, or none"
     elif not through and any(c.plan.lanes * c.source.dtype.bytes < least for c in boxes):
         yield f"{match.instruction.name}: factors are copied by {least} bytes or more"
@@ -106,6 +114,8 @@ def _factor_problems(view: KernelView, match: Match, plan: Plan, copied: set[str
         _is_of_tensor(view, match, c.use) and _is_whole(view, match, c, deep) for c in boxes if c.use.buffer in brought
     ):
         yield f"{match.instruction.name}: tensor copies bring whole panels of a plain float32 parameter, along its rows"
+    elif not _rows_follow(tile):
+        yield f"{match.instruction.name}: rows of a team follow one another in local memory, where steps have several taps, too"
     elif not all(c.panels(line) for c in boxes):
         yield f"{match.instruction.name}: rows of a factor in local memory are whole panels of {line} elements"
 
@@ -176,9 +186,32 @@ def _may_round(match: Match, rounded: set[str]) -> bool:
     return takes_copies(match.instruction) and rounded == {left} - {right}
 
 
+def _slide_along_rows(tile: TensorTile) -> bool:
+    """Neighbours in local memory belong to neighbouring taps, so that lines of a fragment would begin anywhere."""
+    taps = [in_tile(i.name) for i in tile.taps]
+    return bool(taps) and any(not set(taps).isdisjoint(f.names) for c in tile.boxes for f in c.along)
+
+
+def _rows_follow(tile: TensorTile) -> bool:
+    """Each row of a team lies as far behind the one before, whatever else is in the box for other taps."""
+    first = next((c for c in tile.boxes if c.use.name == tile.match.left), None)
+    if first is None or not tile.taps:
+        return True
+    strides = [*zip(first.box.inside, first.local.type.strides, strict=True)]
+    *beside, rows = (in_tile(n) for n in (*tile.beside, tile.loops["m"]))
+    apart = {n: sum(f.coefficient(n) * s for f, s in strides) for n in (*beside, rows)}
+    count, team = tile.group[tile.loops["m"]], tile.match.instruction.team * tile.match.instruction.sides["m"]
+    follow = all(f.coefficient(rows) in (0, 1) for f, _ in strides)
+    for loop, size in zip(reversed(beside), (tile.group[n] for n in reversed(tile.beside)), strict=True):
+        follow = follow and (count % team == 0 or apart[loop] == count * apart[rows])
+        count *= size
+    return follow
+
+
 def _nested_sizes(view: KernelView, match: Match, plan: Plan) -> Iterator[tuple[str, int, int]]:
     """(loop, iterations, iterations of a part of them) that have to come out even."""
     sides = {loop: match.instruction.sides[role] for role, loop in match.loops}
+    own = {i.name for i in match.main.loops}
     for loop, extent in view.ranges.items():
         group, warp, step, last = (plan.tile(loop, number, extent) for number in range(len(LEVELS)))
         side = sides.get(loop, 1)
@@ -186,6 +219,8 @@ def _nested_sizes(view: KernelView, match: Match, plan: Plan) -> Iterator[tuple[
             yield loop, step, side
         elif loop in sides:
             yield from ((loop, group, warp), (loop, warp, side))
+        elif loop in own:
+            yield loop, 1, 1 if step == extent else step
         elif group > 1:
             yield loop, group, warp
         else:

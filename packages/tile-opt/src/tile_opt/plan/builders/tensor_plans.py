@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tile_ir.frozen import replace
 from tile_ir.matrix import PANEL_BYTES
-from tile_ir.stripe.nodes import Bind, Swizzle
+from tile_ir.stripe.nodes import Bind, Index, Swizzle
 
 from tile_opt.kernel.instructions import Match
 from tile_opt.kernel.view import KernelView
@@ -13,6 +13,11 @@ from tile_opt.plan.steps.groups.banks import panel_swizzle
 
 LEVELS = (Bind.GRID, Bind.SUBGROUP, Bind.NONE, Bind.UNROLL)
 """Groups, their sub-groups, steps of the reduction, and single instructions."""
+
+
+def in_tile(loop: str) -> str:
+    """A loop inside the tile that one group, one sub-group or one step has of it."""
+    return f"{loop}_i"
 
 
 def in_registers(plan: Plan, bind: Bind) -> set[str]:
@@ -51,3 +56,11 @@ def beside_rows(view: KernelView, match: Match, plan: Plan) -> list[str]:
     """Shared loops beside the rows and columns of which a group has several iterations."""
     sides = {loop for _, loop in match.loops}
     return [i.name for i in view.loops if i.name not in sides and plan.tile(i.name, 0, i.range) > 1]
+
+
+def taps(match: Match, plan: Plan) -> tuple[Index, ...]:
+    """Reduction loops beside the depth of which every step has all iterations."""
+    covers = (plan.levels[LEVELS.index(Bind.NONE)].cover(i.name) for i in match.main.loops)
+    each = zip(match.main.loops, covers, strict=True)
+    depth = dict(match.loops)["k"]
+    return tuple(i for i, cover in each if i.name != depth and cover is not None and cover.size > 1)

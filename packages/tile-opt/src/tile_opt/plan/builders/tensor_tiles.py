@@ -28,14 +28,15 @@ from tile_ir.frozen import frozen, replace
 from tile_ir.matrix import ROLES
 from tile_ir.semtree.nodes import PRODUCTS
 from tile_ir.stripe.affine import Affine, names_in
-from tile_ir.stripe.nodes import Bind, Block, Index, Order, Refinement, Scope, Sync, Wait
+from tile_ir.stripe.nodes import Bind, Block, Index, Order, Refinement, Sync, Wait
 
 from tile_opt.kernel.instructions import Match
 from tile_opt.kernel.view import KernelView, Stage, Use
 from tile_opt.plan.builders.rounds import advanced
-from tile_opt.plan.builders.tensor_plans import LEVELS, beside_rows, in_registers
+from tile_opt.plan.builders.tensor_plans import in_registers, in_tile
 from tile_opt.plan.builders.tensor_results import Parts, given, staged_results, taken
-from tile_opt.plan.plan import Plan, Staging
+from tile_opt.plan.builders.tensor_sizes import TensorSizes
+from tile_opt.plan.plan import Plan
 from tile_opt.plan.steps.groups.copy import GroupCopy, Items, Limit, Ranges, group_copy
 from tile_opt.plan.steps.groups.fragments import LANE_INDEXES
 from tile_opt.plan.steps.groups.team_copy import TeamCopy
@@ -72,72 +73,26 @@ Move = Callable[[Moment, Ranges], Iterator[Stage]]
 
 
 @dataclass(frozen=True)
-class TensorTile:
+class TensorTile(TensorSizes):
     """What the groups of a kernel do."""
 
-    view: KernelView
-    match: Match
-    plan: Plan
     collective: bool = False
     held: Mapping[str, Refinement] = field(default_factory=dict[str, Refinement])
     """First factors that lie in fragments, or in the group's memory, already, by their names in the stage."""
     alone: bool = False
     """A group has all columns of its rows, one tile after the other."""
 
-    # --- sizes ------------------------------------------------------------------------------------------
-
-    @cached_property
-    def loops(self) -> dict[str, str]:
-        """The loop of each role."""
-        return dict(self.match.loops)
-
-    @cached_property
-    def staged(self) -> dict[str, Staging]:
-        """The factors' local copies by buffer."""
-        return {s.operand: s for s in self.plan.stagings if s.unit == "LOCAL" and s.scope is not Scope.SUBGROUP}
-
-    def _covered(self, loop: str, bind: Bind) -> int:
-        """Iterations of a loop that one point of the level bound so covers."""
-        return self.plan.tile(loop, LEVELS.index(bind), self.view.ranges[loop])
-
-    @cached_property
-    def group(self) -> dict[str, int]:
-        """Iterations of every shared loop in a group's tile."""
-        return {i.name: self._covered(i.name, Bind.GRID) for i in self.view.loops}
-
-    @cached_property
-    def beside(self) -> list[str]:
-        """Loops that a group's rows follow beside those of the instruction."""
-        return beside_rows(self.view, self.match, self.plan)
-
-    @cached_property
-    def warp(self) -> dict[str, int]:
-        """A sub-group's tile: rows, the last of them those of the instruction, and columns."""
-        return {n: self._covered(n, Bind.SUBGROUP) for n in (*self.beside, self.loops["m"], self.loops["n"])}
-
-    @cached_property
-    def deep(self) -> int:
-        """Iterations of the depth in one step."""
-        return self._covered(self.loops["k"], Bind.NONE)
-
-    @property
-    def steps(self) -> int:
-        return -(-self.view.ranges[self.loops["k"]] // self.deep)
-
-    @property
-    def slices(self) -> int:
-        """Instructions along the depth of a step."""
-        return self.deep // self.match.instruction.sides["k"]
+    # --- steps under way --------------------------------------------------------------------------------
 
     @property
     def ahead(self) -> int:
         """Steps that are under way while one is computed, of this round of the outer loops or of later ones."""
-        return min(max(1, self._versions - 1 - self._behind), self.steps * self._rounds)
+        return min(max(1, self._versions - 1 - self._behind), self.steps * self.rounds)
 
     @property
     def once(self) -> bool:
         """A single copy is all there is, and nothing is copied over it."""
-        return self.steps * self._rounds == 1 and not self.through
+        return self.steps * self.rounds == 1 and not self.through
 
     @property
     def _versions(self) -> int:
@@ -154,11 +109,6 @@ class TensorTile:
         return self._team and self.match.main.use(self.match.left).buffer in in_registers(self.plan, Bind.UNROLL)
 
     @property
-    def _rounds(self) -> int:
-        """Times that the steps are gone through."""
-        return prod(i.range for i in self.outer)
-
-    @property
     def _behind(self) -> int:
         """Steps whose products may go on while the next ones start: these read what no copy may yet write anew.
 
@@ -166,7 +116,7 @@ class TensorTile:
         rounded is in registers, which two steps in turn fill: a round of a single one would write what products still read.
         """
         spared = self._versions > (2 if self.through else SPARED) and not (self.rounded and self.steps == 1)
-        many = self.steps * self._rounds >= MANY_STEPS
+        many = self.steps * self.rounds >= MANY_STEPS
         return int(self._team and spared and many and prod(self.group.values()) >= LONG_STEP)
 
     # --- loops ------------------------------------------------------------------------------------------
@@ -190,13 +140,6 @@ class TensorTile:
     def warps(self) -> tuple[Index, ...]:
         counts = {n: self.group[n] // size for n, size in self.warp.items()}
         return tuple(Index(f"warp_{n}", count, bind=Bind.SUBGROUP, axis=1) for n, count in counts.items())
-
-    @cached_property
-    def outer(self) -> tuple[Index, ...]:
-        """Reduction loops around the steps."""
-        inner = self.loops["k"]
-        loops = (i for i in self.match.main.loops if i.name != inner)
-        return tuple(replace(i, name=f"{i.name}_o", order=Order.ORDERED) for i in loops)
 
     @property
     def _step(self) -> str:
@@ -226,7 +169,8 @@ class TensorTile:
         depth, step = self.loops["k"], moment.step
         values = {n.removesuffix("_o"): at for n, at in moment.outer.items()} | self.corner()
         values[depth] = step * self.deep + Affine.var(in_tile(depth))
-        inside = {in_tile(depth): self.deep}
+        values |= {i.name: Affine.var(in_tile(i.name)) for i in self.taps}
+        inside = {in_tile(depth): self.deep} | {in_tile(i.name): i.range for i in self.taps}
         for n in self.warp:
             values[n] += Affine.var(in_tile(n))
             inside[in_tile(n)] = self.group[n]
@@ -304,7 +248,7 @@ class TensorTile:
         for number in range(-self._reach, 0):
             started: list[Stage] = []
             for distance, move in self._moves:
-                if 0 <= number + distance < self.steps * self._rounds:
+                if 0 <= number + distance < self.steps * self.rounds:
                     at, step = divmod(number + distance, self.steps)
                     started += move(Moment(self._digits(at), Affine((), step)), {})
             # A wait closes the batch of copies before it.
@@ -427,7 +371,7 @@ class TensorTile:
         return (Wait(PRODUCTS, behind),) if self._team else ()
 
     def multiply(self, step: Affine, first: int, count: int) -> Nest:
-        """Slices of a step, each as deep as the instruction."""
+        """Slices of a step, each as deep as the instruction, at all taps of it."""
         sides = self.match.instruction.sides
         depth = in_tile(self.loops["k"])
         values = self.within_group()
@@ -443,7 +387,9 @@ class TensorTile:
         stage = replace(self.match.main, uses=uses, loops=loops, constraints=())
         around = Around({}, {r.into: r for r in (*(c.local for c in self.boxes), *self.held.values())})
         match = replace(self.match, main=stage, loops=tuple((role, in_tile(self.loops[role])) for role in ROLES))
-        return tensorise(match, around, collective=self.collective, rounded=self.rounded)
+        products = tensorise(match, around, collective=self.collective, rounded=self.rounded)
+        taps = tuple(replace(i, name=in_tile(i.name), bind=Bind.UNROLL) for i in self.taps)
+        return Nest("taps", taps, (products,)) if taps else products
 
     def _kept(self, name: str) -> Use:
         """A factor that is there: its own dimensions are 1, those of the fragments, or of the group's tile, follow."""
@@ -491,8 +437,3 @@ class TensorTile:
             return
         *beside, rows, columns = (Index(in_tile(n), size) for n, size in self.warp.items())
         yield on_fragments(moved, self.match.instruction, tuple(beside), rows, columns, {*self.sums})
-
-
-def in_tile(loop: str) -> str:
-    """A loop inside the tile that one group, one sub-group or one step has of it."""
-    return f"{loop}_i"

@@ -23,6 +23,7 @@ from tile_opt.plan.panels import Panels, copied_before, is_alone
 from tile_opt.plan.plan import Instruction, Plan, Staging
 from tile_opt.plan.space.gpu.copied import copy_seconds, with_copies
 from tile_opt.plan.space.tensor.shares import Shared, shared
+from tile_opt.plan.space.tensor.taps import tapped
 from tile_opt.plan.space.tensor.tile import Tile
 from tile_opt.plan.space.tensor.tiles import tiles_of
 from tile_opt.plan.steps.groups.banks import COPY_BYTES, in_panels, takes_copies
@@ -60,7 +61,7 @@ def copied_tiles(view: KernelView, match: Match, target: Target) -> Iterator[Cop
     if any(view.is_local(u.buffer) for u in (left, right)):
         return
     boxes = _in_boxes(view, match, target) or _in_boxes(view, match, target, rounded=True)
-    yield from (*boxes, *shared(view, boxes))
+    yield from (*boxes, *tapped(boxes), *shared(view, boxes))
     if len(factors(match)) < 2:
         return
     yield from _on_copies(view, match, target, (left, right))
@@ -81,7 +82,7 @@ def _on_copies(view: KernelView, match: Match, target: Target, uses: Sequence[Us
     seconds = sum(copy_seconds(view, p, target.machine) for p in panels)
     rounded = takes_copies(match.instruction) and len(uses) < 2
     found = _in_boxes(turned, inner, target) or list(tiles_of(turned, inner, target, rounded=rounded))
-    for tile in (*found, *shared(turned, found)):
+    for tile in (*found, *tapped(found), *shared(turned, found)):
         yield CopiedTile(tile, stagings, panels, seconds)
 
 

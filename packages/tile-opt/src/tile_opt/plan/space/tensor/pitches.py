@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from math import gcd
 
+from tile_ir.frozen import replace
 from tile_ir.matrix import LANES, LINES, elements
 from tile_ir.stripe.affine import Affine
 
 from tile_opt.kernel.instructions import Match
 from tile_opt.kernel.view import KernelView
-from tile_opt.plan.plan import Staging
+from tile_opt.plan.builders.tensor_plans import in_panels
+from tile_opt.plan.builders.tensor_tiles import TensorTile
+from tile_opt.plan.plan import Plan, Staging
 from tile_opt.plan.steps.groups.banks import BANK_BYTES, COPY_BYTES, bank_conflicts, padding
 from tile_opt.plan.steps.groups.copy import GroupCopy, local_type, order_of
 
@@ -27,7 +31,21 @@ def whole_piece(view: KernelView, match: Match, name: str) -> int:
     return piece
 
 
-def pitch(match: Match, copy: GroupCopy, staging: Staging, collective: bool) -> int:
+def padded(view: KernelView, match: Match, plan: Plan, copies: Collection[Staging], *, collective: bool) -> Plan:
+    """The plan whose copies of factors meet the fewest bank conflicts; with `collective` lanes load 16-bit fragments together."""
+    boxes = () if match.instruction.team > 1 else TensorTile(view, match, plan).boxes
+    together = collective and match.instruction.a.dtype.bytes == 2
+
+    def laid(staging: Staging) -> Staging:
+        if match.instruction.team > 1:
+            return in_panels(match, plan, staging)
+        mine = [c for c in boxes if c.use.buffer == staging.operand]
+        return replace(staging, pad=max(_pitch(match, c, staging, together) for c in mine))
+
+    return replace(plan, stagings=tuple(laid(s) if s in copies else s for s in plan.stagings))
+
+
+def _pitch(match: Match, copy: GroupCopy, staging: Staging, collective: bool) -> int:
     """Elements behind each row of a copy; with `collective` the lanes of a sub-group load 16-bit fragments together."""
     order, dtype = order_of(copy.use, staging), copy.source.dtype
     row = copy.box.extents[order[-1]]

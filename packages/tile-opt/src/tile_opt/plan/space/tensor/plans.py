@@ -15,6 +15,7 @@ from tile_opt.plan.plan import Plan
 from tile_opt.plan.space.gpu.tiles import OPTIMISM, estimated, forecast
 from tile_opt.plan.space.tensor.copied import CopiedTile, copied_tiles
 from tile_opt.plan.space.tensor.shares import Shared, shared
+from tile_opt.plan.space.tensor.taps import tapped
 from tile_opt.plan.space.tensor.tile import Tile
 from tile_opt.plan.space.tensor.tiles import tiles_of
 from tile_opt.plan.steps.groups.banks import takes_copies
@@ -79,9 +80,9 @@ def _suits(view: KernelView, match: Match) -> bool:
 
 
 def _tiles(view: KernelView, target: Target, *, team: bool) -> Iterator[Tile | Shared]:
-    """Tiles of the kernel as it is, and those of which groups share the reduction."""
+    """Tiles of the kernel as it is, in steps of one tap and of several, and those of which groups share the reduction."""
     found = [t for m in _matches(view, target, team=team) for t in _of_match(view, m, target)]
-    yield from (*found, *shared(view, found))
+    yield from (*found, *tapped(found), *shared(view, found))
 
 
 def _of_match(view: KernelView, match: Match, target: Target) -> Iterator[Tile]:

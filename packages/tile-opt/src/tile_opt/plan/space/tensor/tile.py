@@ -10,7 +10,6 @@ from math import prod
 from tile_ir.frozen import replace
 from tile_ir.machine import LocalMemory, Occupancy
 from tile_ir.matrix import LANES, PANEL_BYTES, MatrixInstruction
-from tile_ir.powers import power_of_two
 from tile_ir.stripe.nodes import Bind, Scope
 from tile_ir.target import Target
 
@@ -22,13 +21,14 @@ from tile_opt.model.group_cost import Tile as Traffic
 from tile_opt.model.multiprocessor import OWN_REGISTERS
 from tile_opt.plan.builders.local import team_local_bytes
 from tile_opt.plan.builders.tensor_checks import problems
-from tile_opt.plan.builders.tensor_plans import LEVELS, in_panels
+from tile_opt.plan.builders.tensor_plans import LEVELS
 from tile_opt.plan.builders.tensor_results import given, part_of, taken
-from tile_opt.plan.builders.tensor_tiles import TensorTile
 from tile_opt.plan.plan import TF32, Across, Cover, Edge, Instruction, Level, Plan, Reduction, Staging
 from tile_opt.plan.space.tensor import stores
-from tile_opt.plan.space.tensor.pitches import pitch, whole_piece
+from tile_opt.plan.space.tensor.beside import shares
+from tile_opt.plan.space.tensor.pitches import padded, whole_piece
 from tile_opt.plan.steps.groups.banks import BANK_BYTES, COPY_BYTES, takes_copies
+from tile_opt.plan.steps.groups.staging import box_of
 
 TEAM_VERSIONS, ALONE_VERSIONS, THROUGH_VERSIONS = 4, 6, 3
 """Steps of teams in local memory: of what is copied there, the same where no core has a second group (an H200: 512x4096x4096 of
@@ -37,6 +37,8 @@ ROUNDED, APART = 1.3, 1.9
 """Times longer than predicted that tiles through registers take, of factors that are rounded there, and of rows that follow two loops (an H200)."""
 READ, ALONG = 1.06, 1.04
 """Times longer that products take whose first factor items read and round, and where its rows run along the depth (an H200)."""
+TAPPED = 1.15, 1.4
+"""Times longer than predicted that products of teams take in steps of several taps, and where all is one step (an H200)."""
 FAR = 2
 """Latencies of memory that a step through registers waits for at least, where groups are few: it fetches many elements one by one (an H200: 2.4);
 and one by tensor copies, of a group that has its core to itself (an H200: 2.4)."""
@@ -89,6 +91,8 @@ class Tile:
     """Tensor copies bring the second factor, and the first one that items do not round, and round them on the way."""
     shared: bool = False
     """Groups have a share of the reduction, of few steps."""
+    taps: tuple[str, ...] = ()
+    """Windows of the reduction of which every step has all iterations: neighbours' read one box, which holds what they share once."""
 
     @property
     def instruction(self) -> MatrixInstruction:
@@ -111,13 +115,10 @@ class Tile:
         shared = min(sub_groups, units // along)
         return {self.beside: (units // along, shared), loop: (along, sub_groups // shared)}
 
-    @property
+    @cached_property
     def _shares(self) -> list[int]:
         """Instructions along the rows' own loop, where a second one has the others."""
-        units, side = self.warps[0] * self.tall, self.instruction.sides["m"]
-        most = power_of_two(-(-self.view.ranges[self.loops["m"]] // side))
-        others = power_of_two(self.view.ranges[self.beside]) if self.beside else 1
-        return [n for n in (1 << bit for bit in range(units.bit_length() - 1)) if n <= most and units // n <= others]
+        return shares(self.view, self.match, self.warps[0] * self.tall, self.beside)
 
     def _covered(self, loop: str | None, size: int) -> float:
         """The share of groups of so many iterations of a loop that is not behind its end."""
@@ -137,7 +138,7 @@ class Tile:
     @cached_property
     def may_be_built(self) -> bool:
         """Nothing keeps its plan from being built; asked as late as may be, since it takes longer than to rank a tile."""
-        plain = self.instruction.team == 1 and self.beside is None
+        plain = self.instruction.team == 1 and self.beside is None and not self.taps
         return plain or not next(problems(self.view, self.match, self.plan()), None)
 
     def _iterations(self, shared: bool) -> dict[str, int]:
@@ -160,20 +161,20 @@ class Tile:
     @cached_property
     def versions(self) -> int:
         """As many steps under way as the reduction and local memory allow."""
-        width = self.instruction.a.dtype.bytes
-        unit = COPY_BYTES // width
-        # Neighbours in memory follow the reduction, or not; the pitch is padded.
-        sizes = (max(n * (self.deep + unit), self.deep * (n + 2 * unit)) for n in self._area)
-        if self.instruction.team > 1:
-            return min(self._most, self.local // self._step_bytes, self._turns)
-        return min(MOST_VERSIONS, self.local // (width * sum(sizes)), self._turns)
+        most = self._most if self.instruction.team > 1 else MOST_VERSIONS
+        return min(most, self.local // self._step_bytes, self._turns)
 
     @cached_property
     def _step_bytes(self) -> int:
-        """Of a step of a team in local memory, where rows along the depth are whole panels."""
-        width, uses = self.instruction.a.dtype.bytes, ((self.match.main.use(n), count) for n, count in self._sides)
+        """Of a step in local memory: rows of a team along the depth are whole panels; of others the pitch is padded."""
+        width, deep = self.instruction.a.dtype.bytes, self.deep
+        if self.instruction.team == 1:
+            unit = COPY_BYTES // width
+            # Neighbours in memory follow the reduction, or not.
+            return width * sum(max(n * (deep + unit), deep * (n + 2 * unit)) for _, n in self._sides)
+        uses = ((self.match.main.use(n), count) for n, count in self._sides)
         along = ((self._order(use.buffer, [use])[-1] == self.loops["k"], count) for use, count in uses)
-        return sum(count * (PANEL_BYTES if panel else width * self.deep) for panel, count in along)
+        return sum(count * (PANEL_BYTES if panel else width * deep) for panel, count in along)
 
     @property
     def _most(self) -> int:
@@ -199,15 +200,9 @@ class Tile:
         return any(2 * self.view.ranges[n] <= size for n, size in self.group.items())
 
     @property
-    def _area(self) -> tuple[int, int]:
-        """Rows and columns of a group."""
-        columns = self.group[self.loops["n"]]
-        return prod(self.group.values()) // columns, columns
-
-    @property
     def _rounds(self) -> int:
         """Times that the steps are gone through."""
-        return prod(i.range for i in self.match.main.loops if i.name != self.loops["k"])
+        return prod(i.range for i in self.match.main.loops if i.name not in (self.loops["k"], *self.taps))
 
     @property
     def local(self) -> int:
@@ -261,7 +256,7 @@ class Tile:
             return matrix
         own = dict.fromkeys(work.shared, 1)
         depth = self.loops["k"]
-        tile = Traffic(own | self.group, {}, "", 1, depth, self.deep)
+        tile = Traffic(own | self.group, {}, "", 1, depth, self.deep, self.taps)
         traffic = GroupCost(work, machine, self.local).traffic(tile)
         cache = traffic["cache"] * (AHEAD * self._idle if self.instruction.team > 1 else 1)
         run = stores.run_bytes(work, self.warp)
@@ -277,7 +272,8 @@ class Tile:
         stored *= stores.narrow_pieces(run) if self._given and stored > products else 1.0
         seconds = products + stored + machine.launch.kernel
         put = self.through and takes_copies(self.instruction)
-        return seconds * self._read * (ROUNDED if put else 1.0) * (APART if self.through and self.beside else 1.0)
+        seconds *= self._read * (ROUNDED if put else 1.0) * (APART if self.through and self.beside else 1.0)
+        return seconds * (TAPPED[self._turns == 1] if self.taps and self.instruction.team > 1 else 1.0)
 
     @property
     def _read(self) -> float:
@@ -360,7 +356,7 @@ class Tile:
     @property
     def _slices(self) -> int:
         """Slices of a step, of all sub-groups."""
-        return prod(self.warps) * self.deep // self.instruction.sides["k"]
+        return prod(self.warps) * prod(self._tapped.values()) * self.deep // self.instruction.sides["k"]
 
     @property
     def _products(self) -> float:
@@ -381,10 +377,19 @@ class Tile:
         return issued + PUT * elements * width / (local.banks * local.bank_bytes)
 
     @property
+    def _tapped(self) -> dict[str, int]:
+        """Iterations of windows in a step."""
+        return {n: self.view.ranges[n] for n in self.taps}
+
+    @cached_property
     def _sides(self) -> tuple[tuple[str, int], ...]:
-        """Each factor, and how many rows or columns of a group follow it."""
-        rows, columns = self._area
-        return (self.match.left, rows), (self.match.right, columns)
+        """Each factor, and how many rows or columns of it a step copies."""
+        columns = self.group[self.loops["n"]]
+        if not self.taps:
+            return (self.match.left, self.cells // columns), (self.match.right, columns)
+        inside = self.group | self._tapped
+        uses = (self.match.main.use(name) for name in (self.match.left, self.match.right))
+        return tuple((use.name, prod(box_of(use.forms, inside).extents)) for use in uses)
 
     @cached_property
     def _starts(self) -> float:
@@ -423,7 +428,7 @@ class Tile:
         if self.instruction.team > 1:
             each = c * self.instruction.sides["n"] // self.instruction.c.sizes[1] + OWN_REGISTERS + ADDRESSES
             # On their way to local memory.
-            each += self.deep * sum(self._area) // (prod(self.warps) * LANES) if self.through else 0
+            each += self.deep * sum(n for _, n in self._sides) // (prod(self.warps) * LANES) if self.through else 0
             each += 2 * self.deep * self.instruction.sides["m"] // LANES if self.rounded else 0
             local = self.local // (self._step_bytes * self.versions)
         occupancy = self.target.machine.occupancy
@@ -434,7 +439,8 @@ class Tile:
     def plan(self) -> Plan:
         """The plan, with the padding that meets the fewest bank conflicts."""
         found = self._unpadded()
-        return replace(found, stagings=tuple(self._padded(found)))
+        lies = tuple(s for s in found.stagings if s.unit == "LOCAL" and s not in self._given)
+        return padded(self.view, self.match, found, lies, collective="MatrixLoad" in self.target.nodes)
 
     def _unpadded(self) -> Plan:
         m, n, k = (self.loops[role] for role in "mnk")
@@ -443,8 +449,15 @@ class Tile:
         levels = (
             Level(Bind.GRID, tuple(Cover(i.name, self.group.get(i.name, 1)) for i in self.view.loops)),
             Level(Bind.SUBGROUP, tuple(Cover(loop, size) for loop, size in self.warp.items())),
-            Level(Bind.NONE, (*(Cover(loop, 1) for loop in outer), Cover(k, self.deep)), ordered=True),
-            Level(Bind.UNROLL, tuple(Cover(loop, sides.get(loop, 1)) for loop in dict.fromkeys((k, m, n, *self.warp)))),
+            Level(
+                Bind.NONE,
+                (*(Cover(loop, self._tapped.get(loop, 1)) for loop in outer), Cover(k, self.deep)),
+                ordered=True,
+            ),
+            Level(
+                Bind.UNROLL,
+                tuple(Cover(loop, sides.get(loop, 1)) for loop in dict.fromkeys((k, m, n, *self.warp, *self.taps))),
+            ),
         )
         used = [self.match.main.use(name) for name in (self.match.left, self.match.right)]
         stagings = tuple(
@@ -485,16 +498,3 @@ class Tile:
         line = PANEL_BYTES // self.instruction.a.dtype.bytes
         turned = takes_copies(self.instruction) or (self.group | {self.loops["k"]: self.deep})[order[-1]] % line
         return tuple(sorted(order, key=lambda n: self.through and turned and n == self.loops["k"]))
-
-    def _padded(self, plan: Plan) -> Iterator[Staging]:
-        """The stagings, each with a pitch that keeps the lanes of a load on different banks."""
-        collective = "MatrixLoad" in self.target.nodes and self.instruction.a.dtype.bytes == 2
-        if self.instruction.team > 1:
-            for s in plan.stagings:
-                lies = s.unit == "LOCAL" and s not in self._given
-                yield in_panels(self.match, plan, s) if lies else s
-            return
-        boxes = TensorTile(self.view, self.match, plan).boxes
-        for staging in plan.stagings:
-            mine = [c for c in boxes if c.use.buffer == staging.operand]
-            yield replace(staging, pad=max(pitch(self.match, c, staging, collective) for c in mine))

@@ -175,8 +175,13 @@ class GroupCopy:
 
     def runs_along(self, loop: str) -> bool:
         """Neighbours in local memory are neighbouring iterations of the loop inside the box."""
+        return any(form.coefficient(loop) == 1 for form in self.along)
+
+    @property
+    def along(self) -> Iterator[Affine]:
+        """Subscripts in the box along which neighbours are neighbours in local memory."""
         strides = zip(self.box.inside, self.local.type.strides, strict=True)
-        return any(stride == 1 and form.coefficient(loop) == 1 for form, stride in strides)
+        return (form for form, stride in strides if stride == 1)
 
     @property
     def in_rows(self) -> bool:
