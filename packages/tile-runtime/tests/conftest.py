@@ -20,7 +20,8 @@ from tile_ir.target import Capabilities, PassConfig, Target
 from tile_opt.blocks.split import split
 from tile_opt.kernel.view import KernelView, close_kernel
 from tile_opt.passes import PASSES
-from tile_opt.passes.scheduling import Built, SchedulingPass
+from tile_opt.passes.scheduling import SchedulingPass
+from tile_opt.plan.build import Built
 from tile_opt.plan.plan import Cover, Level, Plan
 from tile_runtime import evaluator
 
