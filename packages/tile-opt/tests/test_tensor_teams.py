@@ -248,6 +248,15 @@ def test_instructions_of_other_widths_leave_fewer_columns_empty(columns: int, ta
     assert taken in widths and (96 in widths) is (taken == 96)
 
 
+@pytest.mark.parametrize("rows", [2, 3, 4])
+def test_teams_multiply_two_rows(rows: int) -> None:
+    """As many queries may share keys, and tokens weights: what memory gives takes longer than the rows that are filled up."""
+    view = view_of(matmul("nt", BF16, rows, 512, 512), BUSY_TEAMS)
+    plan = next(TensorTile().candidates(view, BUSY_TEAMS))
+    assert plan.instruction is not None and MATRIX_INSTRUCTIONS[plan.instruction.name].team > 1
+    assert dict(plan.instruction.loops)["m"] == "i"
+
+
 def test_rows_of_images_leave_few_behind_their_ends() -> None:
     """88 rows and columns: 16 or 32 of one, and the others of a group's along the other."""
     source = """function (D[N, X, Y, C], K[O, C, I, J]) -> (R) {

@@ -71,8 +71,8 @@ def _least(instruction: MatrixInstruction) -> Iterator[dict[str, int]]:
     """Iterations that the loops of each role have at least; then those that do where no loops have so many.
 
     For a sub-group no side is shorter than the instruction's, or half its depth. Of a team's rows and columns, which are
-    many, more than half are there, else half of the columns and more than a quarter of the rows. One lane takes what was
-    filled up for it.
+    many, more than half are there, else half of the columns and two rows: these take as long as memory gives what they are
+    multiplied with. One lane takes what was filled up for it.
     """
     sides = instruction.sides
     if instruction.lanes == 1:
@@ -81,7 +81,7 @@ def _least(instruction: MatrixInstruction) -> Iterator[dict[str, int]]:
         yield {**sides, "k": sides["k"] // 2}
     else:
         yield {role: size // 2 + (role != "k") for role, size in sides.items()}
-        yield {"m": sides["m"] // 4 + 1, "n": sides["n"] // 2, "k": sides["k"] // 4}
+        yield {"m": sides["m"] // 8, "n": sides["n"] // 2, "k": sides["k"] // 4}
 
 
 def match_of(view: KernelView, instruction: MatrixInstruction, loops: dict[str, str]) -> Match | None:
