@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
@@ -23,6 +24,7 @@ from tile_ir.settings import Settings
 from hal_opencl import binding
 from hal_opencl.context import DeviceContext
 from hal_opencl.emit import matrix, registers, teams
+from hal_opencl.emit.declarations import LEFT_OUT, declared
 from hal_opencl.emit.dialect import Dialect
 from hal_opencl.emit.source import Source, emit_kernel, gathered, joined, uses
 from hal_opencl.emit.types import comment_text
@@ -166,9 +168,16 @@ class OpenCLCompiler(Compiler):
                         return binding.build_binary(context, device, binary, options)
                     except binding.BuildError:
                         pass  # an older driver's code: the source is there
-                return build(context, device, text, options)
+                return self._built(text, options)
 
         return self._builders.later(work)
+
+    def _built(self, text: str, options: Sequence[str]) -> binding.RawProgram:
+        context, device = self._context.raw, self._context.info.raw
+        if self._context.declares_too_much:
+            with suppress(binding.BuildError):  # of a text that calls what it does not declare
+                return build(context, device, declared(text) + text, (*options, LEFT_OUT))
+        return build(context, device, text, options)
 
     def emit(self, kernels: KernelList) -> list[Source]:
         """The source of each kernel."""

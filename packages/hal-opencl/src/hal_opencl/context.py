@@ -131,8 +131,13 @@ class DeviceContext:
 
     @property
     def kernels_of_a_program(self) -> int:
-        """Kernels that are built together: PoCL reads its own declarations twice a program, which takes 0.1 s."""
+        """Kernels that are built together: PoCL takes 20 ms to begin with a program."""
         return 8 if self.is_pocl else 1
+
+    @property
+    def declares_too_much(self) -> bool:
+        """PoCL, on processors: it declares all of OpenCL C in every program unless told not to (`hal_opencl.emit.declarations`)."""
+        return self.is_pocl and self.info.kind == "cpu"
 
     @property
     def shares_host_memory(self) -> bool:
