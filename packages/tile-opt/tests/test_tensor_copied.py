@@ -73,6 +73,7 @@ def test_float32_is_rounded_and_turned_before() -> None:
     assert roundings(agrees(sample, 2, both)) >= 2
 
 
+@pytest.mark.diagonal(2)
 @pytest.mark.parametrize("k", [68, 420])
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
 def test_the_first_factor_is_rounded_by_the_items_that_read_it(layout: str, k: int) -> None:
