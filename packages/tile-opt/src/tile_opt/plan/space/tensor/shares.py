@@ -98,6 +98,8 @@ def shared(view: KernelView, found: Sequence[Tile]) -> Iterator[Shared]:
 
     The smallest is one, too, where no loop has steps enough for all cores.
     """
+    if all(map(_is_on_all_cores, found)):
+        return
     alone = _first(found, lambda t: t.seconds)
     spread = _first(found, lambda t: t.cycles)
     if alone is None or spread is None:
@@ -114,6 +116,10 @@ def _first(found: Sequence[Tile], order: Callable[[Tile], Any]) -> Tile | None:
     return next((tile for tile in sorted(found, key=order) if tile.may_be_built), None)
 
 
+def _is_on_all_cores(tile: Tile) -> bool:
+    return tile.groups >= tile.target.settings.cores
+
+
 def _is_enough(tile: Tile) -> bool:
     """Some loop has steps for groups on all cores."""
     return tile.groups * max(_steps(tile).values()) >= tile.target.settings.cores
@@ -126,9 +132,9 @@ def _steps(tile: Tile) -> dict[str, int]:
 
 
 def _spread(view: KernelView, best: Tile) -> Iterator[Shared]:
-    cores = max(1, best.target.settings.cores)
-    if best.groups >= cores:
+    if _is_on_all_cores(best):
         return
+    cores = max(1, best.target.settings.cores)
     wanted = [-(-each * cores // best.groups) for each in EACH]
     joined = most_ways(best.cells, best.target)
     for loops in _divided(best, min(wanted)):
