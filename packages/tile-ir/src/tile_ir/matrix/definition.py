@@ -9,8 +9,8 @@ many of them a core starts per cycle is a number of each machine (`Machine.instr
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
-from functools import cache
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
 from itertools import product
 from math import prod
 
@@ -85,7 +85,7 @@ def registers(size: int, step: int, weight: int) -> Digit:
     return Digit(size, step, weight, lane=False)
 
 
-@frozen
+@dataclass(frozen=True)
 class MatrixInstruction:
     """``c += a @ b`` of one sub-group; the factors are converted to the dtype of c, which holds all of their values."""
 
@@ -104,13 +104,13 @@ class MatrixInstruction:
     elements), and `c` is one of the pieces, side by side, of which each holds its rows of the result.
     """
 
-    @property
+    @cached_property
     def shape(self) -> tuple[int, int, int]:
         """(m, n, k)."""
         (m, k), (_, n) = self.a.sizes, self.b.sizes
         return m, n, k
 
-    @property
+    @cached_property
     def sides(self) -> Mapping[str, int]:
         """Length of each role: m, n and k."""
         return dict(zip(ROLES, self.shape, strict=True))
