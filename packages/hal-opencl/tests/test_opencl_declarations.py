@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import pyopencl as cl
 import pytest
 from hal_opencl import binding
 from hal_opencl.compiler import OPTIONS
-from hal_opencl.emit import declarations
-from hal_opencl.emit.declarations import LEFT_OUT, declared
+from hal_opencl.emit.declarations import FORMS, LEFT_OUT, declared
 
 MADE = "as_float as_int4 convert_int4 convert_ushort convert_char2_sat_rtz vload_half vload_half4 vload8 vstore16 vstore_half_rte vstore_half8_rte"
 KERNEL = "kernel void f(global float *p) {{ p[get_global_id(0)] = {}; }}"
@@ -40,7 +40,7 @@ def built(pocl: Any, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, tuple[s
 @pytest.mark.parametrize("wide", ["", "double "])
 def test_no_declaration_contradicts_those_of_the_device(pocl: Any, wide: str) -> None:
     """Of all that are known: another result for the same arguments would be an error."""
-    text = f"{WIDE}// {wide}{MADE} {' '.join(declarations._FORMS)}\n{KERNEL.format('1.0f')}"
+    text = f"{WIDE}// {wide}{MADE} {' '.join(FORMS)}\n{KERNEL.format('1.0f')}"
     info = pocl.compiler._context
     with_its_own = binding.build_source(info.raw, info.info.raw, declared(text) + text, OPTIONS)
     alone = binding.build_source(info.raw, info.info.raw, declared(text) + text, (*OPTIONS, LEFT_OUT))
@@ -63,3 +63,15 @@ def test_errors_have_the_lines_of_the_text(pocl: Any) -> None:
         info = pocl.compiler._context
         text = "// the first\n" + KERNEL.format("nowhere")
         binding.build_source(info.raw, info.info.raw, declared(text) + text, (*OPTIONS, LEFT_OUT))
+
+
+def test_types_and_constants_are_the_devices(pocl: Any) -> None:
+    """The compiler has nothing to warn of, such as macros that are defined anew."""
+    text = KERNEL.format("INFINITY + FLT_MAX * as_uint4((double2)(p[0])).x + (float)sizeof(size_t)")
+    info = pocl.compiler._context
+    program = binding.build_source(info.raw, info.info.raw, declared(text) + text, (*OPTIONS, LEFT_OUT))
+    assert not program.get_build_info(info.info.raw, cl.program_build_info.LOG).strip("\0\n ")
+
+
+def test_doubles_are_computed_as_such_where_only_a_function_names_them() -> None:
+    assert "double exp(double x)" in declared("exp(as_double(1L))")

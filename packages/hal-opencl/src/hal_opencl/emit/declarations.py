@@ -2,6 +2,7 @@
 
 PoCL puts its declarations of all of them, 18 000 lines, before each program: its compiler reads them for a fifth of a
 second. It leaves them out where the macro that guards them is defined, and a program declares what it calls itself.
+Types, constants and limits stand in a header of their own, which is short and stays.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ _SELECTED = [replace(_ANY, text=f"T F(T x, T y, {mask} z)") for mask in "SU"]
 _PLACE = _Form("size_t F(T axis)", ("uint",), ("",))
 _FENCE = _Form("void F(T flags)", ("uint",), ("",), effect="")
 _CHANGE = _Form("T F(volatile Q T *p, T x)", _WORDS, ("",), _ATOMIC, "")
-_FORMS: dict[str, list[_Form]] = {
+FORMS: dict[str, list[_Form]] = {
     name: forms
     for names, forms in (
         ("acos acosh asin asinh atan atanh ceil cos cosh erf erfc exp expm1 fabs floor log log1p rint round", [_ONE]),
@@ -76,6 +77,7 @@ _FORMS: dict[str, list[_Form]] = {
     )
     for name in names.split()
 }
+"""The overloads of each function whose name is the same for all types."""
 _MADE = re.compile(r"(?:(?:as|convert)_([a-z]+)(\d*)(?:_sat)?(?:_rt[enpz])?|(vload|vstore)(_half)?(\d*)(?:_rte)?)$")
 """Names of functions that say types or lanes."""
 
@@ -83,26 +85,16 @@ _MADE = re.compile(r"(?:(?:as|convert)_([a-z]+)(\d*)(?:_sat)?(?:_rt[enpz])?|(vlo
 def declared(text: str) -> str:
     """What stands before `text`, whose lines are counted from 1 all the same. A text that calls others does not compile."""
     names = {*re.findall(r"\b[a-z]\w+", text)}
-    types = [t for t in _UNSIGNED if t != "double" or re.search(r"\bdouble", text)]
+    types = [t for t in _UNSIGNED if t != "double" or "double" in text]
     calls = [line for name in sorted(names) for line in _declared(name, types)]
-    return "\n".join([*_basis(types), *calls, "#line 1", ""])
-
-
-def _basis(types: Iterable[str]) -> Iterator[str]:
-    """Types and constants."""
-    yield from ("typedef __SIZE_TYPE__ size_t;", "#define INFINITY __builtin_inff()")
-    yield from ("#define CLK_LOCAL_MEM_FENCE 1", "#define CLK_GLOBAL_MEM_FENCE 2")
-    yield from (f"typedef unsigned {t[1:]} {t};" for t in types if t.startswith("u"))
-    for t, n in product(types, _LANES[1:]):
-        if t == "double" and n == _LANES[1]:
-            yield "#pragma OPENCL EXTENSION cl_khr_fp64 : enable"
-        yield f"typedef {t} {t}{n} __attribute__((ext_vector_type({n})));"
+    wide = ["#pragma OPENCL EXTENSION cl_khr_fp64 : enable"] if "double" in types else []
+    return "\n".join([*wide, *calls, "#line 1", ""])
 
 
 def _declared(name: str, types: Iterable[str]) -> Iterable[str]:
     made = _MADE.match(name)
     if made is None:
-        return (line for form in _FORMS.get(name, []) for line in form.declarations(name, types))
+        return (line for form in FORMS.get(name, []) for line in form.declarations(name, types))
     to, lanes, moved, half, count = made.groups()
     if name.startswith("as_"):
         return [f"#define {name}(x) __builtin_astype((x), {to}{lanes})"]
