@@ -100,6 +100,27 @@ def test_taps_of_a_step_read_one_box(
     agrees(convolution(dtype, size, channels, step, dilation), SMALL if taps == "v" else TENSOR, taps)
 
 
+def flat(place: str) -> Sample:
+    """24 channels, which end within a step of 16 or 32, of weights whose rows are at a place by channels c and taps v."""
+    source = f"""function (D[X, C], K[L, O]) -> (R) {{ R[x, o : X, O] = +(D[x + v - 1, c] * K[{place}, o]), v < 3; }}"""
+
+    def operands(x: Mapping[str, Array]) -> tuple[Array, Array]:
+        padded = np.pad(x["D"].astype(np.float32), ((1, 1), (0, 0)))
+        return np.stack([padded[v : v + 18] for v in range(3)], axis=2).reshape(18, -1), x["K"].astype(np.float32)
+
+    return Sample(bound(source, BF16, D=(18, 24), K=(72, 8)), operands)
+
+
+def test_channels_end_behind_all_taps_of_flat_weights() -> None:
+    agrees(flat("3*c + v"), SMALL, "v")
+
+
+def test_taps_end_alike_where_the_last_step_is_shallower() -> None:
+    sample = flat("c + v")
+    with pytest.raises(TilePlanError, match="farther apart than a step's taps"):
+        given(sample, SMALL, with_taps(first(sample, SMALL), "v"))
+
+
 @pytest.mark.parametrize(("size", "taps"), [((2, 64), "v"), ((2, 64), "u")], ids=["along rows", "across rows"])
 def test_taps_of_teams(size: tuple[int, int], taps: str) -> None:
     agrees(convolution(BF16, size, (16, 64)), ONLY_TEAMS, taps)

@@ -54,6 +54,8 @@ def problems(view: KernelView, match: Match, plan: Plan) -> Iterator[str]:
         yield "what is copied of a factor ends within a piece of neighbours that are none in local memory"
     if _slide_along_rows(tile):
         yield "steps have several taps only of windows that slide across rows in local memory, not along them"
+    if not _taps_end_alike(tile):
+        yield "where the last step is shallower, neighbours along the depth lie farther apart than a step's taps"
     left, right = (match.main.use(name) for name in (match.left, match.right))
     beside = set(beside_rows(view, match, plan))
     if not is_box(left, beside | {loop for _, loop in match.loops}) or any(
@@ -190,6 +192,19 @@ def _slide_along_rows(tile: TensorTile) -> bool:
     """Neighbours in local memory belong to neighbouring taps, so that lines of a fragment would begin anywhere."""
     taps = [in_tile(i.name) for i in tile.taps]
     return bool(taps) and any(not set(taps).isdisjoint(f.names) for c in tile.boxes for f in c.along)
+
+
+def _taps_end_alike(tile: TensorTile) -> bool:
+    """What lies behind the depth's last iteration at one tap of a step lies there at all of them: copies leave it out."""
+    depth = tile.loops["k"]
+    if tile.view.ranges[depth] % tile.deep == 0:
+        return True
+    forms = (f for n in (tile.match.left, tile.match.right) for f in tile.match.main.use(n).forms)
+    return all(
+        sum(abs(f.coefficient(i.name)) * (i.range - 1) for i in tile.taps) < f.coefficient(depth)
+        for f in forms
+        if f.coefficient(depth)
+    )
 
 
 def _rows_follow(tile: TensorTile) -> bool:

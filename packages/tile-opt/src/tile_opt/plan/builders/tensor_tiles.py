@@ -193,8 +193,13 @@ class TensorTile(TensorSizes):
         if extent % self.deep:
             # At the last iteration, its place in the step being wherever that one is.
             last = forms[dim] - Affine.var(in_tile(depth), use.forms[dim].coefficient(depth))
+            last = last.substitute({in_tile(i.name): self._farthest(i, use.forms[dim]) for i in self.taps})
             beyond = (step * -self.deep + (extent - 1)) * use.forms[dim].coefficient(depth)
             yield Limit(dim, -1, last + beyond)
+
+    def _farthest(self, tap: Index, form: Affine) -> Affine:
+        """The iteration of a tap at which the subscript is the largest."""
+        return Affine((), tap.range - 1 if form.coefficient(tap.name) > 0 else 0)
 
     @cached_property
     def boxes(self) -> tuple[GroupCopy, ...]:
