@@ -120,6 +120,59 @@ def named(home: Any, name: str) -> Callable[..., Any]:
     return home
 
 
+LEAST = np.array([-128, 127, 0, 6, -12, -1], np.int8)
+
+EDGED: tuple[tuple[str, tuple[Any, ...], dict[str, Any]], ...] = (
+    ("gcd", (LEAST, LEAST[1:, None]), {}), ("lcm", (np.uint8([3, 200]), np.int8([-128, -127])), {}),
+    ("gcd", (np.zeros((0, 3), np.int32), PLACES[:3]), {}), ("append", (V, 5), {}), ("append", (NUMBERS, 2.5), {}),
+    ("append", (V, NUMBERS), {}), ("diag", (M,), {"k": 1}), ("diagflat", (V[:3],), {"k": -1}), ("vander", (V,), {"N": 2}),
+    ("bincount", (np.uint8([3, 200]),), {}), ("bincount", (np.zeros(0, np.uint8),), {"minlength": 300}),
+    ("cov", (M[:, :2],), {"ddof": 2}), ("cov", (M[:, :0],), {}), ("cov", (np.zeros((0, 3), np.float32),), {}),
+    ("diff", (V > 0,), {}),
+)  # fmt: skip
+"""The least integers, numbers beside tensors, nothing at all."""
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize(("name", "given", "more"), EDGED, ids=[f"{k}-{case[0]}" for k, case in enumerate(EDGED)])
+def test_functions_are_numpys_at_the_edges_of_tensors_and_of_arrays(
+    name: str, given: tuple[Any, ...], more: dict[str, Any]
+) -> None:
+    expected = named(np, name)(*given, **more)
+    agree(named(tnp, name)(*map(on_device, given), **more), expected)
+    agree(named(tnp, name)(*given, **more), expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "more"),
+    [
+        *[case for case in (*SAME, *COMPOSED) if case[0] in ("unwrap", "gradient", "diff", "nan_to_num")],
+        ("pad", (V, 2), {"constant_values": 3}),
+    ],
+)
+def test_arrays_that_are_no_tensors_have_dtypes_too(name: str, given: tuple[Any, ...], more: dict[str, Any]) -> None:
+    agree(named(tnp, name)(*given, **more), named(np, name)(*given, **more))
+
+
+def test_gradients_where_a_function_has_a_case_of_its_own() -> None:
+    x = np.array([0.0, -1.0, 0.5])
+    gradient = np.asarray(tile.grad(lambda v: tnp.sum(tnp.sinc(v)))(x))
+    np.testing.assert_allclose(gradient, [0, 1, -4 / np.pi], atol=1e-12)
+    both = tile.grad(lambda v: tnp.sum(tnp.logaddexp(v, 3 * v)))(x)
+    np.testing.assert_allclose(np.asarray(both), [2, 1 + 2 / (1 + np.exp(2)), 3 - 2 / (1 + np.exp(1))])
+
+
+def test_parts_are_one_at_least_and_so_are_choices() -> None:
+    for split in (tnp.split, tnp.array_split, tnp.hsplit):
+        for sections in (0, -1):
+            with pytest.raises(ValueError, match="at least one part, not"):
+                split(tile.asarray(V), sections)
+    with pytest.raises(ValueError, match="0 conditions for 0 choices"):
+        tnp.select([], [])
+    with pytest.raises(TypeError, match="a tensor or an array is wanted, not list"):
+        tnp.average(tile.asarray(V), 0, [1] * len(V))  # type: ignore[arg-type]
+
+
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize(
     ("name", "given", "more"), (*SAME, *COMPOSED), ids=[f"{k}-{case[0]}" for k, case in enumerate((*SAME, *COMPOSED))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, cast
@@ -95,7 +96,7 @@ def average(
     """The mean, of elements that count as much as their weights; these have the shape of `x`, or one for each part of `axis`."""
     if weights is None:
         return mean(x, axis, keepdims=keepdims)
-    if axis is not None and len(weights.shape) == 1:
+    if axis is not None and len(shape_of(weights)) == 1:
         place = axis_of(len(shape_of(x)), axis)
         weights = reshape(weights, (-1, *(1,) * (len(shape_of(x)) - 1 - place)))
     parts = (multiply(x, weights), broadcast_to(weights, shape_of(x)))
@@ -217,12 +218,14 @@ def cov(
 ) -> Result:
     """How rows (columns where `rowvar` is false) vary together, those of `y` behind those of `x`.
 
-    Divided by the count of observations less `ddof`, which is 1 where nothing is said, and 0 with `bias`.
+    Divided by the count of observations less `ddof`, which is 1 where nothing is said, and 0 with `bias`; NaN or infinite
+    where no more are left.
     """
     rows = concat([_variables(v, rowvar) for v in (x, y) if v is not None])
     apart = subtract(rows, mean(rows, 1, keepdims=True))
-    found = divide(matmul(apart, apart.T), rows.shape[1] - (int(not bias) if ddof is None else ddof))
-    return found if rows.shape[0] > 1 else reshape(found, ())
+    free = rows.shape[1] - (int(not bias) if ddof is None else ddof)
+    found = divide(matmul(apart, apart.T), builtins.max(free, 0))
+    return reshape(found, ()) if rows.shape[0] == 1 else found
 
 
 def _variables(x: Operand, rowvar: bool) -> Result:
@@ -235,7 +238,7 @@ def corrcoef(x: Operand, y: Operand | None = None, /, rowvar: bool = True) -> Re
     found = atleast_2d(cov(x, y, rowvar))
     scale = sqrt(diag(found))
     shares = clip(divide(divide(found, expand_dims(scale, 1)), expand_dims(scale, 0)), -1, 1)
-    return shares if found.shape[0] > 1 else reshape(shares, ())
+    return reshape(shares, ()) if found.shape[0] == 1 else shares
 
 
 # --- comparing ----------------------------------------------------------------------------------------
@@ -261,9 +264,10 @@ def array_equal(x1: Operand, x2: Operand, /) -> Result:
 def nan_to_num(x: Operand, /, *, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Result:
     """Numbers for NaN and infinities: the extremes of the dtype where these are not given."""
     shape_of(x)
-    if not x.dtype.is_float:
+    dtype = dtype_of(x.dtype)
+    if not dtype.is_float:
         return x
-    extremes = np.finfo(x.dtype.numpy) if x.dtype is not DType.BFLOAT16 else None
+    extremes = np.finfo(dtype.numpy) if dtype is not DType.BFLOAT16 else None
     largest = float(extremes.max) if extremes else 3.3895314e38
     high, low = largest if posinf is None else posinf, -largest if neginf is None else neginf
     found = where(isnan(x), full_like(x, nan), x)
@@ -283,7 +287,7 @@ def bincount(x: Operand, /, weights: Operand | None = None, minlength: int = 0, 
         if not isinstance(x, np.ndarray | Tensor):
             raise TypeError("the largest number of a symbol is not known before it runs: pass length=")
         numbers: np.ndarray[Any, Any] = np.asarray(cast("Any", x))
-        length = int(np.max(numbers, initial=count_of("minlength", minlength) - 1)) + 1
+        length = builtins.max(count_of("minlength", minlength), int(np.max(numbers)) + 1 if numbers.size else 0)
     counted = astype(equal(x, x), DType.INT32) if weights is None else weights
     return segment_sum(counted, x, length)
 
@@ -292,7 +296,7 @@ def segment_sum(x: Operand, segments: Operand, count: int, /) -> Result:
     """The sums of the parts of `x` along its first axis that have the same number, of each number below `count`."""
     shape_of(x)
     dtype = reducing.summed(dtype_of(x.dtype))
-    return _segmented("+", x if x.dtype is dtype else astype(x, dtype), segments, count)
+    return _segmented("+", x if dtype_of(x.dtype) is dtype else astype(x, dtype), segments, count)
 
 
 def segment_max(x: Operand, segments: Operand, count: int, /) -> Result:

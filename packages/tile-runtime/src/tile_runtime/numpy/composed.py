@@ -41,7 +41,7 @@ from tile_runtime.numpy.elementwise import (
 )
 from tile_runtime.numpy.linear import matmul
 from tile_runtime.numpy.manipulation import broadcast_arrays, concat, diff, expand_dims, indexed, reshape
-from tile_runtime.numpy.operands import Axes, Operand, Result, axis_of, called, made, several, shape_of
+from tile_runtime.numpy.operands import Axes, Operand, Result, axis_of, called, count_of, made, several, shape_of
 from tile_runtime.numpy.shaping import atleast_2d, diag, ravel, split
 from tile_runtime.numpy.statistical import any, cumulative_prod, cumulative_sum, prod, sum
 from tile_runtime.operators import Operators
@@ -143,7 +143,9 @@ def logaddexp2(x1: Operand, x2: Operand, /) -> Result:
 def sinc(x: Operand, /) -> Result:
     """``sin(pi x) / (pi x)``, 1 at zero."""
     angle = multiply(_floating(x), np.pi)
-    return where(equal(angle, 0), full_like(angle, 1), divide(sin(angle), angle))
+    level = equal(angle, 0)
+    turned = where(level, full_like(angle, 1), angle)  # what is not taken must not make a gradient NaN
+    return where(level, full_like(angle, 1), divide(sin(turned), turned))
 
 
 def isneginf(x: Operand, /) -> Result:
@@ -158,13 +160,22 @@ def isposinf(x: Operand, /) -> Result:
 
 def gcd(x1: Operand, x2: Operand, /) -> Result:
     """The greatest common divisor of integers, which is not negative, by Euclid; of 0 and 0 it is 0. TypeError for floats."""
-    dtype = result_type(x1, x2)
+    return _divisor(*_whole(x1, x2))
+
+
+def _whole(*operands: Operand) -> list[Result]:
+    """Integers in the dtype in which they meet; TypeError for floats."""
+    dtype = result_type(*operands)
     if not dtype.is_integer:
         raise TypeError(f"common divisors are of integers, not of {dtype}")
-    tensors = [elementwise.as_tensor(as_array(v), dtype) for v in (x1, x2)]
-    whole = [astype(v if isinstance(v, Operators) else made(v), dtype) for v in tensors]
-    state = tuple(abs(v) for v in broadcast_arrays(*whole))
-    return while_loop(_unfinished, _euclid, state, max_steps=3 * dtype.bits // 2)[0]
+    tensors = [elementwise.as_tensor(as_array(v), dtype) for v in operands]
+    return [astype(v if isinstance(v, Operators) else made(v), dtype) for v in tensors]
+
+
+def _divisor(x1: Result, x2: Result) -> Result:
+    state = tuple(abs(v) for v in broadcast_arrays(x1, x2))
+    found = while_loop(_unfinished, _euclid, state, max_steps=3 * x1.dtype.bits // 2)[0]
+    return abs(found)  # the least integer has no magnitude, and leaves negative remainders
 
 
 def _unfinished(state: tuple[Result, Result]) -> Result:
@@ -179,8 +190,9 @@ def _euclid(state: tuple[Result, Result]) -> tuple[Result, Result]:
 
 def lcm(x1: Operand, x2: Operand, /) -> Result:
     """The least common multiple of integers, which is not negative; 0 where one is 0. TypeError for floats."""
-    shared = gcd(x1, x2)
-    return multiply(abs(floor_divide(x1, where(equal(shared, 0), full_like(shared, 1), shared))), abs(x2))
+    one, other = _whole(x1, x2)
+    shared = _divisor(one, other)
+    return multiply(abs(floor_divide(one, where(equal(shared, 0), full_like(shared, 1), shared))), abs(other))
 
 
 # --- without NaN --------------------------------------------------------------------------------------
@@ -224,8 +236,11 @@ def nanstd(x: Operand, /, axis: Axes = None, *, ddof: float = 0.0, keepdims: boo
 
 
 def append(x: Operand, values: Operand, /, axis: int | None = None) -> Result:
-    """Both, one behind the other along an axis; flat where none is named."""
-    return concat([x, values] if axis is not None else [ravel(x), ravel(values)], axis=axis or 0)
+    """Both, one behind the other along an axis; flat where none is named, where numbers join in the dtype that they meet."""
+    if axis is not None:
+        return concat([x, values], axis=axis)
+    met = elementwise.meeting([as_array(v) for v in (x, values)])
+    return concat([ravel(elementwise.as_tensor(as_array(v), met)) for v in (x, values)])
 
 
 def atleast_3d(x: Operand, /) -> Result:
@@ -254,7 +269,7 @@ def dsplit(x: Operand, sections: int | Sequence[int], /) -> list[Result]:
     return split(x, sections, axis=2)
 
 
-def diagflat(x: Operand, k: int = 0, /) -> Result:
+def diagflat(x: Operand, /, k: int = 0) -> Result:
     """A matrix with all elements on a diagonal."""
     return diag(ravel(x), k)
 
@@ -277,10 +292,10 @@ def vecmat(x1: Operand, x2: Operand, /) -> Result:
     return reshape(found, (*shape[:-2], shape[-1]))
 
 
-def vander(x: Operand, n: int | None = None, /, increasing: bool = False) -> Result:
-    """A row of powers for each element of a vector, the highest first; as many as there are elements, or `n`."""
+def vander(x: Operand, /, N: int | None = None, increasing: bool = False) -> Result:
+    """A row of powers for each element of a vector, the highest first; as many as there are elements, or `N`."""
     (size,) = shape_of(x)
-    powers = np.arange(size if n is None else n, dtype=np.int32)
+    powers = np.arange(size if N is None else count_of("N", N), dtype=np.int32)
     return pow(expand_dims(x, 1), powers if increasing else powers[::-1].copy())
 
 
@@ -294,8 +309,8 @@ def polyval(coefficients: Operand, x: Operand, /) -> Result:
 
 
 def select(conditions: Sequence[Operand], choices: Sequence[Operand], /, default: Operand = 0) -> Result:
-    """Of each place the choice whose condition is the first to hold, else the default. ValueError for other numbers of them."""
-    if len(conditions) != len(choices):
+    """Of each place the choice whose condition is the first to hold, else the default. ValueError for other numbers of them, or none."""
+    if not conditions or len(conditions) != len(choices):
         raise ValueError(f"there are {len(conditions)} conditions for {len(choices)} choices")
     for condition, choice in zip(reversed(conditions), reversed(choices), strict=True):
         default = where(condition, choice, default)

@@ -9,6 +9,7 @@ from typing import Any, cast
 import numpy as np
 from tile_ir.dtype import DType
 
+from tile_runtime.arrays import dtype_of
 from tile_runtime.numpy.operands import (
     Axes,
     Operand,
@@ -96,11 +97,12 @@ def diff(
 
     place = axis_of(len(shape_of(x)), axis)
     thin = tuple(1 if k == place else size for k, size in enumerate(shape_of(x)))
-    parts = [_filling(v, x.dtype.numpy, thin) for v in (prepend, x, append) if v is not None]
+    dtype = dtype_of(x.dtype)
+    parts = [_filling(v, dtype.numpy, thin) for v in (prepend, x, append) if v is not None]
     x = concat(parts, axis=place) if len(parts) > 1 else x
     for _ in range(count_of("n", n)):
         ahead, behind = ((slice(None),) * place + (s,) for s in (slice(1, None), slice(None, -1)))
-        x = (not_equal if x.dtype is DType.BOOL else subtract)(indexed(x, ahead), indexed(x, behind))
+        x = (not_equal if dtype is DType.BOOL else subtract)(indexed(x, ahead), indexed(x, behind))
     return x
 
 
@@ -198,7 +200,7 @@ def pad(x: Operand, width: Width, /, mode: str = "constant", *, value: float = 0
     if mode not in _PADS:
         raise ValueError(f"there is no padding by {mode!r}: {', '.join(_PADS)} are here")
     number = value or constant_values
-    fill = np.asarray(number, x.dtype.numpy) if number else None
+    fill = np.asarray(number, dtype_of(x.dtype).numpy) if number else None
     return called(moving.padded, x, before=before, after=after, mode=mode, fill=fill)
 
 

@@ -46,16 +46,18 @@ def atleast_2d(x: Operand, /) -> Result:
 def split(x: Operand, sections: int | Sequence[int], /, axis: int = 0) -> list[Result]:
     """Parts along an axis: so many equal ones, or those that begin at 0 and at the places given. ValueError where none fit."""
     size = shape_of(x)[axis_of(len(shape_of(x)), axis)]
-    if isinstance(sections, int) and size % sections:
+    if isinstance(sections, int) and sections > 0 and size % sections:
         raise ValueError(f"{size} elements are not {sections} equal parts: array_split takes such")
     return array_split(x, sections, axis)
 
 
 def array_split(x: Operand, sections: int | Sequence[int], /, axis: int = 0) -> list[Result]:
-    """As `split`, where so many parts may differ by one element, the longer ones first."""
+    """As `split`, where so many parts may differ by one element, the longer ones first. ValueError for less than one."""
     place = axis_of(len(shape_of(x)), axis)
     size = shape_of(x)[place]
     if isinstance(sections, int):
+        if sections < 1:
+            raise ValueError(f"there is at least one part, not {sections}")
         short, longer = divmod(size, sections)
         sections = [k * short + min(k, longer) for k in range(1, sections)]
     ends = [0, *sections, size]
@@ -113,7 +115,7 @@ def _places(count: int, first: int) -> Result:
     return made(np.arange(first, first + count, dtype=np.int32))
 
 
-def diag(x: Operand, k: int = 0, /) -> Result:
+def diag(x: Operand, /, k: int = 0) -> Result:
     """A diagonal of a matrix, or the matrix that has a vector on its diagonal `k` and zeros beside."""
     k = integer_of("k", k)
     if len(shape_of(x)) == 2:

@@ -72,7 +72,7 @@ OPERATORS: Mapping[str, Operator] = {
     "atan2": _floats("atan2(X0, X1)"),
     "copysign": _floats("X1 < 0 | (X1 == 0 & 1 / X1 < 0) ? -abs(X0) : abs(X0)"),
     "hypot": _floats(_HYPOTENUSE),
-    "logaddexp": _floats(f"X0 == X1 ? X0 + {log(2)} : max(X0, X1) + log1p(exp(-abs(X0 - X1)))"),
+    "logaddexp": _floats(f"X0 == X1 ? 0.5 * X0 + 0.5 * X1 + {log(2)} : max(X0, X1) + log1p(exp(-abs(X0 - X1)))"),
     "maximum": Operator("max(X0, X1)", truths="X0 | X1"),
     "minimum": Operator("min(X0, X1)", truths="X0 & X1"),
     "equal": Operator("X0 == X1", Result.TRUTH),
