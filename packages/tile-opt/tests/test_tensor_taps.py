@@ -115,6 +115,14 @@ def test_channels_end_behind_all_taps_of_flat_weights() -> None:
     agrees(flat("3*c + v"), SMALL, "v")
 
 
+def test_rows_of_flat_weights_follow_one_another_for_teams() -> None:
+    """Those of other taps would lie between the channels of one."""
+    source = "function (D[X, C], K[L, O]) -> (R) { R[x, o : X, O] = +(D[x + v - 1, c] * K[3*c + v, o]), v < 3; }"
+    sample = Sample(bound(source, BF16, D=(64, 64), K=(192, 64)), lambda x: (x["D"], x["K"]))
+    with pytest.raises(TilePlanError, match="rows of a team follow one another"):
+        given(sample, ONLY_TEAMS, with_taps(first(sample, ONLY_TEAMS), "v"))
+
+
 def test_taps_end_alike_where_the_last_step_is_shallower() -> None:
     sample = flat("c + v")
     with pytest.raises(TilePlanError, match="farther apart than a step's taps"):

@@ -208,15 +208,22 @@ def _taps_end_alike(tile: TensorTile) -> bool:
 
 
 def _rows_follow(tile: TensorTile) -> bool:
-    """Each row of a team lies as far behind the one before, whatever else is in the box for other taps."""
+    """Each row and column of a team, and each of the depth, lies next to the one before, whatever else is in the box for other taps."""
+    sides = [in_tile(n) for n in tile.loops.values()]
+    near = all(f.coefficient(n) in (0, 1) for c in tile.boxes for f in c.box.inside for n in sides)
+    return not tile.taps or (near and _rows_beside_follow(tile))
+
+
+def _rows_beside_follow(tile: TensorTile) -> bool:
+    """Rows that follow a second loop lie behind those of the instruction's own, as far apart as these."""
     first = next((c for c in tile.boxes if c.use.name == tile.match.left), None)
-    if first is None or not tile.taps:
+    if first is None:
         return True
     strides = [*zip(first.box.inside, first.local.type.strides, strict=True)]
     *beside, rows = (in_tile(n) for n in (*tile.beside, tile.loops["m"]))
     apart = {n: sum(f.coefficient(n) * s for f, s in strides) for n in (*beside, rows)}
     count, team = tile.group[tile.loops["m"]], tile.match.instruction.team * tile.match.instruction.sides["m"]
-    follow = all(f.coefficient(rows) in (0, 1) for f, _ in strides)
+    follow = True
     for loop, size in zip(reversed(beside), (tile.group[n] for n in reversed(tile.beside)), strict=True):
         follow = follow and (count % team == 0 or apart[loop] == count * apart[rows])
         count *= size
