@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
-from math import inf, isfinite
+from math import inf, isfinite, prod
 
 from tile_ir.names import claim
 from tile_ir.ops import Aggregation
@@ -209,10 +209,16 @@ class _Finder:
                 yield use.buffer
 
     def _cell(self, number: int) -> tuple[str, int] | None:
-        """The own buffer that a product merges into, and its one dimension that moves."""
+        """The own buffer that a product merges into, and its one dimension that moves: of others it has one element.
+
+        Where it has more, results stand at one place among zeros, which nobody would store.
+        """
         use = merged_use(self.view.stages[number])
-        dims = [d for d, f in enumerate(use.forms) if f.names] if use is not None else []
-        return (use.buffer, dims[0]) if use is not None and len(dims) == 1 and self.view.is_local(use.buffer) else None
+        if use is None or not self.view.is_local(use.buffer):
+            return None
+        dims = [d for d, f in enumerate(use.forms) if f.names]
+        own = prod(size for d, size in enumerate(self.view.type_of(use.buffer).sizes) if d not in dims)
+        return (use.buffer, dims[0]) if len(dims) == 1 and own == 1 else None
 
     def _walks(self, number: int) -> bool:
         """Learn by which loop the stage walks rows, and which buffers it fills along them; False where it mixes elements."""

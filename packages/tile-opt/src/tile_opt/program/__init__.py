@@ -32,6 +32,7 @@ from tile_opt.program.long_orders import LongOrders as LongOrders
 from tile_opt.program.long_places import LongPlaces as LongPlaces
 from tile_opt.program.masked_rows import MaskedRows as MaskedRows
 from tile_opt.program.normalise_last import NormaliseLast as NormaliseLast
+from tile_opt.program.one_place import OnePlace as OnePlace
 from tile_opt.program.online import Online as Online
 from tile_opt.program.parts_read import PartsRead as PartsRead
 from tile_opt.program.permutations import ComposePermutations as ComposePermutations
@@ -133,7 +134,12 @@ def _for_groups(target: Target) -> tuple[Rewrite, ...]:
     apart = Subsample(uses=APART_USES, least=APART, tile=TILE)
     kept = STEPPED if steps else 0
     masked = MaskedRows(kept=kept, options=target.options)
-    weighted = (ExchangeSums(kept=kept), HeadsApart(kept=kept), NormaliseLast(kept=kept))
+    weighted = (
+        *((OnePlace(),) if steps else ()),
+        ExchangeSums(kept=kept),
+        HeadsApart(kept=kept),
+        NormaliseLast(kept=kept),
+    )
     split = SplitReduction(units=units, joined="LastGroup" in target.nodes)
     rows = (masked, SingleTerms(), *weighted, ShareCommon(), DropDead(), Online(units=units), split)
     return (
