@@ -142,7 +142,8 @@ def erfc_ratio(q: Floats) -> Floats:
     return (1 + 2 * x) * scaled_erfc(x) - 1
 
 
-Table = dict[str, tuple[str, Callable[[Floats], Floats], Callable[[Floats], Floats], float, float, int]]
+Fit = tuple[str, Callable[[Floats], Floats], Callable[[Floats], Floats], float, float, int]
+Table = dict[str, Fit]
 
 FITS: Table = {
     "EXP": (
@@ -195,6 +196,13 @@ FITS: Table = {
     ),
 }  # fmt: skip
 
+
+def longer(name: str, degree: int) -> Fit:
+    """A row of `FITS` of a higher degree."""
+    meaning, remainder, weight, low, high, _ = FITS[name]
+    return f"{meaning}, to float64's precision", remainder, weight, low, high, degree
+
+
 LONG_FITS: Table = {
     "EXP_LONG": (
         "(exp(r) - 1 - r) / r**2 for |r| <= ln(2)/2, to float64's precision",
@@ -204,30 +212,15 @@ LONG_FITS: Table = {
         "(log(1 + f) - f + f**2/2) / f**3 for sqrt(1/2) <= 1 + f < sqrt(2), to float64's precision",
         log_remainder, lambda f: np.abs(f**3 / np.log1p(f)), -0.29295, 0.41425, 19,
     ),
-    "SINH_LONG": (
-        "(sinh(x) - x) / x**3 in x**2 for |x| <= 1, to float64's precision",
-        lambda z: series(z, factorials(3, 2, 20)), lambda z: z, 0.0, 1.0, 6,
-    ),
+    "SINH_LONG": longer("SINH", 6),
     "ATANH_LONG": (
         "(atanh(s) - s - s**3/3) / s**5 in s**2 for |s| <= 0.1716, to float64's precision",
         lambda z: series(z, [1 / np.longdouble(2 * k + 5) for k in range(30)]), lambda z: z * z, 0.0, 0.02945, 8,
     ),
-    "SIN_LONG": (
-        "(sin(r) - r) / r**3 in r**2 for |r| <= pi/4, to float64's precision",
-        lambda z: -series(z, factorials(3, 2, 14, True)), lambda z: z / np.sinc(np.sqrt(z) / np.pi), 0.0, 0.617, 5,
-    ),
-    "COS_LONG": (
-        "(cos(r) - 1 + r**2/2) / r**4 in r**2 for |r| <= pi/4, to float64's precision",
-        lambda z: series(z, factorials(4, 2, 14, True)), lambda z: z * z / np.cos(np.sqrt(z)), 0.0, 0.617, 5,
-    ),
-    "ATAN_LONG": (
-        "(atan(x) - x) / x**3 in x**2 for |x| <= 1, to float64's precision",
-        atan_remainder, lambda z: z * np.sqrt(z) / np.arctan(np.sqrt(z)), 0.0, 1.0, 19,
-    ),
-    "ASIN_LONG": (
-        "(asin(x) - x) / x**3 in x**2 for |x| <= 1/2, to float64's precision",
-        asin_remainder, lambda z: z, 0.0, 0.25, 11,
-    ),
+    "SIN_LONG": longer("SIN", 5),
+    "COS_LONG": longer("COS", 5),
+    "ATAN_LONG": longer("ATAN", 19),
+    "ASIN_LONG": longer("ASIN", 11),
     "ERF_LONG": (
         "erf(x) / x - 1 in x**2 for |x| <= 1, to float64's precision",
         erf_remainder, lambda z: np.sqrt(z) / erf(np.sqrt(z)), 1e-12, 1.0, 11,

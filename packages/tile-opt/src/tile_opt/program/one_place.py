@@ -16,6 +16,7 @@ from tile_ir.ops import Aggregation
 from tile_ir.program.nodes import Contraction, Op, TensorType
 from tile_ir.stripe.affine import Affine
 
+from tile_opt.analysis import affine
 from tile_opt.program.base import OpRewrite
 from tile_opt.program.trees import Leaf, computed
 
@@ -42,7 +43,7 @@ class OnePlace(OpRewrite):
 def _placed(op: Contraction, part: Contraction, moved: list[int]) -> Contraction:
     """The part where it belongs."""
     cells = {d: Affine.var(f"d{d}") for d in moved}
-    places = tuple(cells.get(d, Affine.of((), int(f.const))) for d, f in enumerate(op.output))
+    places = tuple(cells.get(d, affine(f)) for d, f in enumerate(op.output))
     extents = {f"d{d}": op.type.shape[d] for d in moved}
     value = Leaf(part.name, tuple(cells.values()), op.type.dtype)
     return computed(extents, op.name, op.type, places, value, origin=op.origin)
