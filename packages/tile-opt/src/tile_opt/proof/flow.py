@@ -41,9 +41,19 @@ def flow(spaces: Spaces, load: Access, stores: Sequence[Access]) -> Seen:
     last = _last(spaces, tuple((s, r) for s, r in earlier if s.agg is None), length)
     merges = _since(spaces, tuple((s, r) for s, r in earlier if s.agg is not None), last)
     unwritten = spaces.access(load).domain()
-    for _, relation in (*last, *merges):
-        unwritten = unwritten.subtract(relation.domain())
+    for store, relation in earlier:
+        unwritten = unwritten.subtract(_reached(spaces, load, store, relation))
     return Seen(_simple(last), _simple(merges), unwritten)
+
+
+def _reached(spaces: Spaces, load: Access, store: Access, relation: Relation) -> Set:
+    """The points of a load that see a store, alone or under later ones.
+
+    Where all of its points come before, what cells it has is asked first: these have a plain form more often than pairs of points.
+    """
+    if load.site.kernel == store.site.kernel:
+        return relation.domain()
+    return spaces.access(load).intersect_range(spaces.cells(store)).domain()
 
 
 def _simple(ways: Ways) -> Ways:

@@ -64,6 +64,10 @@ class Spaces:
             self._accesses[access] = made
         return self._accesses[access]
 
+    def cells(self, access: Access) -> Set:
+        """All cells that it touches."""
+        return simple(self.access(access).range())
+
     def _clamped(self, access: Access) -> Relation:
         """The cells of a load whose subscripts stop at the ends of its view."""
         kept = len(access.at) - len(access.clamped)
