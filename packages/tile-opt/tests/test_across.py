@@ -38,9 +38,9 @@ def test_others_are_read_where_they_lie(x: tuple[int, ...], y: tuple[int, ...]) 
     assert not copies(function(ACROSS.format("+", "*")), x, y)
 
 
-@pytest.mark.parametrize(("columns", "rows", "tile"), [(40, 2, 48), (1100, 2, 224), (40, 1, 16)])
+@pytest.mark.parametrize(("columns", "rows", "tile"), [(6, 2, 16), (40, 2, 48), (1100, 2, 224), (40, 1, 16)])
 def test_copies_keep_the_meaning(columns: int, rows: int, tile: int) -> None:
-    """Of all neighbours at once, of those of a group, or of a vector of them where nothing is around."""
+    """Of all neighbours at once (also those that do not fill a vector), of those of a group, or of a vector of them where nothing is around."""
     shapes = (columns, rows, 128), (128, rows, columns)
     made = compiled(function(ACROSS.format("+", "*")), processor("zen4"), X=shapes[0], Y=shapes[1])
     (plan,) = made.plans.values()

@@ -15,7 +15,7 @@ from tile_opt.kernel.work import carries, merged_use, op_cost
 from tile_opt.lowering.memory import WIDE
 from tile_opt.model.footprint import footprint_sets
 from tile_opt.plan.plan import Across, Cover, Level, Plan, Reduction, Staging
-from tile_opt.plan.space.cpu.columns import MAX_VECTORS, column_plan, is_spread
+from tile_opt.plan.space.cpu.columns import FEW_LANES, MAX_VECTORS, column_plan, is_spread
 from tile_opt.plan.space.cpu.facts import Facts
 from tile_opt.plan.space.cpu.groups import cut, group_levels, is_balanced, wanted_groups
 from tile_opt.plan.space.cpu.order import neighbours
@@ -71,10 +71,15 @@ def _fills(facts: Facts, loop: str) -> bool:
     return facts.extents[loop] >= facts.lanes
 
 
+def _some_along(facts: Facts, loop: str) -> bool:
+    """What is read lies along the loop, in part: vectors that it does not fill are still better than one element at a time."""
+    return facts.extents[loop] >= FEW_LANES and any(facts.stride(u, loop) == 1 for u in facts.reads)
+
+
 def _takes_lanes_apart(facts: Facts, loop: str) -> bool:
     """Nothing else has lanes: vectors along the loop are put together of elements that do not lie side by side."""
     rows = row_loop(facts, facts.main)
-    if rows is None and (_fills(facts, loop) or turned(facts, loop) is not None):
+    if rows is None and (_fills(facts, loop) or _some_along(facts, loop) or turned(facts, loop) is not None):
         return True
     return is_spread(facts, loop) and (rows is None or facts.extents[rows] < WIDE)  # such as a window of a pooling
 
