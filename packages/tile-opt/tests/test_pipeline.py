@@ -7,7 +7,6 @@ import subprocess
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar
 
 import pytest
 from lowering_support import execute, wrap
@@ -40,7 +39,6 @@ TARGET = Target("plain")
 
 @dataclass(frozen=True)
 class Rename(KernelPass):
-    name: ClassVar[str] = "rename"
     prefix: str = "k"
     sizes: tuple[int, ...] = ()
 
@@ -50,8 +48,6 @@ class Rename(KernelPass):
 
 @dataclass(frozen=True)
 class Break(Pass):
-    name: ClassVar[str] = "break"
-
     def apply(self, program: Program, target: Target) -> Program:
         return replace(program, outputs=("nowhere",))
 
@@ -134,8 +130,6 @@ def test_equal_kernels_are_rewritten_once() -> None:
 
     @dataclass(frozen=True)
     class Count(KernelPass):
-        name: ClassVar[str] = "count"
-
         def rewrite(self, kernel: Block, target: Target) -> Block:
             calls.append(kernel.name)
             return kernel

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import pytest
 from tile_ir.diagnostics import Source, TilePlanError
@@ -48,7 +47,6 @@ def program(*kernels: tuple[str, str, str, str]) -> Program:
 class Toy(SchedulingPass):
     """A grid over the first loop, in pieces of 4; leaves kernels called `skip`, copies operands that a plan stages."""
 
-    name: ClassVar[str] = "toy"
     skip: str = ""
 
     def candidates(self, view: KernelView, target: Target) -> Iterator[Plan]:

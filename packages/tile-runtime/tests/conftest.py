@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 import tile_hal
@@ -50,7 +50,6 @@ def matmul() -> tile.Function:
 class Pieces(SchedulingPass):
     """A small scheduler: a serial loop over pieces of the first loop, in a few sizes."""
 
-    name: ClassVar[str] = "pieces"
     sizes: tuple[int, ...] = (4, 2, 8)
 
     def candidates(self, view: KernelView, target: Target) -> Iterator[Plan]:

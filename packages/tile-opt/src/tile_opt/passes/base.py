@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,12 +20,15 @@ from tile_opt.kernel.pipeline import close_pipeline, open_pipeline
 class Pass(ABC):
     """A rewrite of scheduled Stripe; subclasses are frozen dataclasses, one file each.
 
-    `name` is the registered name that targets use; every field is an option with a default.
+    `name` is the registered name that targets use: the class's, in snake case. Every field is an option with a default.
     """
 
-    name: ClassVar[str] = ""
+    name: ClassVar[str]
     places: ClassVar[tuple[str, ...]] = ()
     """Options that name a unit, or several."""
+
+    def __init_subclass__(cls) -> None:
+        cls.name = re.sub(r"\B(?=[A-Z])", "_", cls.__name__).lower()
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> Self:

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from math import prod
-from typing import ClassVar
 
 from tile_ir.frozen import frozen
 from tile_ir.names import claim
@@ -32,7 +31,6 @@ class AlongLargest(Rewrite):
     many where rows of the result have `run` elements, too.
     """
 
-    name: ClassVar[str] = "along_largest"
     least: int = 1 << 12
     uses: int = 4
     run: int = 16

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from operator import is_
-from typing import ClassVar
 
 from tile_ir.frozen import frozen
 from tile_ir.program.liveness import used_by
@@ -17,8 +16,6 @@ from tile_ir.program.nodes import ConstantTensor, Op, Prng, Program, TensorType,
 @frozen
 class Rewrite(ABC):
     """A rewrite of bound programs that keeps their results; every field is an option with a default."""
-
-    name: ClassVar[str] = ""
 
     @abstractmethod
     def apply(self, program: Program) -> Program:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 from tile_ir.frozen import frozen
 from tile_ir.names import claim
@@ -46,7 +45,6 @@ class BorderPieces(Rewrite):
     frames of zeros are no copies: what reads them loads under a condition.
     """
 
-    name: ClassVar[str] = "border_pieces"
     least: int = 1 << 16
     step: int = 1 << 16
     zeros: bool = True

@@ -65,7 +65,6 @@ class OverRows(Rewrite):
 class Cascade(OverRows):
     """Cut rows of more than `kept` elements that a product computes and an exponential weighs; 0 cuts none."""
 
-    name: ClassVar[str] = "cascade"
     rounded: ClassVar[bool] = False
 
     def made(self, groups: Groups) -> Made:

@@ -13,7 +13,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from math import prod
-from typing import ClassVar
 
 from tile_ir.dtype import DType
 from tile_ir.frozen import frozen
@@ -35,7 +34,6 @@ CHUNK = 16
 class ChannelsLast(Rewrite):
     """Turn values, of which products of at least `least` terms for matrix instructions would have copies."""
 
-    name: ClassVar[str] = "channels_last"
     dtypes: frozenset[DType] = frozenset()
     """Of the factors of matrix instructions."""
     least: int = 1 << 24

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from math import prod
-from typing import ClassVar
 
 from tile_ir.dtype import DType
 from tile_ir.frozen import frozen
@@ -32,7 +31,6 @@ class ConvertOnce(Rewrite):
     is left as it is unless all operands are of one dtype: instructions that take such may add up their products.
     """
 
-    name: ClassVar[str] = "convert_once"
     uses: int = 32
     least: int = 1 << 14
     alike: bool = False

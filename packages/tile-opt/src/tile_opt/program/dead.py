@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import ClassVar
 
 from tile_ir.frozen import frozen
 from tile_ir.program.liveness import live_ops
@@ -15,8 +14,6 @@ from tile_opt.program.base import Rewrite
 @frozen
 class DropDead(Rewrite):
     """Liveness from the outputs backwards; inputs stay, they are the program's signature."""
-
-    name: ClassVar[str] = "drop_dead"
 
     def apply(self, program: Program) -> Program:
         kept = live_ops(program.ops, [value for _, value in program.outputs])

@@ -8,7 +8,6 @@ what attention gives, walking rows piece by piece (`kernel.rows_in_steps`).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
 
 from tile_ir.dtype import DType
 from tile_ir.frozen import frozen
@@ -26,8 +25,6 @@ from tile_opt.program.trees import Call, Leaf, Tree, as_dtype, computed, leaves,
 @frozen
 class ExchangeSums(OverRows):
     """Sum products of rows of more than `kept` elements, weighted by exponentials, over the row first; 0 leaves all as it is."""
-
-    name: ClassVar[str] = "exchange_sums"
 
     def made(self, groups: Groups) -> Made:
         made: dict[str, tuple[Op, ...]] = {}

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
 from math import prod
-from typing import ClassVar
 
 from tile_ir.dtype import DType
 from tile_ir.frozen import frozen
@@ -46,7 +45,6 @@ class Factorise(OpRewrite):
     elements, what is constant in a sum of two factors comes after it.
     """
 
-    name: ClassVar[str] = "factorise"
     gain: int = 2
     worth: int = 1 << 12
     searched: int = 8

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import ClassVar
 
 from tile_ir.frozen import frozen
 from tile_ir.names import claim
@@ -44,7 +43,6 @@ class FewColumns(Rewrite):
     a cumulative sum, which one pass makes from row to row.
     """
 
-    name: ClassVar[str] = "few_columns"
     run: int = 128
     steps: int = 4
     most: int = 64

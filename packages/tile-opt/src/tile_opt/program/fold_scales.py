@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
 
 import numpy as np
 from tile_ir.diagnostics import Span
@@ -36,8 +35,6 @@ from tile_opt.program.base import Rewrite, fixed_values, with_each
 @frozen
 class FoldScales(Rewrite):
     """Sums of products with a constant or bound factor take up what multiplies, divides and shifts them by such values."""
-
-    name: ClassVar[str] = "fold_scales"
 
     def apply(self, program: Program) -> Program:
         work = _Folding.of(program)

@@ -6,8 +6,6 @@ piece, as any head's does (`kernel.rows_in_steps`); nobody keeps w.
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from tile_ir.frozen import frozen
 from tile_ir.names import claim
 from tile_ir.ops import Aggregation
@@ -22,8 +20,6 @@ from tile_opt.program.trees import leaves
 @frozen
 class HeadsApart(OverRows):
     """Where rows of more than `kept` elements are weighted below their largest one; 0 leaves all as it is."""
-
-    name: ClassVar[str] = "heads_apart"
 
     def made(self, groups: Groups) -> Made:
         pivots = {members[0].pair.first.name for members in groups.found()}

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import ClassVar
 
 from tile_ir.dtype import DType
 from tile_ir.frozen import frozen
@@ -37,7 +36,6 @@ EXTREMES = (Aggregation.MAX, Aggregation.MIN)
 class IntegerScatters(OpRewrite):
     """Scatters as scatters of 32 and 64 bit integers; products of floats, and what is boolean, stay as they are."""
 
-    name: ClassVar[str] = "integer_scatters"
     widest: int = 64
     """Bits of the widest integers that items may change at once."""
 

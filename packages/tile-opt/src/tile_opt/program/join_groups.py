@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from math import prod
-from typing import ClassVar
 
 from tile_ir.dtype import DType
 from tile_ir.frozen import frozen
@@ -35,7 +34,6 @@ class JoinGroups(OpRewrite):
     Products are at least `least`, and partial results at most `spread` times as many as results.
     """
 
-    name: ClassVar[str] = "join_groups"
     dtypes: frozenset[DType] = frozenset()
     """Of the factors of matrix instructions."""
     few: int = 24

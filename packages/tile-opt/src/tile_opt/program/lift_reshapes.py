@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import ClassVar
 
 from tile_ir.frozen import frozen
 from tile_ir.names import claim
@@ -23,8 +22,6 @@ Shape = tuple[int, ...]
 @frozen
 class LiftReshapes(Rewrite):
     """Give elementwise operations, the only readers of one another and of a product, the shape that a reshape behind them makes."""
-
-    name: ClassVar[str] = "lift_reshapes"
 
     def apply(self, program: Program) -> Program:
         if not any(isinstance(op, Reshape) for op in program.ops):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import ClassVar
 
 import numpy as np
 from tile_ir.dtype import DType
@@ -17,8 +16,6 @@ from tile_opt.program.base import Rewrite
 @frozen
 class Literals(Rewrite):
     """Write constants without dimensions where elementwise operations and contractions read them."""
-
-    name: ClassVar[str] = "literals"
 
     def apply(self, program: Program) -> Program:
         known = {op.name: literal_of(op) for op in program.ops if isinstance(op, ConstantTensor) and not op.type.shape}

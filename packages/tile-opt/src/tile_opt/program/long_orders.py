@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import isqrt
-from typing import ClassVar
 
 from tile_ir.dtype import DType
 from tile_ir.frozen import frozen
@@ -43,7 +42,6 @@ LANES = 16
 class LongOrders(OpRewrite):
     """Choose among blocks where lines have at least `least` elements, and `share` for each that is wanted."""
 
-    name: ClassVar[str] = "long_orders"
     least: int = 1 << 12
     share: int = 48
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import isqrt
-from typing import ClassVar
 
 from tile_ir.dtype import DType
 from tile_ir.frozen import frozen
@@ -45,7 +44,6 @@ Hit = tuple[str, Contraction, bool]
 class LongPlaces(Rewrite):
     """Search rows of at least `least` elements, along the last dimension, in blocks."""
 
-    name: ClassVar[str] = "long_places"
     least: int = 1 << 13
 
     def apply(self, program: Program) -> Program:

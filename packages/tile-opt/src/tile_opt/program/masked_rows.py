@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 from math import inf
-from typing import ClassVar
 
 from tile_ir.dtype import DType
 from tile_ir.frozen import frozen
@@ -48,7 +47,6 @@ Seen = frozenset[tuple[Affine, int]]
 class MaskedRows(Rewrite):
     """Such sums of rows of more than `kept` elements that a product computes, where rounding of products is allowed; 0 leaves all."""
 
-    name: ClassVar[str] = "masked_rows"
     kept: int = 0
     options: Options = Options()
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Set
 from dataclasses import replace
-from typing import ClassVar
 
 from tile_ir.frozen import frozen
 from tile_ir.names import claim
@@ -25,8 +24,6 @@ from tile_opt.program.trees import Leaf, as_dtype, computed, leaves
 @frozen
 class NormaliseLast(OverRows):
     """Divide after the sum, where rows have more than `kept` elements, which a product computes; 0 leaves all as it is."""
-
-    name: ClassVar[str] = "normalise_last"
 
     def made(self, groups: Groups) -> Made:
         still = frozenset(fixed_values(groups.program))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import ClassVar
 
 from tile_ir.frozen import frozen
 from tile_ir.names import claim
@@ -24,8 +23,6 @@ from tile_opt.program.trees import Leaf, computed
 @frozen
 class OnePlace(OpRewrite):
     """Sums of products leave out the dimensions along which all but one place are zeros."""
-
-    name: ClassVar[str] = "one_place"
 
     def instead(self, types: Mapping[str, TensorType], taken: set[str], op: Op) -> Iterable[Op]:
         """The product, and an assignment of it."""

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import prod
-from typing import ClassVar
 
 from tile_ir.frozen import frozen
 from tile_ir.ops import Aggregation
@@ -47,7 +46,6 @@ class Online(Rewrite):
     A group of its own puts chunks together, in two steps where those of its cells are more than `gathered`.
     """
 
-    name: ClassVar[str] = "online"
     units: int = 0
     kept: int = 56 << 10
     chunk: int = 1 << 13

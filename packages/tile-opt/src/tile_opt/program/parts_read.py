@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from math import ceil, floor, prod
-from typing import ClassVar
 
 from tile_ir.dtype import DType
 from tile_ir.frozen import frozen
@@ -46,7 +45,6 @@ Reads = Iterator[tuple[str, Box | None]]
 class PartsRead(Rewrite):
     """Compute values of which at most `share` is read for that part alone, where aggregations of `least` points, or so many elements of sorts, go."""
 
-    name: ClassVar[str] = "parts_read"
     share: float = 0.75
     least: int = 1 << 12
 

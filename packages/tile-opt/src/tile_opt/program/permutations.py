@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
 
 from tile_ir.frozen import frozen
 from tile_ir.names import claim
@@ -35,8 +34,6 @@ Order = tuple[int, ...]
 @frozen
 class ComposePermutations(Rewrite):
     """A copy with its dimensions in another order reads what the copies before it read, and is not made where that is itself."""
-
-    name: ClassVar[str] = "compose_permutations"
 
     def apply(self, program: Program) -> Program:
         types, origins, same = program.types(), dict[str, tuple[str, Order]](), dict[str, str]()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import combinations
-from typing import ClassVar
 
 from tile_ir.frozen import frozen
 from tile_ir.names import claim
@@ -31,8 +30,6 @@ Box = tuple[tuple[int, int], ...]
 @frozen
 class PlacedParts(Rewrite):
     """Sums of assignments to boxes that are apart before the last dimension become assignments that keep what is there already."""
-
-    name: ClassVar[str] = "placed_parts"
 
     def apply(self, program: Program) -> Program:
         sums, sets, taken = _sums(program), Sets(), set(program.types())

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from math import inf
-from typing import ClassVar
 
 from tile_ir.dtype import DType
 from tile_ir.frozen import frozen
@@ -26,7 +25,6 @@ EXACT = (2.0, -1.0)
 class Powers(Rewrite):
     """Write powers by multiples of a half, up to `largest`, as products and roots."""
 
-    name: ClassVar[str] = "powers"
     largest: float = 4
 
     def apply(self, program: Program) -> Program:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import ClassVar
 
 from tile_ir.frozen import frozen
 from tile_ir.ops import Aggregation
@@ -23,7 +22,6 @@ from tile_opt.program.permutations import Order, PermutedCopies
 class Prepack(Rewrite):
     """Give reductions of several operands the constants and bound inputs of `least` bytes and more with the result's last index last."""
 
-    name: ClassVar[str] = "prepack"
     least: int = 4096
 
     def apply(self, program: Program) -> Program:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from math import prod
-from typing import ClassVar
 
 from tile_ir.frozen import frozen
 from tile_ir.names import claim
@@ -34,7 +33,6 @@ class SeparateWindows(OpRewrite):
     with `near` first.
     """
 
-    name: ClassVar[str] = "separate_windows"
     gain: float = 1.55
     ragged: float = 1.55
     worth: int = 1 << 14

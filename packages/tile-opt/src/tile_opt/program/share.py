@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import ClassVar
 
 from tile_ir.frozen import frozen
 from tile_ir.program.liveness import defined_by
@@ -24,7 +23,6 @@ class ShareCommon(Rewrite):
     legal. `bypass_copies` also replaces the result of an identity by its operand.
     """
 
-    name: ClassVar[str] = "share_common"
     bypass_copies: bool = True
 
     def apply(self, program: Program) -> Program:

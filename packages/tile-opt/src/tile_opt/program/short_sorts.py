@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
-from typing import ClassVar
 
 from tile_ir.frozen import frozen
 from tile_ir.names import claim
@@ -23,7 +22,6 @@ from tile_opt.program.permutations import permuted
 class ShortSorts(Rewrite):
     """Sort rows of fewer than `bytes` bytes, of which there are at least `rows`, along the first dimension of a copy."""
 
-    name: ClassVar[str] = "short_sorts"
     bytes: int = 64
     rows: int = 64
 

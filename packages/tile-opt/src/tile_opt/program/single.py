@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import ClassVar
 
 from tile_ir.frozen import frozen
 from tile_ir.ops import Aggregation
@@ -17,8 +16,6 @@ from tile_opt.program.factorise import index_sizes
 @frozen
 class SingleTerms(Rewrite):
     """Contractions that aggregate nothing assign."""
-
-    name: ClassVar[str] = "single_terms"
 
     def apply(self, program: Program) -> Program:
         return with_each(program, lambda op: (_assigned(op),))

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import ClassVar
 
 from tile_ir.frozen import frozen
 from tile_ir.names import claim
@@ -26,8 +25,6 @@ Shape = tuple[int, ...]
 @frozen
 class SplitBatches(Rewrite):
     """Give products an index for each dimension into which a reshape, the only reader of their result, splits batch or rows."""
-
-    name: ClassVar[str] = "split_batches"
 
     def apply(self, program: Program) -> Program:
         if not any(isinstance(op, Reshape) for op in program.ops):

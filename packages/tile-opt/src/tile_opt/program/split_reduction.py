@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import ClassVar
 
 from tile_ir.diagnostics import TileTypeError
 from tile_ir.frozen import frozen
@@ -79,7 +78,6 @@ class SplitReduction(Rewrite):
     for processors to share, into chunks of `product_points`: each packs what it reads of the operands.
     """
 
-    name: ClassVar[str] = "split_reduction"
     max_outputs: int = 256
     chunk_points: int = 32768
     max_chunks: int = 64

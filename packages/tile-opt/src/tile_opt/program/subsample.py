@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Set
 from dataclasses import replace
 from math import prod
-from typing import ClassVar
 
 from tile_ir.frozen import frozen
 from tile_ir.names import claim
@@ -34,7 +33,6 @@ class Subsample(Rewrite):
     what is used of a row fills no tiles of so many elements: side by side, rows make one.
     """
 
-    name: ClassVar[str] = "subsample"
     uses: int = 16
     least: int = 0
     tile: int = 0

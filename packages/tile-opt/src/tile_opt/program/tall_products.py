@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from dataclasses import replace
 from math import prod
-from typing import ClassVar
 
 from tile_ir.frozen import frozen
 from tile_ir.ops import Aggregation
@@ -28,7 +27,6 @@ Copies = Mapping[str, tuple[str, Order]]
 class TallProducts(Rewrite):
     """Read through permuted copies where each element is used `uses` times at most, for results that add up more steps than they have cells."""
 
-    name: ClassVar[str] = "tall_products"
     uses: int = 32
 
     def apply(self, program: Program) -> Program:

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from math import prod
-from typing import ClassVar
 
 from tile_ir.dtype import DType
 from tile_ir.frozen import frozen
@@ -31,7 +30,6 @@ from tile_opt.program.unfold import is_product
 class TurnResults(OpRewrite):
     """Products for matrix instructions with at least `columns` channels, of at least `least` terms, are made channels last."""
 
-    name: ClassVar[str] = "turn_results"
     dtypes: frozenset[DType] = frozenset()
     """Of the factors of matrix instructions."""
     columns: int = 32

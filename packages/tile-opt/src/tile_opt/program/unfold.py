@@ -23,7 +23,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import permutations
 from math import prod
-from typing import ClassVar
 
 from tile_ir.dtype import DType
 from tile_ir.frozen import frozen, replace
@@ -55,7 +54,6 @@ PRODUCT = frozenset({"cast", "ident", "mul"})
 class Unfold(OpRewrite):
     """Copy the windows of convolutions of fewer than `depth` channels, with `columns` results a pixel and `least` products."""
 
-    name: ClassVar[str] = "unfold"
     dtypes: frozenset[DType] = frozenset()
     """Of the factors of matrix instructions."""
     depth: int = 16

@@ -21,7 +21,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import permutations
 from math import prod
-from typing import ClassVar
 
 from tile_ir.dtype import DType
 from tile_ir.frozen import frozen
@@ -46,7 +45,6 @@ class UnfoldGradients(OpRewrite):
     The tensors have at most `spread` elements for each of the results' gradient, which is read beside them.
     """
 
-    name: ClassVar[str] = "unfold_gradients"
     dtypes: frozenset[DType] = frozenset()
     """Of the factors of matrix instructions."""
     channels: int = 16

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
-from typing import ClassVar
 
 from tile_ir.frozen import frozen
 from tile_ir.names import claim, fresh
@@ -25,7 +24,6 @@ from tile_opt.program.split_reduction import in_parts, partial_results
 class WholeRounds(Rewrite):
     """Rounds as an index of their own beside the rows of each; what is left is a contraction by itself."""
 
-    name: ClassVar[str] = "whole_rounds"
     columns: FewColumns = field(default_factory=FewColumns)
 
     def apply(self, program: Program) -> Program:

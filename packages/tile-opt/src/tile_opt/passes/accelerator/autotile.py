@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
-from typing import ClassVar
 
 from tile_ir.diagnostics import Diagnostic, TileDeviceError
 from tile_ir.hardware import hardware_model
@@ -34,7 +33,6 @@ class Autotile(SchedulingPass):
     wanted at least; a block that fits whole stays one tile with `elide_trivial` unless tiles are wanted.
     """
 
-    name: ClassVar[str] = "autotile"
     memory: str = ""
     reqs: tuple[str, ...] = ()
     outer_set: tuple[str, ...] = ()

@@ -24,7 +24,6 @@ class Cache(Pass):
     `ref` limits it to one refinement. A view is read in unless the block writes all of it first.
     """
 
-    name: ClassVar[str] = "cache"
     places: ClassVar[tuple[str, ...]] = ("mem_loc", "xfer_loc")
     reqs: tuple[str, ...] = ()
     ref: str = ""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 from tile_ir.stripe.nodes import Block, Program, Sync, Wait
 from tile_ir.stripe.walk import defined, scalars_used
@@ -19,7 +18,6 @@ from tile_opt.passes.base import Pass
 class ComputeDeps(Pass):
     """Every block with all tags `reqs` gets the dataflow dependencies between its statements, without implied ones."""
 
-    name: ClassVar[str] = "compute_deps"
     reqs: tuple[str, ...] = ()
 
     def apply(self, program: Program, target: Target) -> Program:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 from tile_ir.names import claim
 from tile_ir.stripe.affine import Affine
@@ -30,7 +29,6 @@ class Fusion(Pass):
     A fused block has the tags `fused_set`; blocks with a tag of `exclude` stay alone; at most `max_refs` refinements.
     """
 
-    name: ClassVar[str] = "fusion"
     parent_reqs: tuple[str, ...] = ()
     a_reqs: tuple[str, ...] = ()
     b_reqs: tuple[str, ...] = ()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Block, Direction, Program, Refinement, Special, Statement, TensorType
@@ -24,7 +23,6 @@ class Localize(Pass):
     value passes from one iteration to another.
     """
 
-    name: ClassVar[str] = "localize"
     reqs: tuple[str, ...] = ()
     ref_reqs: tuple[str, ...] = ()
 

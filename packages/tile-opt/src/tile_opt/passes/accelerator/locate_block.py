@@ -16,7 +16,6 @@ from tile_opt.passes.base import Pass
 class LocateBlock(Pass):
     """Every block with all tags `reqs` runs on unit `loc` (``{"name": "CONV"}``); the schedule chooses which one."""
 
-    name: ClassVar[str] = "locate_block"
     places: ClassVar[tuple[str, ...]] = ("loc",)
     reqs: tuple[str, ...] = ()
     loc: str = ""

@@ -19,7 +19,6 @@ class LocateMemory(Pass):
     `thread` makes them private to whoever runs the block, such as registers.
     """
 
-    name: ClassVar[str] = "locate_memory"
     places: ClassVar[tuple[str, ...]] = ("loc",)
     reqs: tuple[str, ...] = ()
     loc: str = ""

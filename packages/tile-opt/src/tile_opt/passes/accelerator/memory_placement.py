@@ -25,7 +25,6 @@ class MemoryPlacement(Pass):
     are live throughout. Inner blocks use the bytes above those of the blocks around them.
     """
 
-    name: ClassVar[str] = "memory_placement"
     places: ClassVar[tuple[str, ...]] = ("locs",)
     reqs: tuple[str, ...] = ("program",)
     locs: tuple[str, ...] = ("DRAM",)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 from tile_ir.stripe.affine import Affine, names_in
 from tile_ir.stripe.nodes import Block, Direction, Program, Refinement, Special, Statement, Store, Transfer
@@ -19,7 +18,6 @@ from tile_opt.passes.base import Pass
 class Prune(Pass):
     """In every block with all tags `reqs` and the blocks within; each kind can be kept."""
 
-    name: ClassVar[str] = "prune"
     reqs: tuple[str, ...] = ("main",)
     indexes: bool = True
     refinements: bool = True

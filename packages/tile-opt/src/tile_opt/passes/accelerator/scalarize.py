@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 from tile_ir.stripe.nodes import Block, Direction, Load, Program, Statement, Store
 from tile_ir.stripe.walk import buffers_named, with_scalars
@@ -17,7 +16,6 @@ from tile_opt.passes.base import Pass
 class Scalarize(Pass):
     """In every block with all tags `reqs` and in the blocks within."""
 
-    name: ClassVar[str] = "scalarize"
     reqs: tuple[str, ...] = ()
 
     def apply(self, program: Program, target: Target) -> Program:

@@ -60,7 +60,6 @@ class Schedule(Pass):
     has a transfer unit between them that is faster than the far memory.
     """
 
-    name: ClassVar[str] = "schedule"
     places: ClassVar[tuple[str, ...]] = ("mem_loc", "xfer_loc")
     reqs: tuple[str, ...] = ()
     mem_loc: str = "SRAM"

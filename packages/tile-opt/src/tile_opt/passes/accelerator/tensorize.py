@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations
 from math import prod
-from typing import Any, ClassVar
+from typing import Any
 
 from tile_ir.frozen import frozen
 from tile_ir.stripe.affine import Affine
@@ -58,7 +58,6 @@ class Match:
 class Tensorize(Pass):
     """Tile every block with all tags `reqs`; `whole` keeps indexes that no stencil names inside, in full."""
 
-    name: ClassVar[str] = "tensorize"
     reqs: tuple[str, ...] = ()
     outer_set: tuple[str, ...] = ()
     inner_set: tuple[str, ...] = ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from tile_ir.stripe.nodes import Block, Program
 from tile_ir.target import Target
@@ -18,7 +18,6 @@ from tile_opt.passes.base import Pass
 class Tile(Pass):
     """Blocks with all tags `reqs` become tiles of ``{"x": 8, "co": 16}``; indexes without a size stay whole inside."""
 
-    name: ClassVar[str] = "tile"
     reqs: tuple[str, ...] = ()
     sizes: tuple[tuple[str, int], ...] = ()
     outer_set: tuple[str, ...] = ()

@@ -7,7 +7,6 @@ into ``init=identity`` of the contraction where every cell is known to be reache
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 from tile_ir.names import claim
 from tile_ir.stripe.nodes import Block, Const, Direction, Init, Program, Refinement, Statement, Store
@@ -30,7 +29,6 @@ _STAGE_TAGS = {"init": "init", "init_hit": "init", "zero": "zero", "default": "d
 class Unstage(Pass):
     """Flatten kernels without shared loops; `fold_init` merges initialisation into contractions."""
 
-    name: ClassVar[str] = "unstage"
     fold_init: bool = True
 
     def apply(self, program: Program, target: Target) -> Program:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from tile_ir.stripe.nodes import Block
 from tile_ir.target import Target
@@ -21,8 +20,6 @@ class Accumulate(KernelPass):
     Applies where the aggregated cell depends on shared loops only. When the kernel itself initialises the
     cell, the accumulator replaces it and is stored at the end; otherwise it is merged into it.
     """
-
-    name: ClassVar[str] = "accumulate"
 
     def rewrite(self, kernel: Block, target: Target) -> Block:
         view = open_kernel(kernel)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 from tile_ir.ops import Aggregation
 from tile_ir.stripe.nodes import Block, Order, Statement, Store
@@ -20,7 +19,6 @@ class Atomics(KernelPass):
     Integer sums and products wrap, so that like maxima and minima they are the same in every order.
     """
 
-    name: ClassVar[str] = "atomics"
     widest: int = 64
 
     def rewrite(self, kernel: Block, target: Target) -> Block:

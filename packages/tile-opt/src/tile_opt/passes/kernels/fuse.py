@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Set
 from dataclasses import dataclass
-from typing import ClassVar
 
 from tile_ir.deadline import check
 from tile_ir.frozen import replace
@@ -68,7 +67,6 @@ class Fuse(ChoosingPass):
     Producers other than the latest join from at most `reach` kernels back.
     """
 
-    name: ClassVar[str] = "fuse"
     max_local_bytes: int = 1 << 17
     min_shared: int = 8
     min_parallel: int = 8

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 from tile_ir.diagnostics import Diagnostic, TileDeviceError
 from tile_ir.stripe.nodes import Program
@@ -34,7 +33,6 @@ from tile_opt.plan.steps.groups.transpose import Turn
 class GpuTile(SchedulingPass):
     """Spread the loops of each kernel over a grid of groups of at most the target's `threads` items."""
 
-    name: ClassVar[str] = "gpu_tile"
     stage_rows: bool = False
     """Stage the operands of row reductions, too, though each element is used once (as the HAL page's kernels do)."""
 

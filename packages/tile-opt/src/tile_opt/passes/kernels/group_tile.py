@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import ClassVar
 
 from tile_ir.deadline import check
 from tile_ir.stripe.nodes import Bind
@@ -36,8 +35,6 @@ FORMS = 2
 @dataclass(frozen=True)
 class GroupTile(SchedulingPass):
     """Tile each contraction for the registers of items and the local memory of groups."""
-
-    name: ClassVar[str] = "group_tile"
 
     def candidates(self, view: KernelView, target: Target) -> Iterator[Plan]:
         yield from plans(view, target)

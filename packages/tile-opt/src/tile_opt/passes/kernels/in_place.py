@@ -16,7 +16,6 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations
 from math import gcd, prod
 from operator import add, mul
-from typing import ClassVar
 
 from tile_ir.frozen import frozen
 from tile_ir.stripe.affine import Affine
@@ -53,7 +52,6 @@ class InPlace(Pass):
     A temporary is placed in a part when rows of at least `row` bytes of it stay together.
     """
 
-    name: ClassVar[str] = "in_place"
     row: int = 1024
 
     def apply(self, program: Program, target: Target) -> Program:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass
-from typing import ClassVar
 
 from tile_ir.deadline import check
 from tile_ir.machine import Machine
@@ -42,7 +41,6 @@ class Inline(ChoosingPass):
     stays where vector lanes take it, when its readers run one iteration after the other.
     """
 
-    name: ClassVar[str] = "inline"
     max_recompute: float = 1.5
     trivial_cost: int = 1
     max_body: int = 256

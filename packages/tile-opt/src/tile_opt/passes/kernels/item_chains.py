@@ -63,7 +63,6 @@ FAR = 2.2
 class ItemChains(TilePipelines):
     """Join chains of at most `most` kernels, a tile for each item, where that is expected to be faster."""
 
-    name: ClassVar[str] = "item_chains"
     most: int = 4
 
     def chains(self, program: Program, target: Target) -> Chains:

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from functools import reduce
 from math import prod
-from typing import ClassVar
 
 from tile_ir.stripe.hashing import structural_hash
 from tile_ir.stripe.nodes import Block, Index, Program, Statement
@@ -40,7 +39,6 @@ class JoinRows(ChoosingPass):
     What a kernel gives of rows others may read as well: these compute it again, if all who read it can, so that nobody stores it.
     """
 
-    name: ClassVar[str] = "join_rows"
     most: int = 12
 
     def choose(self, program: Program, target: Target) -> Choices:

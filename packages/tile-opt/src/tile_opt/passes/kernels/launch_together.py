@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
-from typing import ClassVar
 
 from tile_ir.matrix import MATRIX_INSTRUCTIONS
 from tile_ir.stripe.nodes import Bind, Block, Program, Statement, Transfer
@@ -35,7 +34,6 @@ LONG = 8
 class LaunchTogether(Pass):
     """Let up to `most` kernels begin together, of which the `ahead` launches before one may have the others."""
 
-    name: ClassVar[str] = "launch_together"
     most: int = 4
     ahead: int = 3
 

@@ -25,7 +25,6 @@ from tile_opt.plan.space.cpu.matrix import plans
 class MatrixTile(SchedulingPass):
     """Instructions on tile registers for sums of dot products of words."""
 
-    name: ClassVar[str] = "matrix_tile"
     computes_on_the_way: ClassVar[bool] = True
 
     def candidates(self, view: KernelView, target: Target) -> Iterator[Plan]:

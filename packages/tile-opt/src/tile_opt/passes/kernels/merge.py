@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from tile_ir.stripe.nodes import Block
 from tile_ir.target import Target
@@ -15,8 +14,6 @@ from tile_opt.passes.base import KernelPass
 @dataclass(frozen=True)
 class Merge(KernelPass):
     """Merge shared loops with each other, and each stage's own loops with each other, while possible."""
-
-    name: ClassVar[str] = "merge"
 
     def rewrite(self, kernel: Block, target: Target) -> Block:
         return merged(kernel)

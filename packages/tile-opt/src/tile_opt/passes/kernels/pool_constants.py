@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
 
 import numpy as np
 from tile_ir.contents import Contents
@@ -42,7 +41,6 @@ Key = tuple[DType, str]
 class PoolConstants(Pass):
     """From `least` kernels that would differ on, constants that are not the same in all of them are read from buffers."""
 
-    name: ClassVar[str] = "pool_constants"
     least: int = 64
 
     def apply(self, program: Program, target: Target) -> Program:

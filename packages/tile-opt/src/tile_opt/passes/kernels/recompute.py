@@ -7,7 +7,6 @@ over rows keeps it in a cache. Rows that no cache holds stay kernels apart, betw
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from tile_ir.machine import Machine
 from tile_ir.target import Target
@@ -27,7 +26,6 @@ class Recompute(Inline):
     Together they must be expected to take less than `margin` of the time before.
     """
 
-    name: ClassVar[str] = "recompute"
     most: int = 4
     max_cost: int = 32
     margin: float = 0.9

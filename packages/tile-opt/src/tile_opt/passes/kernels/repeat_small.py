@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
-from typing import ClassVar
 
 from tile_ir.stripe.nodes import Program
 from tile_ir.target import Target
@@ -39,7 +38,6 @@ class RepeatSmall(ChoosingPass):
     Items take no more than that at once: of 2**15 elements a softmax took up to 1.5 times as long as with kernels of their own.
     """
 
-    name: ClassVar[str] = "repeat_small"
     most: int = 1 << 10
     stretch: int = 1 << 12
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import prod
-from typing import ClassVar
 
 from tile_ir.names import claim
 from tile_ir.stripe.affine import Affine
@@ -58,7 +57,6 @@ class Scan(Pass):
     On a processor it has `hand_off` times as many: below that, one core is done before others have started.
     """
 
-    name: ClassVar[str] = "scan"
     block: int = 1056
     """Elements of a block, about."""
     hand_off: int = 16

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
 
 from tile_ir.target import Target
 
@@ -26,7 +25,6 @@ LONG = 1 << 21
 class ScheduleKernels(SchedulingPass):
     """Register tiles, operands copied where that pays, work groups; `group_ops` is the least work of a group."""
 
-    name: ClassVar[str] = "schedule_kernels"
     group_ops: int = 1 << 16
 
     def candidates(self, view: KernelView, target: Target) -> Iterator[Plan]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
 
 from tile_ir.stripe.nodes import Bind
 from tile_ir.target import Target
@@ -22,8 +21,6 @@ from tile_opt.plan.space.gpu.rows_in_steps import parts_of, plans
 @dataclass(frozen=True)
 class StepRows(SchedulingPass):
     """Carry a row's largest element and its sums from piece to piece, in registers."""
-
-    name: ClassVar[str] = "step_rows"
 
     def candidates(self, view: KernelView, target: Target) -> Iterator[Plan]:
         yield from plans(view, target)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 from tile_ir.stripe.nodes import Block
 from tile_ir.target import Target
@@ -24,7 +23,6 @@ class Stream(KernelPass):
     by one. A result below `share` never does.
     """
 
-    name: ClassVar[str] = "stream"
     share: float = SHARE
     whole: float = 0.75
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from math import prod
-from typing import ClassVar
 
 from tile_ir.frozen import replace
 from tile_ir.matrix import MATRIX_INSTRUCTIONS
@@ -36,7 +35,6 @@ from tile_opt.plan.steps.groups.share_reduction import SharedReduction, even_sha
 class TensorTile(SchedulingPass):
     """Matrix instructions for contractions whose operands a group can copy into local memory."""
 
-    name: ClassVar[str] = "tensor_tile"
     faster: bool = False
     """Only where that is predicted to be faster than `group_tile`, to which the other contractions are left."""
 

@@ -59,7 +59,6 @@ class TilePipelines(ChoosingPass):
     Where that pays there are at least `per_core` tiles for every core.
     """
 
-    name: ClassVar[str] = "tile_pipelines"
     most: int = 8
     share: float = 0.5
     far: float = 0.25

@@ -8,7 +8,6 @@ v says the group itself, and nothing remains to be searched or constrained.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from tile_ir.frozen import frozen, replace
 from tile_ir.names import claim
@@ -23,8 +22,6 @@ from tile_opt.passes.base import KernelPass
 @dataclass(frozen=True)
 class Ungroup(KernelPass):
     """Split shared loops where a stage searches the group that an iteration belongs to."""
-
-    name: ClassVar[str] = "ungroup"
 
     def rewrite(self, kernel: Block, target: Target) -> Block:
         view = open_kernel(kernel)

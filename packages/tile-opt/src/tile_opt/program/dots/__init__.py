@@ -7,7 +7,6 @@ become sums of dot products of words; so do sums of products of bfloat16, where 
 from __future__ import annotations
 
 from dataclasses import field
-from typing import ClassVar
 
 from tile_ir.dots import DOTS
 from tile_ir.frozen import frozen
@@ -31,7 +30,6 @@ class DotProducts(Rewrite):
     nearer to the true one than that of any order of float additions. Products of bfloat16 count subnormal numbers as zeros.
     """
 
-    name: ClassVar[str] = "dot_products"
     target: Target = field(default_factory=lambda: Target(""))
     gain: float = 0.8
 
