@@ -10,25 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from math import factorial, log, pi, sqrt
 
 from tile_ir.dtype import DType
-from tile_ir.frozen import frozen
-from tile_ir.semtree.nodes import (
-    Assign,
-    Binary,
-    Block,
-    Call,
-    Cast,
-    Compare,
-    Const,
-    Expr,
-    For,
-    Let,
-    Limit,
-    Select,
-    Statement,
-    Type,
-    Unary,
-    Var,
-)  # fmt: skip
+from tile_ir.semtree.nodes import Assign, Block, Call, Cast, Const, Expr, For, Let, Statement, Type, Var
+
+from tile_opt.semtree.terms import Term
 
 _HALVES = (DType.FLOAT16, DType.BFLOAT16)
 _ERFC = (
@@ -42,93 +26,22 @@ _ERFC = (
 """``(1 + 2*x) * exp(x**2) * erfc(x)`` in q = (x - 4) / (x + 4) for 0 <= x <= 28, constant term first; relative error 8e-17."""
 
 
-@frozen
-class _Term:
-    """A value of a float type in a formula; numbers beside it have its type."""
-
-    expr: Expr
-
-    def number(self, value: float) -> _Term:
-        return _Term(Const(value, self.expr.type))
-
-    def largest(self) -> _Term:
-        """Infinity."""
-        return _Term(Limit("max", self.expr.type))
-
-    def __add__(self, other: _Term | float) -> _Term:
-        return self._with("add", other)
-
-    def __sub__(self, other: _Term | float) -> _Term:
-        return self._with("sub", other)
-
-    def __mul__(self, other: _Term | float) -> _Term:
-        return self._with("mul", other)
-
-    def __truediv__(self, other: _Term | float) -> _Term:
-        return self._with("div", other)
-
-    def __neg__(self) -> _Term:
-        return _Term(Unary("neg", self.expr, self.expr.type))
-
-    def __abs__(self) -> _Term:
-        return _Term(Unary("abs", self.expr, self.expr.type))
-
-    def __lt__(self, other: _Term | float) -> _Test:
-        return self._test("cmp_lt", other)
-
-    def __gt__(self, other: _Term | float) -> _Test:
-        return self._test("cmp_gt", other)
-
-    def is_(self, other: _Term | float) -> _Test:
-        return self._test("cmp_eq", other)
-
-    def call(self, name: str) -> _Term:
-        """A function of the core."""
-        return _Term(Call(name, (self.expr,), self.expr.type))
-
-    def with_sign_of(self, other: _Term) -> _Term:
-        """Of two values of which either both or none is zero; 0 takes the other's sign as well."""
-        return other.is_(0.0).choose(other, (other < 0.0).choose(-self, self))
-
-    def _with(self, op: str, other: _Term | float) -> _Term:
-        return _Term(Binary(op, self.expr, self._lifted(other), self.expr.type))
-
-    def _test(self, op: str, other: _Term | float) -> _Test:
-        return _Test(Compare(op, self.expr, self._lifted(other), Type(DType.BOOL, self.expr.type.lanes)))
-
-    def _lifted(self, other: _Term | float) -> Expr:
-        return (other if isinstance(other, _Term) else self.number(other)).expr
-
-
-@frozen
-class _Test:
-    """A condition in a formula."""
-
-    expr: Expr
-
-    def choose(self, then: _Term, other: _Term) -> _Term:
-        return _Term(Select(self.expr, then.expr, other.expr, then.expr.type))
-
-    def both(self, other: _Test) -> _Test:
-        return _Test(Binary("bit_and", self.expr, other.expr, self.expr.type))
-
-
 def expanded(call: Call) -> Expr:
     """The value of an optional function but `fmod`."""
     if call.type.dtype in _HALVES:
         wide = Type(DType.FLOAT32, call.type.lanes)
         return Cast(expanded(Call(call.name, tuple(Cast(a, wide) for a in call.args), wide)), call.type)
-    return _FORMULAS[call.name](*map(_Term, call.args)).expr
+    return _FORMULAS[call.name](*map(Term, call.args)).expr
 
 
 # --- whole numbers ---------------------------------------------------------------------------------
 
 
-def _trunc(x: _Term) -> _Term:
+def _trunc(x: Term) -> Term:
     return (x < 0.0).choose(x.call("ceil"), x.call("floor"))
 
 
-def _round_even(x: _Term) -> _Term:
+def _round_even(x: Term) -> Term:
     """Large numbers are whole; others lose their fraction to a number whose last bit is worth 1."""
     whole = 2.0**23 if x.expr.type.dtype is DType.FLOAT32 else 2.0**52
     size = abs(x)
@@ -141,13 +54,13 @@ def _round_even(x: _Term) -> _Term:
 _TINY = 2.0**-60
 
 
-def _expm1(x: _Term) -> _Term:
+def _expm1(x: Term) -> Term:
     half = x * 0.5
     product = half.call("sinh") * half.call("exp") * 2.0
     return (abs(x) < _TINY).choose(x, (x < -50.0).choose(x.number(-1.0), product))
 
 
-def _log1p(x: _Term) -> _Term:
+def _log1p(x: Term) -> Term:
     """The logarithm of the rounded sum, corrected by what the rounding changed."""
     total = x + 1.0
     kept = total - 1.0
@@ -158,24 +71,24 @@ def _log1p(x: _Term) -> _Term:
 _LARGE = 2.0**60
 
 
-def _asinh(x: _Term) -> _Term:
+def _asinh(x: Term) -> Term:
     size = abs(x)
     rest = size + size * size / ((size * size + 1.0).call("sqrt") + 1.0)
     return _of_large(size, rest).with_sign_of(x)
 
 
-def _acosh(x: _Term) -> _Term:
+def _acosh(x: Term) -> Term:
     above = x - 1.0
     result = _of_large(x, above + (above * (x + 1.0)).call("sqrt"))
     return (x < 1.0).choose((-abs(x) - 1.0).call("log"), result)
 
 
-def _of_large(x: _Term, rest: _Term) -> _Term:
+def _of_large(x: Term, rest: Term) -> Term:
     """``log1p(rest)``, and ``log(2*x)`` where x has a square that may be infinite."""
     return (x > _LARGE).choose(x.call("log") + log(2), _log1p(rest))
 
 
-def _atanh(x: _Term) -> _Term:
+def _atanh(x: Term) -> Term:
     size = abs(x)
     return (_log1p((size + size) / (-size + 1.0)) * 0.5).with_sign_of(x)
 
@@ -186,14 +99,14 @@ _SERIES = [2 / sqrt(pi) * (-1) ** n / factorial(n) / (2 * n + 1) for n in range(
 """erf(x) / x in x**2, for |x| < 1/2."""
 
 
-def _polynomial(x: _Term, coefficients: Sequence[float]) -> _Term:
+def _polynomial(x: Term, coefficients: Sequence[float]) -> Term:
     result = x.number(coefficients[-1])
     for c in reversed(coefficients[:-1]):
         result = result * x + c
     return result
 
 
-def _tail(size: _Term) -> _Term:
+def _tail(size: Term) -> Term:
     """erfc of a number that is not negative."""
     limit = 11.0 if size.expr.type.dtype is DType.FLOAT32 else 28.0
     size = (size > limit).choose(size.number(limit), size)
@@ -205,13 +118,13 @@ def _tail(size: _Term) -> _Term:
     return ratio * rest.call("exp") * (-(high * high)).call("exp")
 
 
-def _erf(x: _Term) -> _Term:
+def _erf(x: Term) -> Term:
     size = abs(x)
     far = (-_tail(size) + 1.0).with_sign_of(x)
     return (size < 0.5).choose(x * _polynomial(x * x, _SERIES), far)
 
 
-def _erfc(x: _Term) -> _Term:
+def _erfc(x: Term) -> Term:
     tail = _tail(abs(x))
     return (x < 0.0).choose(-tail + 2.0, tail)
 
@@ -219,7 +132,7 @@ def _erfc(x: _Term) -> _Term:
 # --- two operands ----------------------------------------------------------------------------------
 
 
-def _atan2(y: _Term, x: _Term) -> _Term:
+def _atan2(y: Term, x: Term) -> Term:
     height, width = abs(y), abs(x)
     steep = height > width
     least, most = steep.choose(width, height), steep.choose(height, width)
@@ -240,8 +153,8 @@ def remainder(call: Call, name: str) -> tuple[list[Statement], Expr]:
     The divisor is doubled while it fits into what is left, and halved again while multiples are taken away: each step is exact.
     """
     wide = Type(DType.FLOAT32, call.type.lanes) if call.type.dtype in _HALVES else call.type
-    a, b = (_Term(arg if wide is call.type else Cast(arg, wide)) for arg in call.args)
-    rest, multiple = _Term(Var(f"{name}_rest", wide)), _Term(Var(f"{name}_multiple", wide))
+    a, b = (Term(arg if wide is call.type else Cast(arg, wide)) for arg in call.args)
+    rest, multiple = Term(Var(f"{name}_rest", wide)), Term(Var(f"{name}_multiple", wide))
     steps = 280 if wide.dtype is DType.FLOAT32 else 2100
     twice = multiple + multiple
     up = Assign(f"{name}_multiple", (rest < twice).choose(multiple, twice).expr)
@@ -261,7 +174,7 @@ def _loop(name: str, steps: int, *body: Statement) -> For:
     return For(name, Const(0, index), Const(steps, index), 1, Block(body))
 
 
-def _remainder(a: _Term, b: _Term, rest: _Term, type: Type) -> Expr:
+def _remainder(a: Term, b: Term, rest: Term, type: Type) -> Expr:
     """What was found, with the sign and the exceptions."""
     signed = (a < 0.0).choose(-rest, a.is_(0.0).choose(a, rest))
     small = (abs(a) < abs(b)).choose(a, signed)
@@ -270,7 +183,7 @@ def _remainder(a: _Term, b: _Term, rest: _Term, type: Type) -> Expr:
     return result if result.type is type else Cast(result, type)
 
 
-_FORMULAS: Mapping[str, Callable[..., _Term]] = {
+_FORMULAS: Mapping[str, Callable[..., Term]] = {
     "trunc": _trunc, "round_even": _round_even, "expm1": _expm1, "log1p": _log1p, "asinh": _asinh, "acosh": _acosh,
     "atanh": _atanh, "erf": _erf, "erfc": _erfc, "atan2": _atan2,
 }  # fmt: skip

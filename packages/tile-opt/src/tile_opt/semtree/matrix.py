@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import reduce
 from math import prod
+from operator import add
 
 from tile_ir.dtype import DType
 from tile_ir.emit.names import NameAllocator
@@ -26,10 +27,8 @@ from tile_ir.semtree.nodes import (
     Alloc,
     Assign,
     Barrier,
-    Binary,
     Block,
     Cast,
-    Compare,
     Const,
     Expr,
     Extract,
@@ -39,23 +38,22 @@ from tile_ir.semtree.nodes import (
     IdKind,
     Insert,
     Let,
-    Limit,
     Load,
     MatrixLoad,
     Mma,
     Round,
-    Select,
     Space,
     Splat,
     Statement,
     Store,
     SubgroupOp,
     Type,
-    Unary,
     Var,
     While,
     WorkId,
 )  # fmt: skip
+
+from tile_opt.semtree.terms import Term
 
 _INT, _F32 = Type(DType.INT32), Type(DType.FLOAT32)
 
@@ -71,39 +69,21 @@ def rounded(node: Round, *, even: bool = False) -> Expr:
     The largest power of two in the operand tells what its last kept bit is worth. Adding and subtracting a number
     whose own last bit is worth that much rounds, but to even in a tie; what is then left over tells a tie.
     """
-    t = node.type
-    size = Unary("abs", node.value, t)
-    huge = _compare("cmp_ge", size, Const(_HUGE, t))
+    given = Term(node.value)
+    size = abs(given)
+    huge = size >= _HUGE
     # Large numbers are rounded scaled down, so that nothing here overflows before the result does.
-    value = _mul(size, Select(huge, Const(1 / _HUGE, t), Const(1.0, t), t))
-    large = _mul(value, Const(2.0**MANTISSA_BITS + 1, t))
-    power = Unary("abs", _sub(large, _mul(large, Const(1 - 2.0**-24, t))), t)
-    power = Binary("max", power, Const(_SMALLEST_NORMAL, t), t)  # subnormals share the last bit of the smallest normal
-    coarse = _mul(power, Const(2.0 ** (MANTISSA_BITS - node.bits), t))
-    nearest = _sub(_add(value, coarse), coarse)
-    half = _mul(coarse, Const(2.0**-24, t))
-    tie = _compare("cmp_eq", _sub(value, nearest), half)
-    away = nearest if even else Select(tie, _add(value, half), nearest, t)
-    result = _mul(away, Select(huge, Const(_HUGE, t), Const(1.0, t), t))
-    signed = Select(_compare("cmp_lt", node.value, Const(0.0, t)), Unary("neg", result, t), result, t)
-    ordinary = _compare("cmp_gt", size, Const(0.0, t)), _compare("cmp_lt", size, Limit("max", t))
-    return Select(Binary("bit_and", *ordinary, ordinary[0].type), signed, node.value, t)
-
-
-def _compare(op: str, left: Expr, right: Expr) -> Expr:
-    return Compare(op, left, right, Type(DType.BOOL, left.type.lanes))
-
-
-def _add(left: Expr, right: Expr) -> Expr:
-    return Binary("add", left, right, left.type)
-
-
-def _sub(left: Expr, right: Expr) -> Expr:
-    return Binary("sub", left, right, left.type)
-
-
-def _mul(left: Expr, right: Expr) -> Expr:
-    return Binary("mul", left, right, left.type)
+    value = size * huge.choose(size.number(1 / _HUGE), size.number(1.0))
+    large = value * (2.0**MANTISSA_BITS + 1)
+    power = abs(large - large * (1 - 2.0**-24))
+    power = power.with_("max", _SMALLEST_NORMAL)  # subnormals share the last bit of the smallest normal
+    coarse = power * 2.0 ** (MANTISSA_BITS - node.bits)
+    nearest = (value + coarse) - coarse
+    half = coarse * 2.0**-24
+    away = nearest if even else (value - nearest).is_(half).choose(value + half, nearest)
+    result = away * huge.choose(size.number(_HUGE), size.number(1.0))
+    signed = (given < 0.0).choose(-result, result)
+    return (size > 0.0).both(size < size.largest()).choose(signed, given).expr
 
 
 # --- products --------------------------------------------------------------------------------------
@@ -161,11 +141,9 @@ class _Exchange:
         """What the whole function needs: where the work item stands, the scratch memory and its places there."""
         if not self.areas:
             return []
-        number: Expr = WorkId(IdKind.LOCAL, 2)
-        for axis in (1, 0):
-            number = _add(_mul(number, _int(self.function.group_size[axis])), WorkId(IdKind.LOCAL, axis))
-        lane, part = (Binary(op, number, _int(LANES), _INT) for op in ("mod", "div"))
-        return [Let(self.lane.name, lane), Let(self.part.name, part), *self.places]
+        number = linear(self.function.group_size)
+        lane, part = number % LANES, number // LANES
+        return [Let(self.lane.name, lane.expr), Let(self.part.name, part.expr), *self.places]
 
     def area(self, instruction: MatrixInstruction) -> _Area:
         area = self.areas.get(instruction.name)
@@ -175,8 +153,8 @@ class _Exchange:
 
     def _new_area(self, instruction: MatrixInstruction) -> _Area:
         (m, n, k), a, b, c = instruction.shape, instruction.a, instruction.b, instruction.c
-        left_at = _add(self._lanes(a.rows, k), self._lanes(a.columns, 1))
-        right_at = _add(self._lanes(b.rows, n), self._lanes(b.columns, 1))
+        left_at = self._lanes(a.rows, k) + self._lanes(a.columns, 1)
+        right_at = self._lanes(b.rows, n) + self._lanes(b.columns, 1)
         return _Area(
             self._scratch("left", instruction.a.dtype, m * k),
             self._scratch("right", instruction.a.dtype, k * n),
@@ -193,18 +171,14 @@ class _Exchange:
         self.places.append(Alloc(array.name, array.type))
         return array
 
-    def _place(self, hint: str, elements: int, within: Expr) -> Var:
-        return self._bound(hint, _add(_mul(self.part, _int(elements)), within), self.places)
+    def _place(self, hint: str, elements: int, within: Term) -> Var:
+        return self._bound(hint, (Term(self.part) * elements + within).expr, self.places)
 
-    def _lanes(self, digits: Sequence[Digit], stride: int) -> Expr:
+    def _lanes(self, digits: Sequence[Digit], stride: int) -> Term:
         """What the lane contributes to a coordinate, times `stride`."""
-        parts: list[Expr] = []
-        for digit in digits:
-            if digit.lane:
-                value = Binary("div", self.lane, _int(digit.weight), _INT)
-                value = Binary("mod", value, _int(digit.size), _INT)
-                parts.append(_mul(value, _int(digit.step * stride)))
-        return reduce(_add, parts) if parts else _int(0)
+        lane = Term(self.lane)
+        parts = [lane // d.weight % d.size * (d.step * stride) for d in digits if d.lane]
+        return reduce(add, parts) if parts else lane.number(0)
 
     def _bound(self, hint: str, value: Expr, into: list[Statement], mutable: bool = False) -> Var:
         name = self.names.fresh(hint)
@@ -256,23 +230,28 @@ class _Exchange:
         for register, total in enumerate(sums):
             at_row = of_register(instruction.c.rows, register) * k
             at_column = of_register(instruction.c.columns, register)
-            row = _add(_add(area.row, _int(at_row)), step)
-            column = _add(_add(area.column, _int(at_column)), _mul(step, _int(n)))
+            row = Term(area.row) + at_row + Term(step)
+            column = Term(area.column) + at_column + Term(step) * n
             factors: list[Var] = []
             for array, offset, index in ((area.left, at_row, row), (area.right, at_column, column)):
                 key = (array.name, offset)
                 if key not in loaded:
-                    loaded[key] = self._bound("factor", _float_load(array, index), body)
+                    loaded[key] = self._bound("factor", float_load(array, index.expr), body)
                 factors.append(loaded[key])
             body.append(Assign(total.name, Fma(factors[0], factors[1], total, _F32)))
-        return For(step.name, _int(0), _int(k), 1, Block(tuple(body)))
+        return For(step.name, Const(0, _INT), Const(k, _INT), 1, Block(tuple(body)))
 
 
-def _int(value: int) -> Const:
-    return Const(value, _INT)
+def linear(group_size: tuple[int, int, int]) -> Term:
+    """The number of the work item in its group."""
+    number = Term(WorkId(IdKind.LOCAL, 2))
+    for axis in (1, 0):
+        number = number * group_size[axis] + Term(WorkId(IdKind.LOCAL, axis))
+    return number
 
 
-def _float_load(array: Var, index: Expr) -> Expr:
+def float_load(array: Expr, index: Expr) -> Expr:
+    """An element of an array, as float32."""
     value = Load(array, index, Type(array.type.dtype))
     return value if value.type == _F32 else Cast(value, _F32)
 
@@ -282,7 +261,7 @@ def _stores(array: Var, at: Expr, operand: Operand, stride: int, values: Sequenc
     stores: list[Statement] = []
     for register, value in enumerate(values):
         offset = of_register(operand.rows, register) * stride + of_register(operand.columns, register)
-        stores.append(Store(array, _add(at, _int(offset)), value))
+        stores.append(Store(array, (Term(at) + offset).expr, value))
     return stores
 
 

@@ -8,7 +8,6 @@ from tile_ir.dtype import DType
 from tile_ir.matrix import CHUNK_BYTES, LANES, MATRIX_INSTRUCTIONS, PANEL_BYTES, TF32_BITS, Digit
 from tile_ir.semtree.nodes import (
     Assign,
-    Binary,
     Block,
     Cast,
     Const,
@@ -16,18 +15,16 @@ from tile_ir.semtree.nodes import (
     Extract,
     Fma,
     For,
-    IdKind,
     Insert,
-    Load,
     Round,
     Statement,
     TeamMma,
     Type,
     Var,
-    WorkId,
 )  # fmt: skip
 
-from tile_opt.semtree.matrix import of_register
+from tile_opt.semtree.matrix import float_load, linear, of_register
+from tile_opt.semtree.terms import Term
 
 INT, _F32 = Type(DType.INT32), Type(DType.FLOAT32)
 
@@ -38,63 +35,39 @@ def own_sums(node: TeamMma, group_size: tuple[int, int, int], name: str) -> Stat
     instruction = MATRIX_INSTRUCTIONS[node.instruction]
     piece, (_, wide) = instruction.c, instruction.c.sizes
     item = linear(group_size)
-    lane = binary("mod", item, LANES)
-    above = binary("mul", binary("mod", binary("div", item, LANES), instruction.team), instruction.sides["m"])
-    row, column = plus(above, _of_lane(piece.rows, lane)), _of_lane(piece.columns, lane)
+    lane = item % LANES
+    above = item // LANES % instruction.team * instruction.sides["m"]
+    row, column = above + _of_lane(piece.rows, lane), _of_lane(piece.columns, lane)
     body: list[Statement] = []
     for number, total in enumerate(node.c):
         assert isinstance(total, Var)
         value: Expr = total
         for register in range(piece.registers):
-            at_row = plus(row, const(of_register(piece.rows, register)))
-            at_column = plus(column, const(number * wide + of_register(piece.columns, register)))
-            a = _element(node.a, node.a_index, at_row, step, node.a_panels, node.a_chunk)
+            at_row = row + of_register(piece.rows, register)
+            at_column = column + (number * wide + of_register(piece.columns, register))
+            a = _element(node.a, node.a_index, at_row, Term(step), node.a_panels, node.a_chunk)
             a = Round(a, TF32_BITS, _F32) if node.rounded else a
-            b = _element(node.b, node.b_index, at_column, step, node.b_panels)
+            b = _element(node.b, node.b_index, at_column, Term(step), node.b_panels)
             value = Insert(value, register, Fma(a, b, Extract(total, register, _F32), _F32), total.type)
         body.append(Assign(total.name, value))
-    return For(step.name, const(0), const(instruction.sides["k"]), 1, Block(tuple(body)))
+    return For(step.name, Const(0, INT), Const(instruction.sides["k"], INT), 1, Block(tuple(body)))
 
 
-def _element(array: Expr, start: Expr, line: Expr, k: Expr, panels: int, chunk_bytes: int = CHUNK_BYTES) -> Expr:
+def _element(array: Expr, start: Expr, line: Term, k: Term, panels: int, chunk_bytes: int = CHUNK_BYTES) -> Expr:
     """Element (line, k) of a factor, as float32, from where it lies in its swizzled rows."""
     width = array.type.dtype.bytes
     row, chunk = PANEL_BYTES // width, chunk_bytes // width
-    if panels:
-        panel = binary("mul", binary("div", line, row), panels)
-        at = plus(plus(panel, binary("mul", k, row)), binary("mod", line, row))
-    else:
-        at = plus(binary("mul", line, row), k)
-    at = plus(Cast(start, INT) if start.type != INT else start, at)
-    turn = binary("mul", binary("mod", binary("div", at, row), row // chunk), chunk)
-    value = Load(array, Binary("bit_xor", at, turn, INT), Type(array.type.dtype))
-    return value if value.type == _F32 else Cast(value, _F32)
+    at = line // row * panels + k * row + line % row if panels else line * row + k
+    at = integer(start) + at
+    turn = at // row % (row // chunk) * chunk
+    return float_load(array, at.with_("bit_xor", turn).expr)
 
 
-def linear(group_size: tuple[int, int, int]) -> Expr:
-    """The number of the work item in its group."""
-    number: Expr = WorkId(IdKind.LOCAL, 2)
-    for axis in (1, 0):
-        number = plus(binary("mul", number, group_size[axis]), WorkId(IdKind.LOCAL, axis))
-    return number
-
-
-def _of_lane(digits: Sequence[Digit], lane: Expr) -> Expr:
+def _of_lane(digits: Sequence[Digit], lane: Term) -> Term:
     """What the lane contributes to a coordinate."""
-    total: Expr = const(0)
-    for digit in (d for d in digits if d.lane):
-        part = binary("mod", binary("div", lane, digit.weight), digit.size)
-        total = plus(total, binary("mul", part, digit.step))
-    return total
+    return sum((lane // d.weight % d.size * d.step for d in digits if d.lane), lane.number(0))
 
 
-def const(value: int) -> Const:
-    return Const(value, INT)
-
-
-def plus(left: Expr, right: Expr) -> Expr:
-    return Binary("add", left, right, INT)
-
-
-def binary(op: str, left: Expr, right: int) -> Expr:
-    return Binary(op, left, const(right), INT)
+def integer(value: Expr) -> Term:
+    """A place as an index."""
+    return Term(value if value.type == INT else Cast(value, INT))
