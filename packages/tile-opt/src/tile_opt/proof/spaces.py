@@ -6,10 +6,14 @@ Points of a site are tuples of its loops' values, in their order; cells are tupl
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, cast
+from typing import Any
 
 from tile_ir.stripe.affine import Affine, DivMod, DivModOp, Quasi
 
+from tile_opt.analysis.integer_sets import IN as IN
+from tile_opt.analysis.integer_sets import OUT as OUT
+from tile_opt.analysis.integer_sets import SET as DIM
+from tile_opt.analysis.integer_sets import Context
 from tile_opt.analysis.integer_sets import Error as Error
 from tile_opt.analysis.integer_sets import integer as integer
 from tile_opt.analysis.integer_sets import isl as isl
@@ -18,23 +22,16 @@ from tile_opt.proof.sites import THREADS, Access, Form, Loop, Site
 Set = Any
 Relation = Any
 """Of points or cells to points or cells."""
-IN, OUT, DIM = isl.dim_type.in_, isl.dim_type.out, isl.dim_type.set
 
 
-class Spaces:
+class Spaces(Context):
     """Makes the sets of sites and the relations of accesses, each once."""
 
     def __init__(self, operations: int = 0) -> None:
-        self._context = isl.Context()
-        self._context.set_max_operations(operations)
+        super().__init__(operations)
         self._domains: dict[Site, Set] = {}
         self._accesses: dict[Access, Relation] = {}
         self._times: dict[tuple[Site, tuple[int | str, ...], int], Relation] = {}
-        self._numbers: dict[int, Any] = {}
-
-    def begin(self) -> None:
-        """Count operations from here."""
-        self._context.reset_operations()
 
     def domain(self, site: Site) -> Set:
         """The points at which a site runs."""
@@ -44,18 +41,14 @@ class Spaces:
 
     def points(self, loops: Sequence[Loop], constraints: Iterable[Quasi]) -> Set:
         """The points of a box that satisfy constraints (each >= 0)."""
-        local = self._local(len(loops))
-        place = {loop.name: n for n, loop in enumerate(loops)}
-        box = isl.BasicSet.universe(local.get_space())
-        limits: list[Affine] = []
+        names, limits = [loop.name for loop in loops], list[Affine]()
         for loop in loops:
             limits += [Affine.var(loop.name), Affine.var(loop.name, -1) + (loop.range - 1)]
-        for form in (*limits, *(c for c in constraints if isinstance(c, Affine))):
-            box = box.add_constraint(self._constraint(local, form, place))
-        for form in constraints:
-            if isinstance(form, DivMod):
-                box = box.intersect(self._quasi(local, form, place).ge_basic_set(self._zero(local)))
-        return isl.Set.from_basic_set(box)
+        forms = [*constraints]
+        box = self.set(names, (*limits, *(c for c in forms if isinstance(c, Affine))))
+        for form in (c for c in forms if isinstance(c, DivMod)):
+            box = box.intersect(self._quasi(form, names).ge_set(self._zero(names)))
+        return box
 
     def access(self, access: Access) -> Relation:
         """From the points of its site to the cells that it touches there."""
@@ -79,36 +72,21 @@ class Spaces:
         return cells.intersect_domain(self.domain(access.site))
 
     def _piecewise(self, site: Site, form: Form) -> Any:
-        place = {loop.name: n for n, loop in enumerate(site.loops)}
-        return isl.PwAff.from_aff(self._sum(self._local(len(site.loops)), form, place))
+        return isl.PwAff.from_aff(self._sum(form, [loop.name for loop in site.loops]))
 
     def forms(self, site: Site, forms: Sequence[Form]) -> Relation:
         """From the points of a site to the values of forms of its loops."""
         return self.mapped(site.loops, forms).intersect_domain(self.domain(site))
 
     def mapped(self, loops: Sequence[Loop], forms: Sequence[Form]) -> Relation:
-        local = self._local(len(loops))
-        place = {loop.name: n for n, loop in enumerate(loops)}
-        plain = all(isinstance(part, Affine) for form in forms for part in form)
-        if not plain:
-            values = [self._sum(local, form, place) for form in forms]
-            space = isl.Space.alloc(self._context, 0, len(loops), len(forms))
-            multi = isl.MultiAff.zero(space)
-            for n, value in enumerate(values):
-                multi = multi.set_aff(n, value)
-            return isl.Map.from_multi_aff(multi)
-        space = isl.Space.alloc(self._context, 0, len(loops), len(forms))
-        local = isl.LocalSpace.from_space(space)
-        relation = isl.BasicMap.universe(space)
+        """From the points of loops to the values of forms."""
+        names = [loop.name for loop in loops]
+        if all(isinstance(part, Affine) for form in forms for part in form):
+            return self.map(names, (), [sum((p for p in form if isinstance(p, Affine)), Affine()) for form in forms])
+        multi = isl.MultiAff.zero(isl.Space.alloc(self.isl, 0, len(loops), len(forms)))
         for n, form in enumerate(forms):
-            total = Affine()
-            for part in form:
-                total = total + cast(Affine, part)
-            equal = isl.Constraint.equality_alloc(local).set_constant_val(self.number(total.const))
-            for name, c in total.terms:
-                equal = equal.set_coefficient_val(IN, place[name], self.number(c))
-            relation = relation.add_constraint(equal.set_coefficient_val(OUT, n, self.number(-1)))
-        return isl.Map.from_basic_map(relation)
+            multi = multi.set_aff(n, self._sum(form, names))
+        return isl.Map.from_multi_aff(multi)
 
     def time(self, site: Site, after: Sequence[int | str], length: int) -> Relation:
         """From the points of a site to when they run; threads of a group come last, so that they advance together."""
@@ -121,52 +99,31 @@ class Spaces:
             self._times[key] = self.forms(site, forms)
         return self._times[key]
 
-    def number(self, value: int) -> Any:
-        if value not in self._numbers:
-            small = -(1 << 62) < value < 1 << 62
-            made = (
-                isl.Val.int_from_si(self._context, value) if small else isl.Val.read_from_str(self._context, str(value))
-            )
-            self._numbers[value] = made
-        return self._numbers[value]
-
     def box(self, sizes: Sequence[int]) -> Set:
         return self.points(tuple(Loop(f"c{n}", size) for n, size in enumerate(sizes)), ())
 
     def point(self, values: Sequence[int]) -> Set:
         """One point, as a set."""
-        made = isl.Set.universe(isl.Space.set_alloc(self._context, 0, len(values)))
+        made = isl.Set.universe(isl.Space.set_alloc(self.isl, 0, len(values)))
         for n, value in enumerate(values):
             made = made.fix_val(DIM, n, self.number(value))
         return made
 
-    def _local(self, count: int) -> Any:
-        return isl.LocalSpace.from_space(isl.Space.set_alloc(self._context, 0, count))
+    def _zero(self, names: Sequence[str]) -> Any:
+        return isl.Aff.zero_on_domain(isl.LocalSpace.from_space(isl.Space.set_alloc(self.isl, 0, len(names))))
 
-    def _zero(self, local: Any) -> Any:
-        return isl.Aff.zero_on_domain(local)
-
-    def _constraint(self, local: Any, form: Affine, place: dict[str, int]) -> Any:
-        made = isl.Constraint.inequality_alloc(local).set_constant_val(self.number(form.const))
-        for name, c in form.terms:
-            made = made.set_coefficient_val(DIM, place[name], self.number(c))
-        return made
-
-    def _sum(self, local: Any, form: Form, place: dict[str, int]) -> Any:
-        total = self._zero(local)
+    def _sum(self, form: Form, names: Sequence[str]) -> Any:
+        total = self._zero(names)
         for part in form:
-            total = total.add(self._quasi(local, part, place))
+            total = total.add(self._quasi(part, names))
         return total
 
-    def _quasi(self, local: Any, form: Quasi, place: dict[str, int]) -> Any:
+    def _quasi(self, form: Quasi, names: Sequence[str]) -> Any:
         if isinstance(form, Affine):
-            made = self._zero(local).set_constant_val(self.number(form.const))
-            for name, c in form.terms:
-                made = made.set_coefficient_val(IN, place[name], self.number(c))
-            return made
-        num, den = self._quasi(local, form.num, place), self.number(form.den)
+            return self.valued(self._zero(names), form, IN, names)
+        num, den = self._quasi(form.num, names), self.number(form.den)
         part = num.scale_down_val(den).floor() if form.op is DivModOp.DIV else num.mod_val(den)
-        return part.scale_val(self.number(form.scale)).add(self._quasi(local, form.plus, place))
+        return part.scale_val(self.number(form.scale)).add(self._quasi(form.plus, names))
 
 
 def paired(reach: Relation) -> Set:
