@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from tile_ir import numerics
 from tile_ir.dtype import DType
+from tile_ir.emit.walker import same
 from tile_ir.ops import OPS, Signature
 from tile_ir.semtree.interpret import launch
-from tile_ir.semtree.nodes import Binary, Const, Expr, Extract, Function, Insert, Splat, Type, Var
+from tile_ir.semtree.nodes import Binary, Const, Expr, Extract, Function, Insert, Select, Splat, Type, Var
 from tile_ir.semtree.parser import parse_function
 from tile_ir.semtree.printer import print_function
 from tile_ir.semtree.verify import OPTIONAL_NODES, verify
@@ -122,6 +123,11 @@ def test_floats_keep_their_signed_zeros() -> None:
     minus = Binary("sub", x, Const(-0.0, x.type), x.type)
     assert local(plus) is plus
     assert local(minus) is minus
+    zeros = Const(0.0, x.type), Const(-0.0, x.type)
+    either = Select(Var("c", Type(DType.BOOL)), *zeros, x.type)
+    assert local(either) is either
+    assert zeros[0] != zeros[1]
+    assert not same(*zeros)
 
 
 def test_vector_structure() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from enum import Enum
 from functools import cache
+from math import copysign
 from typing import Any
 
 import numpy as np
@@ -185,3 +186,10 @@ def _promote_floats(left: DType, right: DType) -> DType:
     if left.bits == right.bits:
         return DType.FLOAT32
     return left if left.bits > right.bits else right
+
+
+def same_number(left: float, right: float) -> bool:
+    """Equal as constants are: 0.0 and -0.0 are two numbers, and NaN equals itself."""
+    if left == right:
+        return left != 0 or copysign(1, left) == copysign(1, right)
+    return left != left and right != right

@@ -11,6 +11,7 @@ from dataclasses import fields, is_dataclass
 from operator import attrgetter, is_
 from typing import Any, TypeVar, cast
 
+from tile_ir.dtype import same_number
 from tile_ir.frozen import frozen, replace
 from tile_ir.semtree.nodes import Alloc, Assign, Block, Expr, For, Function, LastGroup, Let, Statement, TeamMma, Var
 
@@ -237,13 +238,17 @@ def same(left: object, right: object) -> bool:
             continue
         seen.add((id(a), id(b)))
         x, y = _parts(a), _parts(b)
-        if type(a) is not type(b) or (x is None and a != b and not (a != a and b != b)):
+        if type(a) is not type(b) or (x is None and not _same_leaf(a, b)):
             return False
         if x is not None and y is not None:
             if len(x) != len(y):
                 return False
             stack.extend(zip(x, y, strict=True))
     return True
+
+
+def _same_leaf(left: Any, right: Any) -> bool:
+    return same_number(left, right) if isinstance(left, float) else left == right
 
 
 def _parts(value: Any) -> tuple[Any, ...] | None:

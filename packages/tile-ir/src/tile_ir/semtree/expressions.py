@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from tile_ir.dtype import DType
+from tile_ir.dtype import DType, same_number
 from tile_ir.frozen import frozen
 from tile_ir.ops import Aggregation
 
@@ -40,6 +40,9 @@ class Const:
 
     value: int | float | bool
     type: Type
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Const) and same_number(self.value, other.value) and self.type == other.type
 
 
 @frozen

@@ -21,7 +21,7 @@ from enum import Enum
 
 from tile_ir.contents import Contents
 from tile_ir.diagnostics import Span
-from tile_ir.dtype import DType
+from tile_ir.dtype import DType, same_number
 from tile_ir.frozen import frozen
 from tile_ir.ops import Aggregation
 from tile_ir.stripe.affine import Affine, Quasi
@@ -294,6 +294,11 @@ class Const:
     dtype: DType
     deps: tuple[int, ...] = ()
     origin: Span | None = None
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Const) or not same_number(self.value, other.value):
+            return False
+        return (self.dst, self.dtype, self.deps, self.origin) == (other.dst, other.dtype, other.deps, other.origin)
 
 
 @frozen
