@@ -178,6 +178,15 @@ def test_static_arguments_and_decisions_by_shape() -> None:
     np.testing.assert_allclose(reduced(x, mode="max", axis=1), x.max(1))
 
 
+def test_static_values_that_are_equal_but_not_the_same_make_programs_of_their_own() -> None:
+    scaled = tile.jit(lambda x, k: x * k[0], static="k", device="interp")
+    whole, ones = np.int32([1, -2]), np.float32([1, 1])
+    assert scaled(whole, (1,)).dtype == np.int32
+    assert scaled(whole, (1.0,)).dtype == np.float32
+    assert not np.signbit(scaled(ones, (0.0,))).any()
+    assert np.signbit(scaled(ones, (-0.0,))).all()
+
+
 def test_donated_tensors_receive_the_results() -> None:
     @tile.jit(donate="weights")
     def step(weights: Any, x: Any) -> Any:

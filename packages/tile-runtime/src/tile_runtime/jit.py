@@ -225,7 +225,7 @@ class Jitted:
     def _entry(self, call: _Call, leaves: Sequence[Any]) -> _Entry:
         key = (
             call.form,
-            call.static,
+            _told_apart(call.static),
             *[(v.dtype.numpy if isinstance(v, Tensor) else v.dtype, v.shape) for v in leaves],
         )
         latest = self._latest
@@ -267,7 +267,7 @@ class Jitted:
             return made
         types = [leaf_type(n, v) for n, v in zip(names, call.leaves, strict=True)]
         rest = [(t.dtype, t.shape[d:]) for t, d in zip(types, dynamic, strict=True)]
-        key = self._families.setdefault((call.form, call.static, *rest), object())
+        key = self._families.setdefault((call.form, _told_apart(call.static), *rest), object())
         label = getattr(self.function, "__name__", "function")
 
         def again(types: Sequence[TensorType]) -> Program:
@@ -324,6 +324,14 @@ def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
         return inspect.signature(function)
     except (TypeError, ValueError):  # written in C
         return None
+
+
+def _told_apart(value: Any) -> Hashable:
+    """A static value as part of a key: 1, 1.0 and True are equal and make other programs, 0.0 and -0.0 too."""
+    kind = type(cast("object", value))
+    if isinstance(value, tuple):
+        return kind, *map(_told_apart, cast("tuple[Any, ...]", value))
+    return kind, repr(value) if isinstance(value, float) else value
 
 
 def _unhashable(call: _Call) -> TileTypeError:
