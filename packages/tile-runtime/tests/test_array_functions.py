@@ -275,7 +275,7 @@ def test_a_comparison_with_what_is_no_tensor_is_false() -> None:
     assert x in [x]
 
 
-EDGES = np.array([np.nan, np.inf, -np.inf, 0.0, 1.0, -1.0, 0.1, -0.1, 3.0, 7.0, 1e30, -1e30], np.float32)
+EDGES = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 0.1, -0.1, 3.0, 7.0, 1e30, -1e30], np.float32)
 
 
 @pytest.mark.parametrize("name", ["floor_divide", "remainder", "logaddexp", "hypot", "power"])
@@ -285,6 +285,8 @@ def test_quotients_and_lengths_at_the_edges(name: str) -> None:
         expected = getattr(np, name)(left, right)
     found = getattr(tnp, "pow" if name == "power" else name)(tile.asarray(left), tile.asarray(right)).numpy()
     np.testing.assert_allclose(found, expected, rtol=1e-5)
+    signed = ~np.isnan(expected)
+    np.testing.assert_array_equal(np.signbit(found)[signed], np.signbit(expected)[signed])
 
 
 def test_what_nothing_gives_and_what_dtypes_powers_have() -> None:

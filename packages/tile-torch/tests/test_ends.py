@@ -30,3 +30,4 @@ def test_ends(name: str) -> None:
     operator = OPERATORS[name]
     found, wanted = (f(*PAIRS.T) for f in (torch.compile(operator, backend="tile"), operator))
     assert torch.allclose(found, wanted, rtol=1e-6, equal_nan=True)
+    assert torch.equal(found.signbit()[~wanted.isnan()], wanted.signbit()[~wanted.isnan()])

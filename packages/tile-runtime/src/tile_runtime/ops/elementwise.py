@@ -51,7 +51,8 @@ def _whole(text: str) -> Operator:
 
 
 _QUOTIENT = (
-    "X1 == 0 ? X0 / X1 : round_even((X0 - fmod(X0, X1)) / X1) - (fmod(X0, X1) != 0 & (X0 < 0) != (X1 < 0) ? 1 : 0)"
+    "X1 == 0 ? X0 / X1 : (fmod(X0, X1) == X0 & (X0 == 0 | (X0 < 0) == (X1 < 0)) ? X0 / X1 * 0 :"
+    " round_even((X0 - fmod(X0, X1)) / X1) - (fmod(X0, X1) != 0 & (X0 < 0) != (X1 < 0) ? 1 : 0))"
 )
 """Of what a remainder leaves, as Python has it: ``floor(1.0 / 0.1)`` is 10, ``1.0 // 0.1`` is 9."""
 _LONG, _SHORT = "max(abs(X0), abs(X1))", "min(abs(X0), abs(X1))"

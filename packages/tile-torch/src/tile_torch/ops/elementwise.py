@@ -167,8 +167,10 @@ def div_mode(call: Call, x: Value, other: Value, rounding_mode: str | None = Non
 
 _REST = "fmod({0}, {1})"
 _BELOW = f"(({_REST} != 0) & (({_REST} < 0) != ({{1}} < 0)) ? 1 : 0)"
-_FLOOR_DIVISION = f"({{1}} == 0 ? {{0}} / {{1}} : round_even(({{0}} - {_REST}) / {{1}}) - {_BELOW})"
-"""As Python divides floats, by infinities too; PyTorch does so."""
+_NONE = f"({_REST} == {{0}}) & (({{0}} == 0) | ({{0}} < 0) == ({{1}} < 0))"
+_WHOLE = f"(({_NONE}) ? {{0}} / {{1}} * 0 : round_even(({{0}} - {_REST}) / {{1}}) - {_BELOW})"
+_FLOOR_DIVISION = f"({{1}} == 0 ? {{0}} / {{1}} : {_WHOLE})"
+"""As Python divides floats, by infinities too, and with the sign of what comes to 0; PyTorch does so."""
 
 
 @operator(aten.remainder.Tensor, aten.remainder.Scalar, aten.remainder.Scalar_Tensor)
