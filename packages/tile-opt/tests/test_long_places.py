@@ -62,3 +62,11 @@ def test_rows_are_walked_once() -> None:
 def test_others_stay(body: str, shape: tuple[int, ...]) -> None:
     program = bound(body, shape)
     assert LongPlaces().apply(program) is program
+
+
+@pytest.mark.parametrize(("dtype", "length"), [("float64", 1500), ("int8", 1500), ("float16", 6000)])
+def test_rows_are_long_sooner_where_no_walk_converts_them(dtype: str, length: int) -> None:
+    program = bound("P = argmin(X, 1);", (3, length), DType(dtype))
+    assert LongPlaces().apply(program) is not program
+    short = bound("P = argmin(X, 1);", (3, length // 2), DType(dtype))
+    assert LongPlaces().apply(short) is short

@@ -42,15 +42,17 @@ Hit = tuple[str, Contraction, bool]
 
 @frozen
 class LongPlaces(Rewrite):
-    """Search rows of at least `least` elements, along the last dimension, in blocks."""
+    """Search rows of at least `least` elements, or `halves` of floats of 16 bits, along the last dimension, in blocks."""
 
-    least: int = 1 << 13
+    least: int = 1 << 10
+    halves: int = 1 << 12
+    """Each walk converts them, which takes longer than the comparisons that blocks save."""
 
     def apply(self, program: Program) -> Program:
         made: Made = {op.name: op for op in program.ops if isinstance(op, Contraction | Elementwise | IndexOf)}
         types, taken = program.types(), set(program.types())
         found = {op.name: s for op in program.ops if isinstance(op, Contraction) and (s := _search(op, made, types))}
-        long = {name: s for name, s in found.items() if types[s.data].shape[-1] >= self.least}
+        long = {name: s for name, s in found.items() if self._is_long(types[s.data])}
         if not long:
             return program
         extremes = {s.extreme.name: s for s in long.values()}
@@ -65,6 +67,10 @@ class LongPlaces(Rewrite):
             else:
                 ops.append(op)
         return replace(program, ops=tuple(ops))
+
+    def _is_long(self, data: TensorType) -> bool:
+        half = data.dtype in (DType.FLOAT16, DType.BFLOAT16)
+        return data.shape[-1] >= (self.halves if half else self.least)
 
 
 @dataclass(frozen=True, slots=True)
