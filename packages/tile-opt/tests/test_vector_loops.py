@@ -6,9 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import tile_lang
+import tile_opt
 from explain_support import compiled
 from model_support import processor
+from tile_ir.diagnostics import Source
+from tile_ir.dtype import DType
 from tile_ir.machine import VectorUnit
+from tile_ir.program.nodes import TensorType
 from tile_ir.stripe.interpret import run
 from tile_ir.stripe.nodes import Bind
 from tile_opt.compiled import Compiled
@@ -111,3 +116,29 @@ def test_windows_that_overlap_are_met_as_their_operand_lies(layout: str, stride:
     tiles = [c.loop for level in decision.plan.levels if level.bind is Bind.NONE for c in level.covers]
     shared = [i.name for i in decision.view.loops]
     assert [name for name in tiles if name in shared] == [name for name in shared if name in tiles]
+
+
+MOVED = {
+    "rows by number": ("function (T[N, W], I[K]) -> (O) { O = gather(T, I); }", {"T": (500, 300), "I": (70,)}),
+    "rows by sums": (
+        "function (T[N, W], I[K]) -> (O) { J = I + 1; O[k, w : K, W] = =(T[J[k], w]); }",
+        {"T": (500, 300), "I": (70,)},
+    ),
+    "rows to places": (
+        "function (U[K, W], I[K], T[N, W]) -> (O) { O[I[k], w : N, W] = =(U[k, w]) default T; }",
+        {"U": (70, 300), "I": (70,), "T": (500, 300)},
+    ),
+    "a block": ("function (A[M, N]) -> (O) { O[m, n : M, 64] = =(A[m, n + 7]); }", {"A": (300, 200)}),
+}
+
+
+@pytest.mark.parametrize("dtype", ["int8", "float16", "bfloat16", "int32", "float64"])
+@pytest.mark.parametrize("name", MOVED)
+def test_vectors_of_what_is_moved_are_full(name: str, dtype: str) -> None:
+    """Wider subscripts are one for each row, and floats of 16 bits that nobody computes with are not converted."""
+    text, shapes = MOVED[name]
+    types = {n: TensorType(DType.INT64 if n == "I" else DType(dtype), shape) for n, shape in shapes.items()}
+    program = tile_lang.bind(tile_lang.parse(Source(text, "text.tile")), types)
+    made = tile_opt.compile(program, FOUND)
+    widths = {level.lanes for d in made.decisions.values() for level in d.plan.bound(Bind.VECTOR)}
+    assert widths == {FOUND.settings.vector_bytes // DType(dtype).bytes}

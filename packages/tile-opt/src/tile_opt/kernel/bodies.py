@@ -5,7 +5,7 @@ from __future__ import annotations
 from tile_ir.dtype import DType
 from tile_ir.frozen import frozen
 from tile_ir.ops import OPS, ROUNDINGS, Signature
-from tile_ir.stripe.nodes import Const, Load, Op, Statement, Store
+from tile_ir.stripe.nodes import Const, Load, Op, Reduce, Statement, Store
 from tile_ir.stripe.walk import index_names
 
 Body = tuple[Statement, ...]
@@ -18,7 +18,11 @@ class BodyFacts:
     cost: int
     """Arithmetic of one iteration in adds; a math function counts as twelve."""
     dtypes: frozenset[DType]
-    """Of the constants and operations."""
+    """Of the constants and operations, without what subscripts alone are made of."""
+    computes: bool
+    """Whether what is stored is more than moved."""
+    places: frozenset[str]
+    """Accesses whose elements are subscripts, or parts of some, and nothing else."""
     indexes: frozenset[str]
     """The loops that statements name."""
     indirect: frozenset[str]
@@ -43,19 +47,17 @@ def facts(body: Body) -> BodyFacts:
 
 
 def _summary(body: Body) -> BodyFacts:
-    cost = 0
+    cost, stored = 0, _stored(body)
     dtypes: set[DType] = set()
     indexes: set[str] = set()
     indirect: set[str] = set()
     atomic = frozenset(s.dst for s in body if isinstance(s, Store) and s.atomic)
     for statement in body:
         match statement:
-            case Op(name=name, dtype=dtype):
-                cost += _WEIGHTS.get(name, 1)
-                dtypes.add(dtype)
-                continue
-            case Const(dtype=dtype):
-                dtypes.add(dtype)
+            case Op(dst=dst, dtype=dtype) | Const(dst=dst, dtype=dtype):
+                cost += _WEIGHTS.get(statement.name, 1) if isinstance(statement, Op) else 0
+                if dst in stored:
+                    dtypes.add(dtype)
                 continue
             case Load(src=name, at=at) | Store(dst=name, at=at):
                 if not at:
@@ -64,7 +66,26 @@ def _summary(body: Body) -> BodyFacts:
             case _:
                 pass
         indexes |= index_names(statement)
-    return BodyFacts(cost, frozenset(dtypes), frozenset(indexes), frozenset(indirect), atomic)
+    loads = [s for s in body if isinstance(s, Load)]
+    places = {s.src for s in loads}.difference(s.src for s in loads if s.dst in stored)
+    computes = any(isinstance(s, Op) and s.name != "ident" and s.dst in stored for s in body)
+    return BodyFacts(
+        cost, frozenset(dtypes), computes, frozenset(places), frozenset(indexes), frozenset(indirect), atomic
+    )
+
+
+def _stored(body: Body) -> set[str]:
+    """The scalars that are stored, and those that they are made of."""
+    found: set[str] = set()
+    for statement in reversed(body):
+        match statement:
+            case Store(src=src) | Reduce(src=src):
+                found.add(src)
+            case Op(dst=dst, args=args) if dst in found:
+                found.update(args)
+            case _:
+                pass
+    return found
 
 
 _CHEAP = {"ident": 0, "div": 4, "sqrt": 4, "recip": 4, **dict.fromkeys(ROUNDINGS, 1)}

@@ -202,11 +202,17 @@ class KernelView:
     def scalar_bytes(self) -> int:
         """Width of the widest scalar the kernel works with, in bytes."""
         if self._scalar_bytes is None:
-            dtypes = {self.type_of(u.buffer).dtype for u in self.uses}
-            dtypes |= {dtype for s in self.stages for dtype in facts(s.body).dtypes}
-            object.__setattr__(self, "_scalar_bytes", max((_working_bytes(d) for d in dtypes), default=4))
+            object.__setattr__(self, "_scalar_bytes", max(map(self._widest, self.stages), default=4))
         assert self._scalar_bytes is not None
         return self._scalar_bytes
+
+    def _widest(self, stage: Stage) -> int:
+        """Bytes of a stage's widest scalar; subscripts that stay the same along rows of memory are none of a vector's."""
+        body, along = facts(stage.body), names_in(u.forms[-1] for u in stage.uses if u.writes and u.forms)
+        same = {u.name for u in stage.uses if u.name in body.places and along.isdisjoint(names_in(u.forms))}
+        dtypes = {self.type_of(u.buffer).dtype for u in stage.uses if u.name not in same} | body.dtypes
+        computes = body.computes or any(u.agg for u in stage.uses)
+        return max((_working_bytes(d) if computes else d.bytes for d in dtypes), default=4)
 
     @property
     def buffers(self) -> set[str]:
