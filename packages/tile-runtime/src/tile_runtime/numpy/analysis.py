@@ -107,14 +107,14 @@ def logsumexp(x: Operand, /, axis: Axes = None, *, keepdims: bool = False) -> Re
     """``log(sum(exp(x)))``, also where exponentials are too large or too small for their dtype."""
     places = axes_of(len(shape_of(x)), axis)
     top = max(x, places, keepdims=True)
-    top = where(isfinite(top), top, full_like(top, 0))
+    top = where(isfinite(top), top, 0)
     found = add(log(sum(exp(subtract(x, top)), places, keepdims=True)), top)
     return found if keepdims else reshape(found, [n for k, n in enumerate(shape_of(x)) if k not in places])
 
 
 def nansum(x: Operand, /, axis: Axes = None, *, keepdims: bool = False) -> Result:
     """The sum without NaNs."""
-    return sum(where(isnan(x), full_like(x, 0), x), axis, keepdims=keepdims)
+    return sum(where(isnan(x), 0, x), axis, keepdims=keepdims)
 
 
 def nanmean(x: Operand, /, axis: Axes = None, *, keepdims: bool = False) -> Result:
@@ -134,8 +134,8 @@ def nanmin(x: Operand, /, axis: Axes = None, *, keepdims: bool = False) -> Resul
 
 
 def _without_nan(aggregated: Any, empty: float, x: Operand, axis: Axes, keepdims: bool) -> Result:
-    found = aggregated(where(isnan(x), full_like(x, empty), x), axis, keepdims=keepdims)
-    return where(all(isnan(x), axis, keepdims=keepdims), full_like(found, np.nan), found)
+    found = aggregated(where(isnan(x), empty, x), axis, keepdims=keepdims)
+    return where(all(isnan(x), axis, keepdims=keepdims), np.nan, found)
 
 
 Places = npt.NDArray[np.float64]
@@ -192,7 +192,7 @@ def _between(ordered: Result, way: Places) -> Result:
     part = share.astype(ordered.dtype.numpy)
     between = add(multiply(below, 1 - part), multiply(above, part))
     found = where(equal(part, 0), below, between)
-    return where(isnan(indexed(ordered, -1)), full_like(found, np.nan), found)
+    return where(isnan(indexed(ordered, -1)), np.nan, found)
 
 
 def percentile(
@@ -270,9 +270,9 @@ def nan_to_num(x: Operand, /, *, nan: float = 0.0, posinf: float | None = None, 
     extremes = np.finfo(dtype.numpy) if dtype is not DType.BFLOAT16 else None
     largest = float(extremes.max) if extremes else 3.3895314e38
     high, low = largest if posinf is None else posinf, -largest if neginf is None else neginf
-    found = where(isnan(x), full_like(x, nan), x)
-    found = where(equal(x, np.inf), full_like(x, high), found)
-    return where(equal(x, -np.inf), full_like(x, low), found)
+    found = where(isnan(x), nan, x)
+    found = where(equal(x, np.inf), high, found)
+    return where(equal(x, -np.inf), low, found)
 
 
 # --- counting -----------------------------------------------------------------------------------------
@@ -356,7 +356,7 @@ def histogram(
     borders = _borders(values, bins, range)
     last = shape_of(borders)[0] - 1
     part = subtract(searchsorted(borders, values, "right"), 1)
-    part = where(equal(values, indexed(borders, -1)), full_like(part, last - 1), part)
+    part = where(equal(values, indexed(borders, -1)), last - 1, part)
     counts = bincount(part, None if weights is None else ravel(weights), length=last)
     return divide(divide(counts, diff(borders)), sum(counts)) if density else counts, borders
 

@@ -92,7 +92,7 @@ def modf(x: Operand, /) -> tuple[Result, Result]:
     """What lies behind the point, and before it, both with the sign of `x`."""
     value = _floating(x)
     whole = trunc(value)
-    rest = where(isinf(value), full_like(value, 0), subtract(value, whole))
+    rest = where(isinf(value), 0, subtract(value, whole))
     return copysign(rest, value), whole
 
 
@@ -118,7 +118,7 @@ def _parts(value: Result, kind: DType) -> tuple[Result, Result]:
     power = subtract(called(partial(apply, expression("B", text)), bits), where(tiny, digits, 0))
     text = bits_as(f"((B & {~(mask << digits)}) | {bias << digits})", kind)
     mantissa = called(partial(apply, expression("B", text)), bits)
-    return where(plain, mantissa, value), where(plain, power, zeros_like(power))
+    return where(plain, mantissa, value), where(plain, power, 0)
 
 
 def float_power(x1: Operand, x2: Operand, /) -> Result:
@@ -144,8 +144,8 @@ def sinc(x: Operand, /) -> Result:
     """``sin(pi x) / (pi x)``, 1 at zero."""
     angle = multiply(_floating(x), np.pi)
     level = equal(angle, 0)
-    turned = where(level, full_like(angle, 1), angle)  # what is not taken must not make a gradient NaN
-    return where(level, full_like(angle, 1), divide(sin(turned), turned))
+    turned = where(level, 1, angle)  # what is not taken must not make a gradient NaN
+    return where(level, 1, divide(sin(turned), turned))
 
 
 def isneginf(x: Operand, /) -> Result:
@@ -185,14 +185,14 @@ def _unfinished(state: tuple[Result, Result]) -> Result:
 def _euclid(state: tuple[Result, Result]) -> tuple[Result, Result]:
     a, b = state
     done = equal(b, 0)
-    return where(done, a, b), where(done, b, remainder(a, where(done, full_like(b, 1), b)))
+    return where(done, a, b), where(done, b, remainder(a, where(done, 1, b)))
 
 
 def lcm(x1: Operand, x2: Operand, /) -> Result:
     """The least common multiple of integers, which is not negative; 0 where one is 0. TypeError for floats."""
     one, other = _whole(x1, x2)
     shared = _divisor(one, other)
-    return multiply(abs(floor_divide(one, where(equal(shared, 0), full_like(shared, 1), shared))), abs(other))
+    return multiply(abs(floor_divide(one, where(equal(shared, 0), 1, shared))), abs(other))
 
 
 # --- without NaN --------------------------------------------------------------------------------------
@@ -200,19 +200,19 @@ def lcm(x1: Operand, x2: Operand, /) -> Result:
 
 def nanprod(x: Operand, /, axis: Axes = None, *, keepdims: bool = False) -> Result:
     """The product without NaNs."""
-    return prod(where(isnan(x), full_like(x, 1), x), axis, keepdims=keepdims)
+    return prod(where(isnan(x), 1, x), axis, keepdims=keepdims)
 
 
 def nancumsum(x: Operand, /, axis: int | None = None) -> Result:
     """Running sums without NaNs; of all elements where no axis is named."""
     value = ravel(x) if axis is None else x
-    return cumulative_sum(where(isnan(value), full_like(value, 0), value), axis=axis or 0)
+    return cumulative_sum(where(isnan(value), 0, value), axis=axis or 0)
 
 
 def nancumprod(x: Operand, /, axis: int | None = None) -> Result:
     """Running products without NaNs; of all elements where no axis is named."""
     value = ravel(x) if axis is None else x
-    return cumulative_prod(where(isnan(value), full_like(value, 1), value), axis=axis or 0)
+    return cumulative_prod(where(isnan(value), 1, value), axis=axis or 0)
 
 
 def nanvar(x: Operand, /, axis: Axes = None, *, ddof: float = 0.0, keepdims: bool = False) -> Result:
@@ -220,11 +220,11 @@ def nanvar(x: Operand, /, axis: Axes = None, *, ddof: float = 0.0, keepdims: boo
     value = _floating(x)
     there = astype(logical_not(isnan(value)), value.dtype)
     count = sum(there, axis, keepdims=True)
-    known = where(isnan(value), full_like(value, 0), value)
+    known = where(isnan(value), 0, value)
     apart = multiply(subtract(known, divide(sum(known, axis, keepdims=True), count)), there)
     squares, divisor = (sum(v, axis, keepdims=keepdims) for v in (multiply(apart, apart), there))
     divisor = subtract(divisor, ddof)
-    return where(less(0, divisor), divide(squares, divisor), full_like(squares, np.nan))
+    return where(less(0, divisor), divide(squares, divisor), np.nan)
 
 
 def nanstd(x: Operand, /, axis: Axes = None, *, ddof: float = 0.0, keepdims: bool = False) -> Result:
@@ -323,9 +323,9 @@ def unwrap(x: Operand, /, discont: float | None = None, axis: int = -1, *, perio
     value = _floating(x)
     steps = diff(value, axis=place)
     turned = subtract(remainder(add(steps, half), period), half)
-    turned = where(logical_and(equal(turned, -half), less(0, steps)), full_like(turned, half), turned)
+    turned = where(logical_and(equal(turned, -half), less(0, steps)), half, turned)
     kept = less(abs(steps), half if discont is None else max(discont, half))
-    mended = where(kept, zeros_like(steps), subtract(turned, steps))
+    mended = where(kept, 0, subtract(turned, steps))
     first = (slice(None),) * place
     return concat(
         [
