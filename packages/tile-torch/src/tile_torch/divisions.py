@@ -37,6 +37,11 @@ def _trilinear(
     return (first * second * third).sum(list(sumdim))
 
 
+def _of_bytes(self: Tensor, mat2: Tensor, scales: Tensor) -> Tensor:
+    """With the rows of a matrix of 8-bit integers, each of a scale of its own."""
+    return self @ mat2.to(self.dtype).t() * scales
+
+
 def _widened(tensor: Tensor, places: Sequence[int]) -> Tensor:
     for place in sorted(places):
         tensor = tensor.unsqueeze(place)
@@ -177,6 +182,7 @@ def _zeros_as(self: Tensor, other: Tensor, *, self_num_batch_dims: int = 0) -> T
 DIVIDED: Mapping[Any, Callable[..., Any]] = {
     aten.addbmm.default: _addbmm,
     aten._trilinear.default: _trilinear,
+    aten._weight_int8pack_mm.default: _of_bytes,
     **dict.fromkeys(present("aten.cholesky.default"), _cholesky),
     aten.cholesky_inverse.default: _cholesky_inverse,
     aten._weight_norm_interface_backward.default: _weight_norm_backward,

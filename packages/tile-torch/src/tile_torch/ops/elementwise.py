@@ -20,6 +20,7 @@ SIGN = "({0} > 0 ? 1 : ({0} < 0 ? -1 : 0))"
 UNARY: dict[Overload, str] = {
     aten.abs.default: "abs({0})",
     aten.neg.default: "-{0}",
+    aten._neg_view.default: "-{0}",
     aten.ceil.default: "ceil({0})",
     aten.floor.default: "floor({0})",
     aten.trunc.default: "trunc({0})",

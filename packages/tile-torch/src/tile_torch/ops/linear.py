@@ -20,6 +20,14 @@ def mm(call: Call, x: Value, other: Value) -> Value:
     return apply(function("AB", "C", product(x.shape, other.shape).statement("C", "A", "B")), x, other)
 
 
+@operator(aten._int_mm.default)
+def int_mm(call: Call, x: Value, other: Value) -> Value:
+    """Of matrices of 8-bit integers, in 32 bits."""
+    statement = product(x.shape, other.shape).statement("C", "P", "Q")
+    widened = (f"{name} = {cast(given, DType.INT32)};" for name, given in (("P", "A"), ("Q", "B")))
+    return apply(function("AB", "C", *widened, statement), x, other)
+
+
 @operator(aten.addmm.default, aten.baddbmm.default, aten.addmv.default)
 def addmm(call: Call, x: Value, left: Value, right: Value, beta: Number = 1, alpha: Number = 1) -> Value:
     """``beta * x + alpha * (left @ right)``; x broadcasts, and is not looked at where beta is 0."""

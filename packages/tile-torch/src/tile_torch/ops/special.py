@@ -6,6 +6,7 @@ from math import pi
 
 import torch
 from tile_ir.dtype import DType
+from tile_runtime import numpy as tnp
 from tile_runtime.ops.text import bits_as, cast, expression
 from tile_runtime.ops.values import Value, apply, dtype_of
 
@@ -89,6 +90,18 @@ def nextafter(call: Call, input: Value, other: Value) -> Value:
     moved = f"S = A == 0 ? ({smallest}) : ({outwards});"
     end = f"Y = isnan(A) | isnan(B) ? A + B : (A == B ? B : {bits_as('S', dtype)});"
     return apply(f"function (A, B) -> (Y) {{ {moved} {end} }}", input, other)
+
+
+@operator(aten.frexp.Tensor)
+def frexp(call: Call, input: Value) -> tuple[Value, Value]:
+    """A mantissa from 1/2 to 1, and the power of 2 by which it is the number."""
+    return tnp.frexp(input)
+
+
+@operator(aten.gcd.default, aten.lcm.default)
+def shared(call: Call, input: Value, other: Value) -> Value:
+    """The greatest common divisor, or the least common multiple."""
+    return (tnp.gcd if call.target is aten.gcd.default else tnp.lcm)(input, other)
 
 
 @operator(aten.erfinv.default)
