@@ -200,7 +200,8 @@ class _Finder:
             self.view, self.firsts, self.lasts, self.pieces, columns, across, self.wide, made, "".join(largest), sums,
             totals=tuple(dict.fromkeys(self._totals({*columns} - {*self.pieces}))),
         )  # fmt: skip
-        return _proved(kinds) if largest else _given(kinds)
+        proved = _proved(kinds) if largest else _given(kinds)
+        return None if proved is None else _met(proved)
 
     def _totals(self, stages: Set[int]) -> Iterator[str]:
         """What these sum up, for each row a number."""
@@ -262,6 +263,20 @@ class _Finder:
                 yield use.buffer, use.agg or Aggregation.ASSIGN
 
 
+def _met(kinds: RowsInSteps) -> RowsInSteps:
+    """Results that stages take together are walked by loops of one name."""
+    names = dict[str, str]()
+    for k in kinds.columns.keys() - {*kinds.lasts}:
+        used = {kinds.across[u.buffer]: None for u in kinds.view.stages[k].uses if u.buffer in kinds.across}
+        first, *others = (kinds.columns[last] for last in used)
+        names |= dict.fromkeys(others, first)
+    if not names:
+        return kinds
+    stages = tuple(s.renamed(names) if k in kinds.lasts else s for k, s in enumerate(kinds.view.stages))
+    columns = {k: names.get(n, n) if k in kinds.lasts else n for k, n in kinds.columns.items()}
+    return replace(kinds, view=replace(kinds.view, stages=stages), columns=columns)
+
+
 # --- what proves it -----------------------------------------------------------------------------------
 
 
@@ -281,6 +296,8 @@ def _proved(kinds: RowsInSteps) -> RowsInSteps | None:
                 return None
             weights |= written
             instead.add(pivot.instead)
+        elif reads & weights and _is_weight(kinds, stage, weights):
+            weights |= written
         elif (reads & weights or written & sums) and not _adds(stage, written & sums, weights):
             return None
     if len(instead) != 1 or not (_starts_empty(kinds) and _is_in_order(kinds) and _rest_apart(kinds)):
@@ -300,6 +317,12 @@ def _adds(stage: Stage, sums: Set[str], weights: Set[str]) -> bool:
     """It merges into one sum, and does nothing else."""
     written = {u.buffer for u in stage.uses if u.writes}
     return written == sums and len(sums) == 1 and _is_linear(stage, weights)
+
+
+def _is_weight(kinds: RowsInSteps, stage: Stage, weights: Set[str]) -> bool:
+    """It fills a row with weights times something, element by element."""
+    written = [u.buffer for u in stage.uses if u.writes]
+    return is_elementwise(stage) and len(written) == 1 and written[0] in kinds.wide and _is_linear(stage, weights)
 
 
 def _starts_empty(kinds: RowsInSteps) -> bool:

@@ -18,6 +18,7 @@ from tile_opt.program.cascade import Cascade as Cascade
 from tile_opt.program.channels_last import ChannelsLast as ChannelsLast
 from tile_opt.program.convert_once import ConvertOnce as ConvertOnce
 from tile_opt.program.dead import DropDead as DropDead
+from tile_opt.program.distribute import Distribute as Distribute
 from tile_opt.program.dots import DotProducts as DotProducts
 from tile_opt.program.exchange import ExchangeSums as ExchangeSums
 from tile_opt.program.factorise import Factorise as Factorise
@@ -58,6 +59,8 @@ NEVER = 1 << 62
 """Uses of each element of a narrow operand from which a copy is worth it where instructions take narrow ones."""
 STEPPED = 32
 """Elements of a row from which on a kernel may walk it piece by piece: of 36 to 77 it takes a half of what three kernels do (an H200)."""
+DEEP = 128
+"""Results of a row of which items of a graphics processor have room for two sums."""
 APART_USES, APART = 192, 1 << 26
 """Uses of each element, and of all, from which items of a graphics processor rather read copies of what lies apart."""
 FRAMED = 1 << 28
@@ -136,6 +139,7 @@ def _for_groups(target: Target) -> tuple[Rewrite, ...]:
     masked = MaskedRows(kept=kept, options=target.options)
     weighted = (
         *((OnePlace(),) if steps else ()),
+        Distribute(kept=kept, deep=DEEP if _rounds(target) else 0),
         ExchangeSums(kept=kept),
         HeadsApart(kept=kept),
         NormaliseLast(kept=kept),
@@ -154,6 +158,11 @@ def _for_groups(target: Target) -> tuple[Rewrite, ...]:
         ConvertOnce(uses=NEVER, alike=True),
         *rows,
     )
+
+
+def _rounds(target: Target) -> bool:
+    """Matrix instructions add up products."""
+    return any(target.options.rounds(MATRIX_INSTRUCTIONS[name].a.dtype) for name in target.matrix)
 
 
 def _team_factors(target: Target) -> frozenset[DType]:

@@ -25,7 +25,7 @@ from tile_ir.names import claim
 from tile_ir.ops import Aggregation
 from tile_ir.program.liveness import defined_by, used_by
 from tile_ir.program.nodes import Constraint, Contraction, Elementwise, Literal, Op, Poly, Program, TensorType
-from tile_ir.stripe.affine import Affine
+from tile_ir.stripe.affine import Affine, names_in
 
 from tile_opt.analysis import FlatDomain
 from tile_opt.program.base import Rewrite
@@ -84,11 +84,28 @@ class Weighted:
     outside: tuple[Tree, ...]
     divisors: tuple[Tree, ...]
     """What all of it is divided by, which does not move with the sum either."""
+    masked: bool = False
+    """It is 0 where a comparison makes the exponential so, even if that is of no number."""
 
     @property
     def index(self) -> str:
         """The index of the sum."""
         return next(iter(reduced(self.pair.domain)))
+
+    def moves(self, tree: Tree) -> bool:
+        """It depends on the index of the sum."""
+        return any(self.index in form.names for leaf in leaves(tree) for form in leaf.forms)
+
+    @property
+    def scores(self) -> tuple[Tree, ...]:
+        """Of what is inside, that which belongs to single elements of rows."""
+        mine = {self.index, *rows_of(self)}
+        return tuple(f for f in self.inside if all(mine == names_in(leaf.forms) for leaf in leaves(f)))
+
+    @property
+    def values(self) -> tuple[Tree, ...]:
+        """The rest of it."""
+        return tuple(f for f in self.inside if f not in self.scores)
 
     @property
     def instead(self) -> Literal | None:
@@ -110,10 +127,10 @@ class Groups:
         taken = self.pairs.taken
         return [_Chunks(members, self._size(members[0]), taken) for members in self.found()]
 
-    def members(self) -> Iterator[Weighted]:
-        """All of them."""
+    def members(self, *, masks: bool = False) -> Iterator[Weighted]:
+        """All of them; with `masks` those as well that are 0 where a comparison makes the exponential so."""
         for op in self.program.ops:
-            weighted = self._weighted(op) if isinstance(op, Contraction) else None
+            weighted = self._weighted(op, masks) if isinstance(op, Contraction) else None
             if weighted is not None:
                 yield weighted
 
@@ -128,14 +145,15 @@ class Groups:
             rows.setdefault(weighted.pair.first.name, []).append(weighted)
         return rows
 
-    def _weighted(self, op: Contraction) -> Weighted | None:
+    def _weighted(self, op: Contraction, masks: bool) -> Weighted | None:
         """The contraction as a weighted sum along one long index."""
         floats = op.agg is Aggregation.SUM and op.acc.is_float and op.type.size
         domain = self.pairs.plain(op) if floats else None
         if domain is None or len(reduced(domain)) != 1 or prod(reduced(domain).values()) <= self.kept:
             return None
-        whole = self.pairs.trees.summand(op, domain)
-        over, under = (tuple(_factors(whole, above, self.rounded)) for above in (True, False))
+        summand = self.pairs.trees.summand(op, domain)
+        whole = unmasked(summand) if masks else summand
+        over, under = factors_of(whole, rounded=self.rounded)
         moves = {id(f): _moves(f, domain) for f in (*over, *under)}
         if any(moves[id(f)] for f in under):
             return None
@@ -148,7 +166,7 @@ class Groups:
                     return None
                 inside = tuple(f for f in rest if moves[id(f)])
                 outside = tuple(f for f in rest if not moves[id(f)])
-                return Weighted(pair, below[1], unwidened(factor), inside, outside, tuple(under))
+                return Weighted(pair, below[1], unwidened(factor), inside, outside, under, whole != summand)
         return None
 
     def _below(self, factor: Tree) -> tuple[Tree, Tree] | None:
@@ -326,7 +344,7 @@ def _has_whole_rows(pair: Pair) -> bool:
 def shares_rows(member: Weighted) -> bool:
     """Many rows are multiplied with the same."""
     ranges = member.pair.domain.extents
-    moving = {n for f in member.inside for leaf in leaves(f) for form in leaf.forms for n in form.names}
+    moving = {n for f in member.values for leaf in leaves(f) for form in leaf.forms for n in form.names}
     return prod(ranges[n] for n in rows_of(member) if n not in moving) >= MANY
 
 
@@ -342,6 +360,43 @@ def shortened(tree: Tree) -> Tree | None:
             return given
         case _:
             return None
+
+
+def factors_of(tree: Tree, *, rounded: bool) -> tuple[tuple[Tree, ...], tuple[Tree, ...]]:
+    """Factors of a product of quotients, those above the line and those below it."""
+    over, under = (tuple(_factors(tree, upper, rounded)) for upper in (True, False))
+    return over, under
+
+
+def unmasked(tree: Tree) -> Tree:
+    """The product without comparisons by which it is 0 where its exponential is one of -inf by the same."""
+    match tree:
+        case Call("cond", (test, kept, Literal(value=0))) if (test, True) in {*_hidden(kept)}:
+            return unmasked(kept)
+        case Call("cond", (test, Literal(value=0), kept)) if (test, False) in {*_hidden(kept)}:
+            return unmasked(kept)
+        case Call("mul" | "div" | "neg" | "cast" as fn, args, dtype):
+            return call(fn, map(unmasked, args), dtype)
+        case _:
+            return tree
+
+
+def _hidden(tree: Tree) -> Iterator[tuple[Tree, bool]]:
+    """The comparisons that make an exponential in a product that of -inf, and what they are not then."""
+    match tree:
+        case Call("exp", (shifted,)):
+            yield from _hidden(shifted)
+        case Call("cond", (test, kept, Literal(value=other))) if other == -inf or other == 0:
+            yield from ((test, True), *_hidden(kept))
+        case Call("cond", (test, Literal(value=other), kept)) if other == -inf or other == 0:
+            yield from ((test, False), *_hidden(kept))
+        case Call("sub", (inner, _)):
+            yield from _hidden(inner)
+        case Call("mul" | "div" | "neg" | "cast", args):
+            for a in args:
+                yield from _hidden(a)
+        case _:
+            return
 
 
 def _factors(tree: Tree, upper: bool, rounded: bool) -> Iterator[Tree]:

@@ -28,9 +28,11 @@ class ExchangeSums(OverRows):
 
     def made(self, groups: Groups) -> Made:
         made: dict[str, tuple[Op, ...]] = {}
+        kept = {leaf.tensor for m in groups.members() if m.values for f in m.scores for leaf in leaves(f)}
         for member in groups.members():
             product = _Product.of(member, groups)
-            if product is not None:
+            # Somebody weighs the same product in any case, for values.
+            if product is not None and product.scores not in kept:
                 sums, total = product.exchanged(groups.pairs.taken)
                 # In front of all that asks for rows again.
                 first = member.pair.first
@@ -49,6 +51,8 @@ class _Product:
     row: Tree
     """The factor that the sum does not move."""
     other: Tree
+    scores: str
+    """The product."""
     dtype: DType
     """What the product's results were rounded to."""
 
@@ -72,7 +76,7 @@ class _Product:
         still = [f for f in factors if not _named(f, member.index)]
         if len(moved) != 1 or len(still) != 1 or not all(_named(f, depth) for f in factors):
             return None
-        return _Product(member, depth, size, still[0], moved[0], op.type.dtype)
+        return _Product(member, depth, size, still[0], moved[0], op.name, op.type.dtype)
 
     def exchanged(self, taken: set[str]) -> tuple[Contraction, Contraction]:
         """The weighted sums of the other factor, and the sum of these with the row's own."""

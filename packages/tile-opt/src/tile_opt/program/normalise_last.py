@@ -18,7 +18,7 @@ from tile_ir.stripe.affine import Affine
 from tile_opt.program.base import fixed_values
 from tile_opt.program.cascade import Groups, Made, OverRows, Weighted, product_of, quotient, rows_of, shares_rows
 from tile_opt.program.pairs import Pairs
-from tile_opt.program.trees import Leaf, as_dtype, computed, leaves
+from tile_opt.program.trees import Leaf, as_dtype, computed, leaves, unwidened
 
 
 @frozen
@@ -27,7 +27,7 @@ class NormaliseLast(OverRows):
 
     def made(self, groups: Groups) -> Made:
         still = frozenset(fixed_values(groups.program))
-        found = (tuple(m for m in members if not m.inside or shares_rows(m)) for members in groups.found())
+        found = (tuple(m for m in members if not m.values or shares_rows(m)) for members in groups.found())
         return {n: ops for members in found for n, ops in _replaced(members, groups.pairs, still).items()}
 
 
@@ -62,14 +62,27 @@ def _sums(member: Weighted, weights: Contraction, taken: set[str]) -> tuple[Op, 
     """The sum, under its own name where nothing stands in front of it."""
     op = member.pair.op
     at = tuple(map(Affine.var, [*rows_of(member), member.index]))
-    weight = as_dtype(Leaf(weights.name, at, weights.type.dtype), op.acc)
-    summand = product_of([weight, *(as_dtype(f, op.acc) for f in member.inside)])
+    front, weight = _of_scores(member, weights, at, taken)
+    summand = product_of([as_dtype(f, op.acc) for f in (weight, *member.values)])
     domain = member.pair.domain
     plain = computed(domain.extents, op.name, op.type, domain.output, summand, op)
     if not (member.outside or member.divisors):
-        return (plain,)
+        return (*front, plain)
     plain = replace(plain, name=claim(f"{op.name}_sum", taken), type=replace(op.type, dtype=op.acc))
-    return plain, _finished(member, plain)
+    return *front, plain, _finished(member, plain)
+
+
+def _of_scores(
+    member: Weighted, weights: Contraction, at: tuple[Affine, ...], taken: set[str]
+) -> tuple[tuple[Contraction, ...], Leaf]:
+    """The weight of an element times what else belongs to it, in front of a product."""
+    weight = Leaf(weights.name, at, weights.type.dtype)
+    if not member.scores:
+        return (), weight
+    name = claim(f"{member.pair.op.name}_weights", taken)
+    value = product_of([weight, *(as_dtype(unwidened(f), weight.dtype) for f in member.scores)])
+    made = computed(member.pair.domain.extents, name, weights.type, at, value, origin=member.pair.op.origin)
+    return (made,), replace(weight, tensor=name)
 
 
 def _finished(member: Weighted, sums: Contraction) -> Contraction:

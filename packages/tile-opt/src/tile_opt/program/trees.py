@@ -102,7 +102,8 @@ class Trees:
     def _copied(self, op: Contraction, forms: tuple[Affine, ...]) -> Tree:
         """What a copy's element is an element of."""
         (load,) = op.loads
-        at = {name: form for f, form in zip(op.output, forms, strict=True) if (name := f.index) is not None}
+        at = dict.fromkeys(op.indexes, Affine())
+        at |= {name: form for f, form in zip(op.output, forms, strict=True) if (name := f.index) is not None}
         read = (affine(f).substitute(at) for f in load.formulas)
         return self.element(str(load.tensor), tuple(read))
 
@@ -115,17 +116,29 @@ class Trees:
 
 def _is_copy(op: Contraction, types: Mapping[str, TensorType]) -> bool:
     """Every cell of it is an element of its one operand: dimensions in another order, more of them, or repeated ones."""
-    if op.agg is not Aggregation.ASSIGN or len(op.loads) != 1 or op.body or op.default is not None:
+    if op.agg is not Aggregation.ASSIGN or len(op.loads) != 1 or op.default is not None:
         return False
     (load,) = op.loads
-    if op.result != load.dst or not isinstance(load.tensor, str) or types[load.tensor].dtype is not op.type.dtype:
+    if not _gives(op, load.dst) or not isinstance(load.tensor, str) or types[load.tensor].dtype is not op.type.dtype:
         return False
     cells = list(zip(op.output, op.type.shape, strict=True))
     sizes = {name: size for form, size in cells if (name := form.index) is not None}
     whole = all(form.index is not None or (size == 1 and form == Poly()) for form, size in cells)
-    own = len(sizes) == sum(form.index is not None for form, _ in cells) and sizes.keys() >= {*op.indexes}
+    own = len(sizes) == sum(form.index is not None for form, _ in cells)
+    single = {name: 1 for c in op.constraints if c.size == 1 and (name := c.formula.index) is not None}
+    ranges = single | sizes
     read = all(form.is_integral for form in load.formulas)
-    return whole and own and read and all(_always(c, sizes) for c in op.constraints)
+    return whole and own and read and ranges.keys() >= {*op.indexes} and all(_always(c, ranges) for c in op.constraints)
+
+
+def _gives(op: Contraction, loaded: str) -> bool:
+    """What is loaded, perhaps converted to a wider float."""
+    given: Operand = loaded
+    for s in op.body:
+        if s.fn != "cast" or s.args != (given,) or not s.dtype.is_float or s.dtype.bytes < op.type.dtype.bytes:
+            return False
+        given = s.dst
+    return op.result == given and (not op.body or op.type.dtype.is_float)
 
 
 def _always(constraint: Constraint, sizes: Mapping[str, int]) -> bool:

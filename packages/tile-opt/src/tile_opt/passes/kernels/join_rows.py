@@ -14,7 +14,7 @@ from math import prod
 
 from tile_ir.stripe.hashing import structural_hash
 from tile_ir.stripe.nodes import Block, Index, Program, Statement
-from tile_ir.stripe.walk import buffers_written
+from tile_ir.stripe.walk import buffers_named, buffers_written
 from tile_ir.target import Target
 
 from tile_opt.blocks.buffers import in_the_way, users, with_joined
@@ -111,7 +111,7 @@ class _Chains(Kernels):
         """With what is known of rows as a whole, if that comes from the same product and can be computed with it; else without."""
         for members in self._ways(last, rows):
             seconds = self._seconds(members)
-            if seconds is not None and self._may_move(members):
+            if seconds is not None and self._behind(members) is not None:
                 return self._chosen(members, *seconds)
         return False
 
@@ -129,7 +129,7 @@ class _Chains(Kernels):
     def _ways(self, last: int, rows: str) -> Iterator[list[int]]:
         """The members, the most first."""
         whole, part = self._whole(last, rows), self._part(last, rows)
-        yield from (members for members in (self._with_totals(whole), whole) if members)
+        yield from (members for members in (self._with_totals(whole, rows), whole) if members)
         yield from [part] if part != whole else []
 
     def _with_others(self, whole: list[int], together: float, apart: float) -> tuple[list[int], float, float]:
@@ -138,9 +138,9 @@ class _Chains(Kernels):
         for n in range(whole[-1]):
             parts = [self._part(n, rows) for rows in self._taken(n)] if n not in whole else []
             for part in (p for p in parts if self._count({*whole} & {*p})):
-                both = sorted({*whole} | {*part})
+                both = self._members(n, {*whole} | {*part})
                 alone = self._seconds(part) if len(self._loops(both)) == shared else None
-                joint = self._seconds(both) if alone is not None and self._may_move(both) else None
+                joint = self._seconds(both) if alone is not None and self._behind(both) is not None else None
                 if alone is not None and joint is not None and joint[0] < together + min(alone):
                     whole, together, apart = both, joint[0], apart + min(alone)
         return whole, together, apart
@@ -155,15 +155,23 @@ class _Chains(Kernels):
         return None if made is None else self._weighed(made)
 
     def _replace(self, members: list[int]) -> None:
-        """One kernel in the place of the last member; those stay whose results others read."""
-        made, again = self._made(members), self._again(members)
-        assert made is not None
+        """One kernel in the place of the last member, in front of what needs it; those stay whose results others read."""
+        made, again, behind = self._made(members), self._again(members), self._behind(members)
+        assert made is not None and behind is not None
         self.again |= again
         for k in members:
             if again.isdisjoint(self._view(k).writes()):
                 self.kernels[k] = self.views[k] = None
         self.kernels[members[-1]], self.views[members[-1]] = close_kernel(made), None
+        self._put(behind, members[-1])
         self._learn()
+
+    def _put(self, behind: list[int], last: int) -> None:
+        """These kernels behind the last one."""
+        rest = [n for n in range(len(self.kernels)) if n not in behind]
+        at = rest.index(last) + 1
+        order = (*rest[:at], *behind, *rest[at:])
+        self.kernels, self.views = [self.kernels[n] for n in order], [self.views[n] for n in order]
 
     def _learn(self) -> None:
         """Who touches each buffer, when kernels have changed."""
@@ -183,12 +191,23 @@ class _Chains(Kernels):
     def _whole(self, last: int, rows: str) -> list[int]:
         """A product of `rows`, with all from the product that these come from, and what else takes them or finishes sums."""
         back = self._back_to_products(rows, self.made)
-        if back is None or self._count(back) > 1:
+        if back is None or not self._begins(back):
             return []
-        made = {b for k in back for b in self._view(k).writes()}
-        return self._members(
-            last, back | {n for b in made for n in self.users[b] if n == last or self._belongs(n, rows)}
-        )
+        near = {n for n in self._after(back) if self._belongs(n, rows) and not self._waits(n, back | {last})}
+        return self._members(last, self._finished(back | near | {last}, rows))
+
+    def _waits(self, number: int, members: set[int]) -> bool:
+        """It takes what a product other than these, or than itself, gives."""
+        writers = {n for b in self._view(number).reads() & self.made for n in self.writers(b)} - members - {number}
+        return any(view is None or view_is_heavy(view) for view in map(self.views.__getitem__, writers))
+
+    def _begins(self, members: set[int]) -> bool:
+        """Of several products among them none takes what others of them give."""
+        made, products = self._writes(members), filter(view_is_heavy, map(self._view, members))
+        return self._count(members) <= 1 or all(made.isdisjoint(view.reads()) for view in products)
+
+    def _writes(self, members: set[int]) -> set[str]:
+        return {b for k in members for b in self._view(k).writes()}
 
     def _part(self, last: int, rows: str) -> list[int]:
         """The same with what comes from several products, and what is known of rows as a whole is read."""
@@ -199,19 +218,31 @@ class _Chains(Kernels):
         members = found | {n for b in self._view(last).writes() for n in self.users[b] if self._finishes(n, found)}
         return sorted(members) if last in members and all(self.views[n] is not None for n in members) else []
 
-    def _with_totals(self, members: list[int]) -> list[int]:
+    def _finished(self, members: set[int], rows: str) -> set[int]:
+        """The members with what goes on with their results, as long as that is less than rows."""
+        while more := {n for n in self._after(members) if self._belongs(n, rows) and self._finishes(n, members)}:
+            members |= more
+        return members
+
+    def _after(self, members: set[int]) -> set[int]:
+        """What reads results of these."""
+        return {n for b in self._writes(members) for n in self.users[b]} - members
+
+    def _with_totals(self, members: list[int], rows: str) -> list[int]:
         """With what sums up results of these, for each row a number; empty where there is no such thing."""
-        made = {b for k in members for b in self._view(k).writes()}
-        more = {
-            n for b in made for n in self.users[b] if n not in members and self._finishes(n, {*members}, totals=True)
-        }
+        after = (n for n in self._after({*members}) if self._belongs(n, rows))
+        more = {n for n in after if self._finishes(n, {*members}, totals=True)}
         return sorted({*members} | more) if more else []
 
     def _belongs(self, number: int, rows: str) -> bool:
-        """A kernel that gives less than rows; or rows, which nobody may compute again."""
+        """A product, a kernel that gives less than rows; or rows, which nobody may compute again."""
         view = self.views[number]
         small = view is not None and all(self._size(b) < self._size(rows) for b in view.writes())
-        return small or bool(self.kept_rows & (set[str]() if view is None else view.reads()))
+        return (
+            small
+            or (view is not None and view_is_heavy(view))
+            or bool(self.kept_rows & (set[str]() if view is None else view.reads()))
+        )
 
     def _size(self, buffer: str) -> int:
         return self.sizes.get(buffer, 0)
@@ -272,17 +303,29 @@ class _Chains(Kernels):
         loops = shared_loops(view)
         return kept(accumulated(share(view, loops))) if loops else None
 
-    def _may_move(self, members: list[int]) -> bool:
-        """No kernel behind a member touches what that writes, or writes what it reads; what is computed again is their own."""
-        again = self._again(members)
-        stay = {k for k in members if not again.isdisjoint(self._view(k).writes())}
-        return not any(self._is_passed(k, members[-1], {*members} - stay, again) for k in members)
+    def _behind(self, members: list[int]) -> list[int] | None:
+        """The kernels between members that run behind all of them; None where a member takes what these give.
 
-    def _is_passed(self, member: int, last: int, moved: Set[int], again: Set[str]) -> bool:
-        """A kernel is in the way that stays between a member and the place of the last one."""
-        view = self._view(member)
-        between = (self.kernels[j] for j in range(member + 1, last) if j not in moved)
-        return in_the_way(between, view.reads() - again, view.writes() - again, self.wholes)
+        They touch what a member writes, or write what it reads; what is computed again is the members' own.
+        """
+        again, past, later = self._again(members), list[int](), list[int]()
+        for k in range(members[0], members[-1] + 1):
+            kernel = self.kernels[k]
+            if k in members and again.isdisjoint(self._view(k).writes()):
+                if self._meets(later, self._view(k).reads() - again, self._view(k).writes()):
+                    return None
+                past.append(k)
+            elif isinstance(kernel, Block) and self._is_behind(kernel, past, later, again):
+                later.append(k)
+        return later
+
+    def _is_behind(self, kernel: Block, past: list[int], later: list[int], again: set[str]) -> bool:
+        """It may not run before some of these."""
+        named, written = {*buffers_named(kernel)}, {*buffers_written(kernel)}
+        return self._meets(later, named, written) or self._meets(past, named - again, written - again)
+
+    def _meets(self, kernels: list[int], reads: Set[str], writes: Set[str]) -> bool:
+        return in_the_way((self.kernels[k] for k in kernels), reads, writes, self.wholes)
 
 
 def _flat(kernel: Block) -> KernelView | None:

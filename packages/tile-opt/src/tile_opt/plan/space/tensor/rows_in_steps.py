@@ -253,7 +253,7 @@ class _Space:
         columns = {n: self._wide(n) for n in self._columns}
         depths, rows, along = self._depths, self._rows(warps), [kinds.pieces[k] for k in kinds.lasts]
         grid = (Cover(i.name, rows if i.name == self.row else 1) for i in kinds.view.loops)
-        at_once = {n: m.instruction.sides["n"] for n, m in zip(columns, self.lasts, strict=True)}
+        at_once = {n: m.instruction.sides["n"] for n, m in zip(self._columns, self.lasts, strict=True)}
         units = {self.row: sides["m"], kinds.row: sides["n"]} | at_once | dict.fromkeys((*depths, *along), sides["k"])
         levels = (
             Level(Bind.GRID, (*grid, *starmap(Cover, columns.items()))),

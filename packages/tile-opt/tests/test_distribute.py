@@ -1,0 +1,129 @@
+"""The gradient of attention's queries in one reading of their rows: what a row adds to each element it adds to the sum."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from lowering_support import execute
+from tensor_support import TENSOR
+from tile_ir.dtype import DType
+from tile_ir.frozen import replace
+from tile_ir.program.nodes import Contraction, Program, TensorType
+from tile_ir.target import PassConfig
+from tile_lang import bind, parse
+from tile_lang.evaluate import evaluate
+from tile_opt.blocks.tree import kernels_of
+from tile_opt.lower_kernels import lower_kernels
+from tile_opt.pipeline import schedule
+from tile_opt.plan.space.tensor import rows_in_steps as tensor_space
+from tile_opt.program import (
+    Distribute,
+    DropDead,
+    ExchangeSums,
+    HeadsApart,
+    NormaliseLast,
+    ShareCommon,
+    SingleTerms,
+    rewrite,
+)
+from tile_opt.translate import to_stripe
+
+Array = npt.NDArray[Any]
+SCORES = "P[h, s, t : H, S, T] = +(Q[h, s, d] * K[t, d]);"
+STATISTICS = """M[h, s, z : H, S, 1] = >(X[h, s, t]), z < 1; E = exp(X - M); Z[h, s, z : H, S, 1] = +(E[h, s, t]), z < 1;
+    Y = E / Z; G[h, s, t : H, S, T] = +(C[h, s, d] * V[t, d]);"""
+ROWS = "N = -(G / Z * Y); R[h, s, z : H, S, 1] = +(N[h, s, t]), z < 1; RB[h, s, t : H, S, T] = +(R[h, s, z]), z < 1;"
+SUMS = """DQ[h, s, d : H, S, D] = +(W[h, s, t] * K[t, d]); DK[t, d : T, D] = +(W[h, s, t] * Q[h, s, d]);
+    DV[t, d : T, D] = +(Y[h, s, t] * C[h, s, d]);"""
+PLAIN = ("X = P * 0.3;", "W = (G / Z + RB) * E * 0.3;")
+FORMS = {
+    "scaled": PLAIN,
+    "biased": ("X = P + B;", "W = (G / Z + RB) * E;"),
+    "capped": ("U = tanh(P / 3.0); X = U * 3.0;", "W = (G / Z + RB) * E * 3.0 * (1.0 - U * U) / 3.0;"),
+    "masked": ("L = B > 0.5; X = L ? P : -inf;", "W = L ? (RB + G / Z) * E : 0.0;"),
+    "causal": ("L = index(P, 2) > index(P, 1); X = L ? -inf : P;", "W = L ? 0.0 : (G / Z + RB) * E;"),
+    "capped and causal": (
+        "L = index(P, 2) > index(P, 1); U = tanh(P / 3.0); X = L ? -inf : U * 3.0;",
+        "W0 = L ? 0.0 : (G / Z + RB) * E; W = W0 * 3.0 * (1.0 - U * U) / 3.0;",
+    ),
+    "subtracted": ("X = P;", "W = E * (G / Z - RB);"),
+}
+REWRITES = (
+    ShareCommon(), SingleTerms(), Distribute(kept=4, deep=16), ExchangeSums(kept=4), HeadsApart(kept=4), NormaliseLast(kept=4),
+    ShareCommon(), DropDead(),
+)  # fmt: skip
+PASSES = ("inline", "join_rows", "step_rows", "fuse", "merge", "accumulate", "group_tile", "gpu_tile")
+MATRIX = replace(TENSOR, passes=tuple(PassConfig(name) for name in PASSES))
+
+
+def source(name: str) -> str:
+    scores, weights = FORMS[name]
+    rows = ROWS.replace("-(G / Z * Y)", "G / Z * Y") if name == "subtracted" else ROWS
+    body = f"{SCORES} {scores} {STATISTICS} {rows} {weights} {SUMS}"
+    return f"function (Q[H, S, D], K[T, D], V[T, D], C[H, S, D], B[S, T]) -> (DQ, DK, DV) {{ {body} }}"
+
+
+def inputs(dtype: DType = DType.FLOAT32, h: int = 2, s: int = 17, t: int = 43, d: int = 16) -> dict[str, Array]:
+    random = np.random.default_rng(0)
+    shapes = {"Q": (h, s, d), "K": (t, d), "V": (t, d), "C": (h, s, d), "B": (s, t)}
+    return {n: random.normal(0, 0.5, shape).astype(dtype.numpy) for n, shape in shapes.items()}
+
+
+def program(text: str, given: dict[str, Array], dtype: DType = DType.FLOAT32) -> Program:
+    return bind(parse(text), {n: TensorType(dtype, a.shape) for n, a in given.items()})
+
+
+def names(of: Program) -> set[str]:
+    return {op.name for op in of.ops if isinstance(op, Contraction)}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_both_sums_give_what_one_gives(name: str) -> None:
+    given = inputs()
+    before = program(source(name), given)
+    after = rewrite(before, REWRITES)
+    assert {"DQ_moved", "DQ_alone", "R_sum"} <= names(after), "sums of the same weights"
+    want, got = evaluate(before, dict(given)), evaluate(after, dict(given))
+    for n in want:
+        np.testing.assert_allclose(got[n], want[n], 2e-4, 2e-4)
+
+
+def test_a_row_of_which_a_mask_leaves_nothing_has_no_gradient() -> None:
+    given = inputs()
+    given["B"][3] = 0.0
+    before = program(source("masked"), given)
+    with np.errstate(invalid="ignore"):
+        want, got = (evaluate(p, dict(given))["DQ"] for p in (before, rewrite(before, REWRITES)))
+    assert not want[:, 3].any() and not got[:, 3].any()
+    np.testing.assert_allclose(got, want, 2e-4, 2e-4)
+
+
+@pytest.mark.parametrize("old_and_new", [("(G / Z + RB)", "(G / Z + B)"), ("N = -(G / Z * Y)", "N = -(G / Z * Y * Y)")])
+def test_what_is_no_sum_of_the_same_elements_stays_where_it_is(old_and_new: tuple[str, str]) -> None:
+    after = rewrite(program(source("scaled").replace(*old_and_new), inputs()), REWRITES)
+    assert "DQ_moved" not in names(after)
+
+
+def test_many_results_of_a_row_have_no_room_for_two_sums() -> None:
+    few = replace(Distribute(kept=4), deep=15)
+    rewrites = tuple(few if isinstance(r, Distribute) else r for r in REWRITES)
+    after = rewrite(program(source("scaled"), inputs()), rewrites)
+    assert "DQ_moved" not in names(after) and "R_sums" in names(after)
+
+
+def test_gradients_are_two_kernels_and_sums_of_heads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One for the rows of queries, one for those of keys; the sums of heads that share keys wait behind both."""
+    for limit, value in {"WARPS": (2,), "TALL": (1,), "PIECES": (16,)}.items():
+        monkeypatch.setattr(tensor_space, limit, value)
+    monkeypatch.setattr("tile_opt.passes.kernels.join_rows.NEAR", 1e9)
+    text, given = source("capped and causal"), inputs(DType.FLOAT16, t=20)
+    wide = {n: a.astype(np.float32) for n, a in given.items()}
+    before = rewrite(program(text, given, DType.FLOAT16), REWRITES)
+    made = schedule(to_stripe(before, MATRIX), MATRIX, verify=True).program
+    assert len(tuple(kernels_of(made))) == 4
+    want, got = evaluate(program(text, wide), wide), execute(lower_kernels(made, MATRIX), given)
+    for n in want:
+        np.testing.assert_allclose(got[n].astype(float), want[n].astype(float), 2e-2, 2e-2)
