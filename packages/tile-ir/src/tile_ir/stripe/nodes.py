@@ -71,6 +71,14 @@ def number_of(loops: Sequence[Index]) -> Affine:
     return form
 
 
+def iteration_of(number: int, loops: Sequence[Index]) -> dict[str, int]:
+    """Where nested loops, outermost first, are in the iteration of this number."""
+    found: dict[str, int] = {}
+    for index in reversed(loops):
+        number, found[index.name] = divmod(number, index.range)
+    return found
+
+
 @frozen
 class Swizzle:
     """XOR swizzle of element offsets: ``o ^ (((o >> shift) & ((1 << bits) - 1)) << base)``."""

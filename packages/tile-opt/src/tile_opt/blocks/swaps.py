@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tile_ir.frozen import frozen
-from tile_ir.stripe.affine import Affine, names_in
+from tile_ir.stripe.affine import Affine, Quasi, names_in
 from tile_ir.stripe.nodes import (
     Block,
     Direction,
@@ -39,7 +39,6 @@ def clip(ref: Refinement, block: Block, parents: Sequence[Block]) -> Clip | None
     cells = tuple(f"c{d}" for d in range(len(ref.type.sizes)))
     if ref.dir is Direction.ALLOC or not parents:
         return Clip(cells, ())
-    ranges = {i.name: (0, i.range - 1) for i in block.indexes if i.value is None}
     inside: list[Affine] = []
     forms, view = ref.access, ref
     for number in range(len(parents) - 1, -1, -1):
@@ -47,13 +46,10 @@ def clip(ref: Refinement, block: Block, parents: Sequence[Block]) -> Clip | None
         if source is None or len(source.type.sizes) != len(cells) or len(forms) != len(cells):
             whole = source is not None and view is ref and ref.type.reshapes(source.type)
             return Clip(cells, ()) if whole and source is not None and source.dir is Direction.ALLOC else None
-        for cell, form, size, limit in zip(cells, forms, ref.type.sizes, source.type.sizes, strict=True):
-            if not isinstance(form, Affine) or not set(form.names) <= ranges.keys():
-                return None
-            low, high = form.bounds(ranges)
-            at = form + Affine.var(cell)
-            inside += [at] if low < 0 else []
-            inside += [at * -1 + (limit - 1)] if high + size > limit else []
+        limits = _limits(forms, ref, source, block)
+        if limits is None:
+            return None
+        inside += limits
         if source.dir is Direction.ALLOC or _stays_inside(source, parents[: number + 1]):
             return Clip(cells, tuple(dict.fromkeys(inside)))
         forms = tuple(shifted(f, g) for f, g in zip(forms, source.access, strict=True) if isinstance(g, Affine))
@@ -65,16 +61,23 @@ def _stays_inside(ref: Refinement, parents: Sequence[Block]) -> bool:
     """True when a view of the innermost of `parents` never leaves what the block around that sees."""
     block, outer = parents[-1], parents[:-1]
     source = next((r for r in outer[-1].refs if r.into == ref.source), None) if outer else None
-    ranges = {i.name: (0, i.range - 1) for i in block.indexes if i.value is None}
-    if source is None or len(source.type.sizes) != len(ref.type.sizes):
+    if source is None or len(source.type.sizes) != len(ref.type.sizes) or _limits(ref.access, ref, source, block) != ():
         return False
-    for form, size, limit in zip(ref.access, ref.type.sizes, source.type.sizes, strict=False):
-        if not isinstance(form, Affine) or not set(form.names) <= ranges.keys():
-            return False
-        low, high = form.bounds(ranges)
-        if low < 0 or high + size > limit:
-            return False
     return source.dir is Direction.ALLOC or _stays_inside(source, outer)
+
+
+def _limits(forms: Sequence[Quasi], ref: Refinement, source: Refinement, block: Block) -> tuple[Affine, ...] | None:
+    """Forms >= 0 where cells of `ref`, which is at `forms`, exist in `source`; None where no affine forms of the block's loops do."""
+    ranges = {i.name: (0, i.range - 1) for i in block.indexes if i.value is None}
+    found: list[Affine] = []
+    for d, (form, size, limit) in enumerate(zip(forms, ref.type.sizes, source.type.sizes, strict=False)):
+        if not isinstance(form, Affine) or not set(form.names) <= ranges.keys():
+            return None
+        low, high = form.bounds(ranges)
+        at = form + Affine.var(f"c{d}")
+        found += [at] if low < 0 else []
+        found += [at * -1 + (limit - 1)] if high + size > limit else []
+    return tuple(found)
 
 
 def local_copy(

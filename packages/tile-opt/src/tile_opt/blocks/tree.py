@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from operator import is_
 
 from tile_ir.stripe.nodes import Block, Direction, Program, Refinement, Statement
 
@@ -25,13 +26,17 @@ def rewrite_matching(
     def visit(block: Block, parents: tuple[Block, ...]) -> Block:
         if not inner_first and matches(block, reqs):
             return rewrite(block, parents)
-        body = tuple(visit(s, (*parents, block)) if isinstance(s, Block) else s for s in block.body)
-        if any(a is not b for a, b in zip(body, block.body, strict=True)):
-            block = replace(block, body=body)
+        block = map_inner(block, lambda inner: visit(inner, (*parents, block)))
         return rewrite(block, parents) if inner_first and matches(block, reqs) else block
 
     entry = visit(program.entry, ())
     return program if entry is program.entry else replace(program, entry=entry)
+
+
+def map_inner(block: Block, changed: Callable[[Block], Block]) -> Block:
+    """`block` with what takes the place of each block in it; `block` itself where these all stay."""
+    body = tuple(changed(s) if isinstance(s, Block) else s for s in block.body)
+    return block if all(map(is_, body, block.body)) else replace(block, body=body)
 
 
 def blocks_of(block: Block) -> tuple[Block, ...]:

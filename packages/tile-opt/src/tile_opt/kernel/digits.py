@@ -12,7 +12,7 @@ from math import prod
 from tile_ir.frozen import frozen, replace
 from tile_ir.names import claim
 from tile_ir.stripe.affine import Affine
-from tile_ir.stripe.nodes import Index
+from tile_ir.stripe.nodes import Index, number_of
 
 from tile_opt.kernel.view import KernelView, Stage, is_parallel, written_uses
 
@@ -38,8 +38,7 @@ def dense_digits(form: Affine, stage: Stage, size: int) -> tuple[Index, ...]:
         return ()
     terms = sorted(((c, loops[n]) for n, c in form.terms), key=lambda t: -t[0])
     found = tuple(i for _, i in terms)
-    steps = [prod(i.range for i in found[k + 1 :]) for k in range(len(found))]
-    return found if [c for c, _ in terms] == steps and prod(i.range for i in found) == size else ()
+    return found if form == number_of(found) and prod(i.range for i in found) == size else ()
 
 
 def same_digits(view: KernelView) -> KernelView:
@@ -67,9 +66,7 @@ def _split(view: KernelView, spelling: _Spelling) -> KernelView:
     taken = view.taken
     stage = view.stages[spelling.stage]
     digits = tuple(Index(claim(spelling.loop, taken), n) for n in spelling.ranges)
-    steps = [prod(spelling.ranges[k + 1 :]) for k in range(len(digits))]
-    form = sum((Affine.var(i.name, step) for i, step in zip(digits, steps, strict=True)), Affine())
     place = stage.loop_names.index(spelling.loop)
     loops = (*stage.loops[:place], *digits, *stage.loops[place + 1 :])
-    made = replace(stage.substitute({spelling.loop: form}), loops=loops)
+    made = replace(stage.substitute({spelling.loop: number_of(digits)}), loops=loops)
     return replace(view, stages=tuple(made if s is stage else s for s in view.stages))

@@ -13,7 +13,7 @@ from math import prod
 from tile_ir.frozen import replace
 from tile_ir.names import claim
 from tile_ir.stripe.affine import Affine
-from tile_ir.stripe.nodes import Index, TensorType
+from tile_ir.stripe.nodes import Index, TensorType, number_of, row_major_strides
 
 from tile_opt.kernel.view import KernelView, Use, is_parallel
 
@@ -66,7 +66,7 @@ def _seen_as(view: KernelView, buffer: str, sizes: Sizes) -> KernelView | None:
 
 def _parts(type: TensorType, sizes: Sizes) -> list[list[int]]:
     """The new dimensions of which each of the old ones consists."""
-    steps = [prod(sizes[d + 1 :]) for d in range(len(sizes))]
+    steps = row_major_strides(sizes)
     pairs = zip(type.strides, type.sizes, strict=True)
     return [[d for d, step in enumerate(steps) if n > 1 and s <= step < s * n] for s, n in pairs]
 
@@ -79,7 +79,7 @@ def _with_dimensions(
         return None
     taken = view.taken
     digits = {n: tuple(Index(claim(n, taken), r) for r in found) for n, found in wanted.items()}
-    values = {n: _number(found) for n, found in digits.items()}
+    values = {n: number_of(found) for n, found in digits.items()}
 
     def seen(use: Use) -> Use:
         if use.buffer != buffer:
@@ -103,12 +103,6 @@ def _with_dimensions(
         ),
         constraints=tuple(c.substitute(values) for c in view.constraints),
     )
-
-
-def _number(digits: Sequence[Index]) -> Affine:
-    """Which point of a loop its digits stand for."""
-    terms = ((i.name, prod(j.range for j in digits[k + 1 :])) for k, i in enumerate(digits))
-    return Affine.of(terms)
 
 
 def _typed(type: TensorType, sizes: Sizes) -> TensorType:

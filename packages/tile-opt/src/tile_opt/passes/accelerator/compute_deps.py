@@ -27,26 +27,24 @@ class ComputeDeps(Pass):
 def with_deps(block: Block, shares: Mapping[str, frozenset[str]] | None = None) -> Block:
     """`block` with its statements' deps; `shares` names the buffers that lie on the same bytes as a buffer."""
     deps = dependencies(block, shares or {})
-    return replace(block, body=tuple(replace(s, deps=d) for s, d in zip(block.body, deps, strict=True)))
+    return replace(block, body=tuple(replace(s, deps=d) for s, (d, _) in zip(block.body, deps, strict=True)))
 
 
-def dependencies(block: Block, shares: Mapping[str, frozenset[str]]) -> list[tuple[int, ...]]:
-    """For each statement the earlier ones that it must wait for; those reached through another are left out."""
+def dependencies(block: Block, shares: Mapping[str, frozenset[str]]) -> list[tuple[tuple[int, ...], set[int]]]:
+    """For each statement the earlier ones that it must wait for, without those reached through another; and all of them."""
     touched: list[list[Access]] = [[] for _ in block.body]
     for access in accesses(replace(block, constraints=())):
         touched[access.own].append(access)
-    before: list[set[int]] = []
-    result: list[tuple[int, ...]] = []
+    found: list[tuple[tuple[int, ...], set[int]]] = []
     for number in range(len(block.body)):
         implied: set[int] = set()
         direct: list[int] = []
         for earlier in range(number - 1, -1, -1):
             if earlier not in implied and _ordered(block, touched, earlier, number, shares):
                 direct.append(earlier)
-                implied |= before[earlier] | {earlier}
-        before.append(implied)
-        result.append(tuple(sorted(direct)))
-    return result
+                implied |= found[earlier][1] | {earlier}
+        found.append((tuple(sorted(direct)), implied))
+    return found
 
 
 def _ordered(

@@ -11,7 +11,7 @@ from tile_ir.target import Target
 
 from tile_opt.analysis.sets import Sets
 from tile_opt.blocks.accesses import written_before_read
-from tile_opt.blocks.tree import outside_names, rebase, rewrite_matching
+from tile_opt.blocks.tree import map_inner, outside_names, rebase, rewrite_matching
 from tile_opt.passes.base import Pass
 
 
@@ -39,8 +39,7 @@ class Localize(Pass):
             own = ref.dir is Direction.ALLOC and ref.into not in seen
             if own and ref.versions == 1 and ref.tags.issuperset(self.ref_reqs):
                 block = self._moved(block, ref, sets)
-        body = tuple(self._localized(s, sets) if isinstance(s, Block) else s for s in block.body)
-        return replace(block, body=body) if any(a is not b for a, b in zip(body, block.body, strict=True)) else block
+        return map_inner(block, lambda inner: self._localized(inner, sets))
 
     def _moved(self, block: Block, ref: Refinement, sets: Sets) -> Block:
         home = _only_user(block, ref.into)

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from tile_ir.stripe.nodes import Block, Direction, Location, Program, Refinement, Statement
+from tile_ir.stripe.nodes import Block, Direction, Location, Program, Refinement
 from tile_ir.stripe.walk import buffers_named
 from tile_ir.target import Target
 
 from tile_opt.blocks.buffers import first_fit
-from tile_opt.blocks.tree import outside_names, rewrite_matching
+from tile_opt.blocks.tree import map_inner, outside_names, rewrite_matching
 from tile_opt.kernel.work import nbytes
 from tile_opt.passes.accelerator.compute_deps import dependencies
 from tile_opt.passes.base import Pass
@@ -42,8 +42,7 @@ class MemoryPlacement(Pass):
         mine = [r for r in block.refs if self._wanted(r)]
         offsets, tops = place(block, mine, self.alignment, base, seen)
         refs = tuple(replace(r, offset=offsets[r.into]) if r.into in offsets else r for r in block.refs)
-        body: tuple[Statement, ...] = tuple(self._placed(s, tops) if isinstance(s, Block) else s for s in block.body)
-        return replace(block, refs=refs, body=body)
+        return map_inner(replace(block, refs=refs), lambda inner: self._placed(inner, tops))
 
     def _wanted(self, ref: Refinement) -> bool:
         return ref.dir is Direction.ALLOC and ref.loc.unit in self.locs and not ref.tags.intersection(self.skip_tags)
@@ -58,7 +57,7 @@ def place(
 ) -> tuple[dict[str, int], dict[Location, int]]:
     """Offsets by name, and the first free byte of each memory above everything placed."""
     users = {r.into: [k for k, s in enumerate(block.body) if r.into in buffers_named(s)] for r in allocs}
-    after = _closure(dependencies(block, {})) if len(allocs) > 1 else []
+    after = [waits for _, waits in dependencies(block, {})] if len(allocs) > 1 else []
     offsets: dict[str, int] = {}
     tops = dict(base)
     done: list[Refinement] = []
@@ -89,14 +88,3 @@ def _together(a: Refinement, b: Refinement, users: Mapping[str, list[int]], afte
 
 def _precedes(first: Sequence[int], second: Sequence[int], after: Sequence[set[int]]) -> bool:
     return all(a in after[b] for a in first for b in second)
-
-
-def _closure(deps: Sequence[Sequence[int]]) -> list[set[int]]:
-    """Everything that each statement waits for, directly or not."""
-    result: list[set[int]] = []
-    for waits in deps:
-        found = set(waits)
-        for earlier in waits:
-            found |= result[earlier]
-        result.append(found)
-    return result

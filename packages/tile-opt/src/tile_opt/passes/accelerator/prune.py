@@ -10,7 +10,7 @@ from tile_ir.stripe.walk import buffers_named, buffers_read, index_names, with_i
 from tile_ir.target import Target
 
 from tile_opt.blocks.split import collapse
-from tile_opt.blocks.tree import outside_names, rewrite_matching
+from tile_opt.blocks.tree import map_inner, outside_names, rewrite_matching
 from tile_opt.passes.base import Pass
 
 
@@ -30,10 +30,9 @@ class Prune(Pass):
 
     def _pruned(self, block: Block, depth: int, seen: frozenset[str]) -> Block:
         """`depth` counts the blocks around it: 0 is the entry, 1 holds the kernels; `seen` are buffers of the user's."""
-        body = tuple(self._pruned(s, depth + 1, seen) if isinstance(s, Block) else s for s in block.body)
+        block = map_inner(block, lambda inner: self._pruned(inner, depth + 1, seen))
         if self.nests and depth:
-            body = tuple(collapse(s) if isinstance(s, Block) else s for s in body)
-        block = replace(block, body=body) if any(a is not b for a, b in zip(body, block.body, strict=True)) else block
+            block = map_inner(block, collapse)
         if self.indexes:
             block = without_unit_indexes(block)
         if self.dead_code:

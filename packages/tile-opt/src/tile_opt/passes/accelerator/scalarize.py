@@ -8,7 +8,7 @@ from tile_ir.stripe.nodes import Block, Direction, Load, Program, Statement, Sto
 from tile_ir.stripe.walk import buffers_named, with_scalars
 from tile_ir.target import Target
 
-from tile_opt.blocks.tree import rewrite_matching
+from tile_opt.blocks.tree import map_inner, rewrite_matching
 from tile_opt.passes.base import Pass
 
 
@@ -23,8 +23,7 @@ class Scalarize(Pass):
 
 
 def _scalarized(block: Block) -> Block:
-    body = tuple(_scalarized(s) if isinstance(s, Block) else s for s in block.body)
-    block = block if all(a is b for a, b in zip(body, block.body, strict=True)) else replace(block, body=body)
+    block = map_inner(block, _scalarized)
     names = {
         r.into for r in block.refs if r.dir is Direction.ALLOC and all(s == 1 for s in r.type.sizes) and r.agg is None
     }

@@ -19,7 +19,7 @@ from tile_ir.stripe.nodes import Block, Direction, Instr, Program, Refinement
 from tile_ir.target import Target
 
 from tile_opt.blocks.split import can_split, split
-from tile_opt.blocks.tree import is_leaf, rewrite_matching
+from tile_opt.blocks.tree import is_leaf, map_inner, rewrite_matching
 from tile_opt.passes.base import Pass
 
 MAX_INDEXES = 8
@@ -92,8 +92,7 @@ class Tensorize(Pass):
 
 def _instructed(block: Block, instr: Instr) -> Block:
     """The innermost block gets the instruction."""
-    body = tuple(_instructed(s, instr) if isinstance(s, Block) else s for s in block.body)
-    return replace(block, body=body, instr=instr if is_leaf(block) else block.instr)
+    return replace(block, instr=instr) if is_leaf(block) else map_inner(block, lambda inner: _instructed(inner, instr))
 
 
 def best_match(block: Block, stencils: Sequence[Stencil]) -> Match | None:

@@ -37,7 +37,7 @@ class Cells:
         """A buffer with `rank` dimensions of its own, in registers or in the group's memory."""
         sizes = (1,) * rank + self.tiles
         if self.panels is not None:
-            type, loc = arranged(local_type(sizes, range(len(sizes)), dtype, 0), self.panels), GROUP_MEMORY
+            type, loc = arranged(local_type(sizes, range(len(sizes)), dtype), self.panels), GROUP_MEMORY
         elif self.operand is None:
             type, loc = TensorType.row_major(dtype, sizes, align=16), REGISTER
         else:

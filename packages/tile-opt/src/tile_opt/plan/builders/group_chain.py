@@ -25,12 +25,13 @@ from typing import Protocol
 from tile_ir.frozen import frozen, replace
 from tile_ir.names import claim
 from tile_ir.stripe.affine import Affine, names_in
-from tile_ir.stripe.nodes import Bind, Block, Index, Load, Refinement, Scope, Sync, TensorType
+from tile_ir.stripe.nodes import Bind, Block, Index, Load, Refinement, Scope, Sync
 
 from tile_opt.kernel.view import KernelView, Stage, Use
 from tile_opt.kernel.work import merged_use
 from tile_opt.plan.plan import Plan
 from tile_opt.plan.steps.digits import Digit, Split, split
+from tile_opt.plan.steps.groups.copy import local_type
 from tile_opt.plan.steps.groups.homes import row_part
 from tile_opt.plan.steps.groups.overlaps import with_shared_overlaps
 from tile_opt.plan.steps.groups.parts import LARGE, STATIC, Version, inner_and_edges, item_kernel, synchronised
@@ -373,7 +374,4 @@ def _in_group(box: Refinement) -> Refinement:
     lanes = max(1, WIDEST // type.dtype.bytes)
     order = sorted(range(len(type.sizes)), key=lambda d: (-type.strides[d], d))
     sizes = tuple(s if d != order[-1] else -(-s // lanes) * lanes for d, s in enumerate(type.sizes))
-    strides = {d: prod(sizes[e] for e in order[k + 1 :]) for k, d in enumerate(order)}
-    made = TensorType.row_major(type.dtype, sizes, align=16)
-    layout = replace(made.layout, strides=tuple(strides[d] for d in range(len(sizes))))
-    return replace(box, type=replace(made, layout=layout), loc=GROUP_MEMORY)
+    return replace(box, type=local_type(sizes, order, type.dtype), loc=GROUP_MEMORY)

@@ -28,7 +28,7 @@ from tile_ir.frozen import frozen, replace
 from tile_ir.matrix import ROLES
 from tile_ir.semtree.nodes import PRODUCTS
 from tile_ir.stripe.affine import Affine, names_in
-from tile_ir.stripe.nodes import Bind, Block, Index, Order, Refinement, Sync, Wait
+from tile_ir.stripe.nodes import Bind, Block, Index, Order, Refinement, Sync, Wait, iteration_of
 
 from tile_opt.kernel.instructions import Match
 from tile_opt.kernel.view import KernelView, Stage, Use
@@ -289,11 +289,7 @@ class TensorTile(TensorSizes):
 
     def _digits(self, number: int) -> dict[str, Affine]:
         """The iterations of the outer loops in a round."""
-        found: dict[str, Affine] = {}
-        for loop in reversed(self.outer):
-            number, digit = divmod(number, loop.range)
-            found[loop.name] = Affine((), digit)
-        return found
+        return {n: Affine((), digit) for n, digit in iteration_of(number, self.outer).items()}
 
     @property
     def _due(self) -> tuple[Wait, ...]:

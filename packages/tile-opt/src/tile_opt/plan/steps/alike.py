@@ -6,8 +6,7 @@ from math import prod
 
 from tile_ir.frozen import replace
 from tile_ir.names import claim
-from tile_ir.stripe.affine import Affine
-from tile_ir.stripe.nodes import Index
+from tile_ir.stripe.nodes import Index, number_of
 
 from tile_opt.kernel.unify import plain_loop
 from tile_opt.kernel.view import KernelView, Stage
@@ -44,9 +43,7 @@ def _apart(stage: Stage, view: KernelView) -> Stage:
         return stage
     taken = {loop.name, *(i.name for i in view.loops)}
     parts = tuple(replace(loop, name=claim(loop.name, taken), range=r) for r in several)
-    steps = (prod(several[k + 1 :]) for k in range(len(several)))
-    whole = Affine.of({i.name: step for i, step in zip(parts, steps, strict=True)})
-    return replace(stage.substitute({loop.name: whole}), loops=parts)
+    return replace(stage.substitute({loop.name: number_of(parts)}), loops=parts)
 
 
 def _classes(view: KernelView) -> list[list[int]]:

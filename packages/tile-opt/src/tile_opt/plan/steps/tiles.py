@@ -19,7 +19,19 @@ from tile_ir.frozen import replace
 from tile_ir.matrix import MatrixInstruction
 from tile_ir.matrix.x86 import LOAD_TILE, STORE_TILE, TILE, TILES, ZERO_TILE
 from tile_ir.stripe.affine import Affine, names_in
-from tile_ir.stripe.nodes import Const, Direction, Index, Instr, Load, Location, Refinement, Scope, Store, TensorType
+from tile_ir.stripe.nodes import (
+    Const,
+    Direction,
+    Index,
+    Instr,
+    Load,
+    Location,
+    Refinement,
+    Scope,
+    Store,
+    TensorType,
+    iteration_of,
+)
 
 from tile_opt.kernel.instructions import Match
 from tile_opt.kernel.view import Stage, Use
@@ -110,10 +122,7 @@ class _Tiled:
         side = self.instruction.sides["m"]
         inside = self.counts["m"] // prod(i.range for i in self.aside)
         aside, at = divmod(number, inside)
-        found = {self.loops["m"]: at * side}
-        for index in reversed(self.aside):
-            aside, found[index.name] = divmod(aside, index.range)
-        return found
+        return {self.loops["m"]: at * side} | iteration_of(aside, self.aside)
 
     @cached_property
     def held(self) -> Mapping[str, int]:

@@ -30,6 +30,7 @@ from tile_ir.stripe.nodes import (
     Swizzle,
     TensorType,
     Transfer,
+    iteration_of,
     number_of,
 )
 
@@ -308,7 +309,7 @@ def order_of(use: Use, staging: Staging) -> tuple[int, ...]:
     return (*(d for d in range(len(use.forms)) if d not in dims), *dims)
 
 
-def local_type(extents: Sequence[int], order: Sequence[int], dtype: DType, pad: int) -> TensorType:
+def local_type(extents: Sequence[int], order: Sequence[int], dtype: DType, pad: int = 0) -> TensorType:
     """A box in local memory with its dimensions in `order`, rows padded by `pad` elements."""
     strides = [0] * len(extents)
     step = 1
@@ -347,7 +348,7 @@ def _limits(
 def conflicts(copy: GroupCopy, subgroup: int, items: Sequence[Index]) -> int:
     """Cycles that one access of a sub-group takes in the banks: one of the copy's stores plus one of the items' loads."""
     type = copy.local.type
-    digits = [_digits(n, items) for n in range(min(subgroup, prod(i.range for i in items)))]
+    digits = [iteration_of(n, items) for n in range(min(subgroup, prod(i.range for i in items)))]
     zero = {n: 0 for form in (*copy.plan.subscripts, *copy.box.inside) for n in form.names}
     lanes = copy.plan.lanes if copy.plan.subscripts and _in_row(copy) else 1
     stores = [_flat(copy.plan.subscripts, type, zero | d) * type.dtype.bytes for d in digits]
@@ -366,12 +367,3 @@ def _in_row(copy: GroupCopy) -> bool:
 def _flat(forms: Sequence[Quasi], type: TensorType, at: Mapping[str, int]) -> int:
     strides = type.strides[-len(forms) :] if forms else ()
     return sum(form.evaluate(at) * stride for form, stride in zip(forms, strides, strict=True))
-
-
-def _digits(number: int, items: Sequence[Index]) -> dict[str, int]:
-    """The item indexes of item `number`; the last listed is the fastest."""
-    found: dict[str, int] = {}
-    for index in reversed(items):
-        found[index.name] = number % index.range
-        number //= index.range
-    return found

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from math import prod
 
 from tile_ir.frozen import frozen, replace
 from tile_ir.stripe.affine import Affine, names_in
@@ -13,6 +12,7 @@ from tile_opt.kernel.bodies import facts
 from tile_opt.kernel.unify import is_indirect
 from tile_opt.kernel.view import Stage, Use
 from tile_opt.plan.steps.digits import Digit
+from tile_opt.plan.steps.groups.copy import local_type
 from tile_opt.plan.steps.groups.parts import DEVICE_MEMORY, STATIC
 from tile_opt.plan.tree import ARRAY, GROUP_MEMORY, REGISTER
 
@@ -73,15 +73,10 @@ def in_group(alloc: Refinement, digits: Sequence[Digit], local_bytes: int) -> Ho
     """
     rank = len(alloc.type.sizes)
     shape = (*alloc.type.sizes, *(d.index.range for d in digits))
-    order = (*range(rank, len(shape)), *range(rank))
-    strides = dict(
-        zip(order, TensorType.row_major(alloc.type.dtype, tuple(shape[k] for k in order)).strides, strict=True)
-    )
-    fits = prod(shape) * alloc.type.dtype.bytes <= local_bytes
-    made = sized(alloc, shape, GROUP_MEMORY if fits else DEVICE_MEMORY)
-    layout = replace(made.type.layout, strides=tuple(strides[k] for k in range(len(shape))))
+    type = local_type(shape, (*range(rank, len(shape)), *range(rank)), alloc.type.dtype)
+    made = sized(alloc, shape, GROUP_MEMORY if type.nbytes <= local_bytes else DEVICE_MEMORY)
     dims = tuple(Affine.var(d.index.name) for d in digits)
-    return Home(replace(made, type=replace(made.type, layout=layout)), dims, rows=False, shared=True)
+    return Home(replace(made, type=type), dims, rows=False, shared=True)
 
 
 def is_plain(users: Sequence[tuple[Stage, Use]]) -> bool:
