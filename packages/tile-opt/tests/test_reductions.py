@@ -8,6 +8,7 @@ from math import prod
 import numpy as np
 import pytest
 import tile_lang
+import tile_opt
 from contraction_samples import contraction, p
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -148,6 +149,16 @@ def test_few_columns_whose_rows_fill_no_last_round_leave_few_points_to_scalars(
     made = scheduled(program, False, LONG, FewColumns())
     narrow = sum(points(k)[1] for k in kernels_of(made.program) if isinstance(k, Block))
     assert narrow < prod(shape) * 0.05
+
+
+def test_columns_that_another_rewrite_left_have_whole_rounds_too() -> None:
+    """Of what is weighed column by column the columns are added up first."""
+    text = "function (A[B, C, X], W[X]) -> (O) { O[b : B] = +(A[b, c, x] * W[x]); }"
+    types = {"A": TensorType(DType.FLOAT32, (2, 13_001, 6)), "W": TensorType(DType.FLOAT32, (6,))}
+    program = tile_lang.bind(tile_lang.parse(Source(text, "text.tile")), types)
+    made = tile_opt.compile(program, processor(False))
+    narrow = sum(points(k)[1] for k in kernels_of(made.stripe) if isinstance(k, Block))
+    assert narrow < 2 * 13_001 * 6 * 0.05
 
 
 @pytest.mark.parametrize("rows", [307, 300])

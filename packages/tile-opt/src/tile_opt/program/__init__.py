@@ -94,11 +94,10 @@ FASTER: tuple[Rewrite, ...] = (
     Subsample(),
     Prepack(),
     AlongLargest(),
-    SplitReduction(),
-    FewColumns(),
-    ConvertOnce(),
 )
-STANDARD: tuple[Rewrite, ...] = (*CLEAN, *FASTER)
+PARTIAL: tuple[Rewrite, ...] = (SplitReduction(), FewColumns())
+"""What aggregates in parts, those that the others made as well."""
+STANDARD: tuple[Rewrite, ...] = (*CLEAN, *FASTER, *PARTIAL, ConvertOnce())
 """What a compilation for a CPU applies, in order."""
 
 
@@ -125,8 +124,10 @@ def _for_cores(target: Target) -> tuple[Rewrite, ...]:
         Cascade(kept=_row_kept(target)),
         TallProducts(),
         DropDead(),
+        *FASTER,
         *(() if target.settings.masks else (WholeRounds(),)),
-        *(replace(r, cores=units) if isinstance(r, SplitReduction) else r for r in FASTER),
+        *(replace(r, cores=units) if isinstance(r, SplitReduction) else r for r in PARTIAL),
+        ConvertOnce(),
     )
 
 
