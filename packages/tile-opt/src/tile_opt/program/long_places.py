@@ -44,8 +44,8 @@ Hit = tuple[str, Contraction, bool]
 class LongPlaces(Rewrite):
     """Search rows of at least `least` elements, or `halves` of floats of 16 bits, along the last dimension, in blocks."""
 
-    least: int = 1 << 10
-    halves: int = 1 << 12
+    least: int = 1 << 11
+    halves: int = 1 << 13
     """Each walk converts them, which takes longer than the comparisons that blocks save."""
 
     def apply(self, program: Program) -> Program:
