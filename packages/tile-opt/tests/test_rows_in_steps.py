@@ -168,11 +168,10 @@ def test_products_of_short_floats_are_matrix_instructions_whose_weights_never_le
     made = scheduled(given, MATRIX)
     assert kernels(made.program) == 1
     assert {name[:3] for name in instructions(made.program)} == {"mma", "mat"}, "products, and loads of their factors"
-    want = unrounded(body, out, inputs)
-    for got in (run(made.program, dict(inputs)), execute(lower_kernels(made.program, MATRIX), inputs)):
-        for n in out.split(", "):
-            step = {DType.BFLOAT16: 2.0**-7, DType.FLOAT16: 2.0**-10}[dtype]
-            np.testing.assert_allclose(got[n].astype(float), want[n].astype(float), 2 * step, 2 * step)
+    want, got = unrounded(body, out, inputs), execute(lower_kernels(made.program, MATRIX), inputs)
+    for n in out.split(", "):
+        step = {DType.BFLOAT16: 2.0**-7, DType.FLOAT16: 2.0**-10}[dtype]
+        np.testing.assert_allclose(got[n].astype(float), want[n].astype(float), 2 * step, 2 * step)
 
 
 def test_factors_may_lie_in_one_buffer() -> None:
@@ -183,9 +182,8 @@ def test_factors_may_lie_in_one_buffer() -> None:
     given, wide = (bind(function, {"A": TensorType(d, inputs["A"].shape)}) for d in (dtype, DType.FLOAT32))
     made = scheduled(given, MATRIX).program
     assert kernels(made) == 1 and {name[:3] for name in instructions(made)} == {"mma", "mat"}
-    want = evaluate(wide, {"A": inputs["A"].astype(np.float32)})
-    for got in (run(made, dict(inputs)), execute(lower_kernels(made, MATRIX), inputs)):
-        np.testing.assert_allclose(got["O"].astype(float), want["O"].astype(float), 2e-3, 2e-3)
+    want, got = evaluate(wide, {"A": inputs["A"].astype(np.float32)}), execute(lower_kernels(made, MATRIX), inputs)
+    np.testing.assert_allclose(got["O"].astype(float), want["O"].astype(float), 2e-3, 2e-3)
 
 
 TEAMS = replace(
@@ -269,10 +267,9 @@ def test_rows_of_which_pieces_are_left_out_give_what_whole_rows_give(name: str) 
     made = scheduled(given, MATRIX).program
     with np.errstate(all="ignore"):
         want = evaluate(given, dict(inputs))["O"].astype(float)
-        found = [run(made, dict(inputs))]
-        found += [execute(lower_kernels(made, MATRIX), inputs)] if name == "windows" else []
-    for got in found:
-        np.testing.assert_allclose(got["O"].astype(float), want, 2e-3, 2e-3, equal_nan=True)
+        windows = name == "windows"
+        got = execute(lower_kernels(made, MATRIX), inputs) if windows else run(made, dict(inputs))
+    np.testing.assert_allclose(got["O"].astype(float), want, 2e-3, 2e-3, equal_nan=True)
 
 
 def test_pieces_of_which_no_row_sees_a_score_are_not_computed() -> None:
