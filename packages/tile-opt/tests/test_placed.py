@@ -9,7 +9,7 @@ from tile_ir.program.nodes import Contraction, Elementwise, Program, TensorType
 from tile_ir.stripe.interpret import run
 from tile_lang import bind, parse
 from tile_lang.evaluate import evaluate
-from tile_opt.program import DropDead, PlacedParts, rewrite
+from tile_opt.program import DropDead, OnePlace, PlacedParts, rewrite
 from tile_opt.translate import to_stripe
 
 THREE = """function (A[M, N], B[L, N], C[K, N]) -> (O) {
@@ -61,3 +61,17 @@ def test_other_sums_stay(text: str) -> None:
     """Parts of rows, cells that several parts have, and parts that are wanted themselves."""
     program = bound(text, DType.FLOAT32)
     assert PlacedParts().apply(program) is program
+
+
+PRODUCTS = """function (A[M, N], B[L, N]) -> (O) {
+    P[i, 0, k : M, 2, L] = +(A[i, j] * B[k, j]); Q[i, 1, k : M, 2, L] = +(A[i, j] * A[k, j]); O = P + Q; }"""
+
+
+def test_where_products_alone_are_placed_copies_stay_a_sum() -> None:
+    rewrites = (OnePlace(), PlacedParts(products=True), DropDead())
+    assert additions(rewrite(bound(THREE, DType.FLOAT32), rewrites)) == 2
+    before = bound(PRODUCTS, DType.FLOAT32)
+    after = rewrite(before, rewrites)
+    assert additions(after) == 0
+    inputs = {n: np.random.default_rng(0).normal(0, 1, SHAPES[n]).astype(np.float32) for n in "AB"}
+    assert np.array_equal(evaluate(after, inputs)["O"], evaluate(before, inputs)["O"])

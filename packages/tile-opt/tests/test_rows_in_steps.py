@@ -33,7 +33,7 @@ from tile_opt.pipeline import Scheduled, schedule
 from tile_opt.plan.space.gpu import rows_in_steps as space
 from tile_opt.plan.space.tensor import rows_in_steps as tensor_space
 from tile_opt.plan.text import parse_plans, print_plans
-from tile_opt.program import DropDead, NormaliseLast, ShareCommon, rewrite
+from tile_opt.program import DropDead, NormaliseLast, OnePlace, ShareCommon, rewrite
 from tile_opt.proof import Verdict, prove
 from tile_opt.translate import to_stripe
 
@@ -333,6 +333,17 @@ def test_results_at_one_place_among_zeros_are_no_rows() -> None:
     got, want = run(scheduled(given, MATRIX).program, dict(inputs))["O"], evaluate(given, dict(inputs))["O"]
     assert not got[:, ::2].any()
     np.testing.assert_allclose(got[:, 1].astype(float), want[:, 1].astype(float), 5e-2, 5e-2)
+
+
+def test_zeros_around_results_are_no_items_of_their_rows() -> None:
+    """An item would fill all of a row beside what others have of it."""
+    body = BODIES["scaled"][0].replace("O[h, s, d : H, S, D]", "O[h, s, 1, d : H, S, 3, D]")
+    inputs = arrays(1, 17, 19, 16, DType.FLOAT16)
+    given = program(body, "O", inputs)
+    made = scheduled(rewrite(given, (OnePlace(),)), MATRIX)
+    assert kernels(made.program) == 2 and len(made.decisions) >= 1
+    want, got = evaluate(given, dict(inputs)), execute(lower_kernels(made.program, MATRIX), inputs)
+    np.testing.assert_allclose(got["O"].astype(float), want["O"].astype(float), 2e-2, 2e-2)
 
 
 def test_few_rows_stay_apart_and_the_choice_says_what_was_expected(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -139,7 +139,7 @@ def _for_groups(target: Target) -> tuple[Rewrite, ...]:
     kept = STEPPED if steps else 0
     masked = MaskedRows(kept=kept, options=target.options)
     weighted = (
-        *((OnePlace(),) if steps else ()),
+        *((OnePlace(), PlacedParts(products=True)) if steps else ()),
         Distribute(kept=kept, deep=DEEP if _rounds(target) else 0),
         ExchangeSums(kept=kept),
         HeadsApart(kept=kept),

@@ -7,6 +7,7 @@ in rows, though, parts are faster as a sum: one walk over all rows, which constr
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import replace
 from itertools import combinations
 
@@ -29,21 +30,27 @@ Box = tuple[tuple[int, int], ...]
 
 @frozen
 class PlacedParts(Rewrite):
-    """Sums of assignments to boxes that are apart before the last dimension become assignments that keep what is there already."""
+    """Sums of assignments to boxes that are apart before the last dimension become assignments that keep what is there already.
+
+    With `products` only where each is one of a sum of products.
+    """
+
+    products: bool = False
 
     def apply(self, program: Program) -> Program:
-        sums, sets, taken = _sums(program), Sets(), set(program.types())
+        products = {op.name for op in program.ops if isinstance(op, Contraction) and len(op.loads) > 1}
+        sums, sets, taken = _sums(program, products if self.products else None), Sets(), set(program.types())
         made = {name: _placed(name, parts, taken) for name, parts in sums.items() if _are_apart(parts, sets)}
         return with_each(program, lambda op: made.get(op.name, (op,)) if isinstance(op, Elementwise) else (op,))
 
 
-def _sums(program: Program) -> dict[str, Parts]:
-    """What the last of several additions adds up, where that is nothing but assignments that have no other use."""
+def _sums(program: Program, of: Set[str] | None) -> dict[str, Parts]:
+    """What the last of several additions adds up, where that is nothing but assignments, `of` these, that have no other use."""
     uses = reads(program)
     terms: dict[str, Parts] = {}
     sums: dict[str, Parts] = {}
     for op in program.ops:
-        if isinstance(op, Contraction) and _is_part(op):
+        if isinstance(op, Contraction) and _is_part(op) and (of is None or {x.tensor for x in op.loads} <= of):
             terms[op.name] = (op,)
         elif isinstance(op, Elementwise) and op.fn == "add" and all(a in terms and uses[str(a)] == 1 for a in op.args):
             names = [str(a) for a in op.args]

@@ -268,6 +268,8 @@ class _Chains(Kernels):
         view = self.views[number]
         if view is None or view_is_heavy(view) or not (totals or all(map(is_elementwise, view.stages))):
             return False
+        if not totals and not all(any(u.reads for u in stage.uses) for stage in view.stages):
+            return False  # zeros around what one item has
         return all(self.writers(b) <= members | {number} for b in view.reads() & self.made)
 
     def writers(self, buffer: str) -> set[int]:
