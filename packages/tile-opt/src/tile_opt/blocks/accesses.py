@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tile_ir.frozen import frozen
+from tile_ir.frozen import frozen, replace
 from tile_ir.stripe.affine import Affine, DivMod, Quasi
 from tile_ir.stripe.nodes import Block, Direction, Init, Load, Refinement, Special, Statement, Store, Transfer
 
@@ -22,15 +22,15 @@ class Access:
     """
 
     buffer: str
-    reads: bool
-    writes: bool
     forms: tuple[Affine, ...] | None
     extent: tuple[int, ...]
     ranges: tuple[tuple[str, int], ...]
     constraints: tuple[Affine, ...]
     certain: bool
     """False when a guard or a form that is no Affine may keep the access from happening."""
-    own: int
+    reads: bool = False
+    writes: bool = False
+    own: int = 0
     """Number of the statement in the block."""
 
 
@@ -68,18 +68,17 @@ def accesses(block: Block) -> list[Access]:
 def _statement(statement: Statement, scope: _Scope, refs: dict[str, Refinement], own: int) -> Iterator[Access]:
     match statement:
         case Load(_, name, at):
-            yield _access(scope, refs[name], at, own, reads=True)
+            yield replace(_element(scope, refs[name], at), reads=True, own=own)
         case Store(name, _, at):
-            agg = refs[name].agg is not None
-            yield _access(scope, refs[name], at, own, reads=agg, writes=True)
+            merges = refs[name].agg is not None
+            yield replace(_element(scope, refs[name], at), reads=merges, writes=True, own=own)
         case Transfer(dst, src):
-            yield _whole(scope, refs[src], own, reads=True)
-            yield _whole(scope, refs[dst], own, reads=refs[dst].agg is not None, writes=True)
+            yield replace(_whole(scope, refs[src]), reads=True, own=own)
+            yield replace(_whole(scope, refs[dst]), reads=refs[dst].agg is not None, writes=True, own=own)
         case Special(_, outs, ins):
-            for name in ins:
-                yield _unknown(scope, name, own, reads=True)
-            for name in outs:
-                yield _unknown(scope, name, own, reads=True, writes=True)
+            unknown = (replace(_whole(scope, refs[n]), forms=None, extent=(), certain=False) for n in (*ins, *outs))
+            for number, access in enumerate(unknown):
+                yield replace(access, reads=True, writes=number >= len(ins), own=own)
         case Block():
             yield from _block(statement, scope, own)
         case _:
@@ -91,14 +90,11 @@ def _block(block: Block, outer: _Scope, own: int) -> Iterator[Access]:
     refs = {r.into: r for r in block.refs}
     for ref in block.refs:
         if ref.source and ref.init is Init.IDENTITY:
-            yield _whole(scope, ref, own, writes=True)
+            yield replace(_whole(scope, ref), writes=True, own=own)
     for number, statement in enumerate(block.body):
         for access in _statement(statement, scope, refs, number):
             if access.buffer:
-                yield Access(
-                    access.buffer, access.reads, access.writes, access.forms, access.extent,
-                    access.ranges, access.constraints, access.certain, own,
-                )  # fmt: skip
+                yield replace(access, own=own)
 
 
 def _entered(block: Block, outer: _Scope, own: int) -> _Scope:
@@ -130,26 +126,18 @@ def _plus(base: tuple[Affine, ...], more: Sequence[Quasi | str], env: dict[str, 
     return tuple(b + f.substitute(env) for b, f in zip(base, more, strict=True) if isinstance(f, Affine))
 
 
-def _access(
-    scope: _Scope, ref: Refinement, at: tuple[Quasi | str, ...], own: int, *, reads: bool = False, writes: bool = False
-) -> Access:
+def _element(scope: _Scope, ref: Refinement, at: tuple[Quasi | str, ...]) -> Access:
+    """One element of a view; anywhere in it where data or a quotient says which."""
+    whole = _whole(scope, ref)
+    if any(isinstance(a, (str, DivMod)) for a in at):
+        return replace(whole, certain=False)
+    forms = whole.forms if not at or whole.forms is None else _plus(whole.forms, at, scope.env)
+    return replace(whole, forms=forms, extent=(1,) * len(ref.type.sizes))
+
+
+def _whole(scope: _Scope, ref: Refinement) -> Access:
     view = scope.views[ref.into]
-    dynamic = any(isinstance(a, (str, DivMod)) for a in at)
-    forms = view.forms if not at or dynamic or view.forms is None else _plus(view.forms, at, scope.env)
-    extent = ref.type.sizes if dynamic else (1,) * len(ref.type.sizes)
-    certain = scope.certain and not dynamic
-    return Access(view.buffer, reads, writes, forms, extent, scope.ranges, scope.constraints, certain, own)
-
-
-def _whole(scope: _Scope, ref: Refinement, own: int, *, reads: bool = False, writes: bool = False) -> Access:
-    view = scope.views[ref.into]
-    return Access(
-        view.buffer, reads, writes, view.forms, ref.type.sizes, scope.ranges, scope.constraints, scope.certain, own
-    )
-
-
-def _unknown(scope: _Scope, name: str, own: int, *, reads: bool = False, writes: bool = False) -> Access:
-    return Access(scope.views[name].buffer, reads, writes, None, (), scope.ranges, scope.constraints, False, own)
+    return Access(view.buffer, view.forms, ref.type.sizes, scope.ranges, scope.constraints, scope.certain)
 
 
 # --- questions -------------------------------------------------------------------------------------
@@ -187,11 +175,8 @@ def writes_all(block: Block, buffer: str, cells: Sequence[int], valid: Sequence[
     if not mine or not mine[0].writes or mine[0].reads or not mine[0].certain or mine[0].forms is None:
         return False
     names = [f"c{d}" for d in range(len(cells))]
-    target = Access(
-        buffer, True, False, tuple(Affine.var(n) for n in names), (1,) * len(cells),
-        (*((i.name, i.range) for i in block.indexes if i.value is None), *zip(names, cells, strict=True)),
-        tuple(valid), True, 0,
-    )  # fmt: skip
+    ranges = (*((i.name, i.range) for i in block.indexes if i.value is None), *zip(names, cells, strict=True))
+    target = Access(buffer, tuple(Affine.var(n) for n in names), (1,) * len(cells), ranges, tuple(valid), True)
     return _covers(mine[0], target, block, sets)
 
 

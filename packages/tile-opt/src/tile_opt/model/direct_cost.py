@@ -8,11 +8,12 @@ few. Beside them stand the traffic of the caches behind, and everything once thr
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from itertools import combinations
 from math import prod
 
+from tile_ir.frozen import frozen
 from tile_ir.machine import Machine, Occupancy
 
 from tile_opt.kernel.overlaps import left
@@ -20,7 +21,7 @@ from tile_opt.kernel.strides import flat_stride
 from tile_opt.kernel.view import Use
 from tile_opt.model.coalescing import PER_TURN, sectors
 from tile_opt.model.contraction import SECTOR, Contraction, Operand
-from tile_opt.model.group_cost import ADDRESSES, SPARE, Cost
+from tile_opt.model.group_cost import ADDRESSES, SPARE, Cells, Cost, cache_rate, started
 from tile_opt.model.group_cost import sectors as by_sectors
 
 ACCESS = 2.5
@@ -42,12 +43,10 @@ APART, CROWD = 0.1, 6.0
 """Share of the lesser of arithmetic and traffic that is not hidden behind the other, and sub-groups that hide the rest."""
 
 
-@dataclass(frozen=True)
-class DirectTile:
-    """A group's tile: items of the shared loops in the order of memory, the last the fastest, and the cells of each."""
+@frozen
+class DirectTile(Cells):
+    """A tile whose items are in the order of memory, the last loop the fastest."""
 
-    items: Mapping[str, int]
-    each: Mapping[str, int]
     pieces: Mapping[str, int] = field(default_factory=dict[str, int])
     """Loops along which items take turns, in pieces of so many cells; an item's other cells are neighbours."""
     vector: str = ""
@@ -56,18 +55,6 @@ class DirectTile:
     """Elements along `vector` that are loaded and stored at once, though each cell has arithmetic of its own."""
     outer: tuple[str, ...] = ()
     """Reduction loops around the windows, one iteration at a time; the others are straight-line code."""
-
-    @property
-    def count(self) -> int:
-        return prod(self.items.values())
-
-    @property
-    def cells(self) -> int:
-        return prod(self.each.values())
-
-    def size(self, loop: str) -> int:
-        """Iterations of a shared loop in a group's tile."""
-        return self.items.get(loop, 1) * self.each.get(loop, 1)
 
     def step(self, loop: str) -> int:
         """Iterations from one item to the next along a loop."""
@@ -80,9 +67,7 @@ class DirectCost:
     def __init__(self, work: Contraction, machine: Machine) -> None:
         self.work, self.machine = work, machine
         self.occupancy = machine.occupancy or Occupancy()
-        ports = machine.ports
-        self.rate = max(0.25, ports.fma if ports.fma >= 1 else ports.fma * self.occupancy.slots)
-        self.issue = max(self.rate, min(ports.issue, self.occupancy.slots))
+        self.rate, self.issue = started(machine)
         self.guarded = bool(work.main.constraints)
 
     @property
@@ -128,7 +113,7 @@ class DirectCost:
     def cost(self, tile: DirectTile) -> Cost | None:
         """None where the tile does not fit."""
         registers, occ = self.registers(tile), self.occupancy
-        subgroups = -(-tile.count // occ.subgroup)
+        subgroups = -(-tile.team // occ.subgroup)
         resident = min(
             occ.groups, occ.items // (subgroups * occ.subgroup),
             occ.registers // (-(-registers // 8) * 8 * subgroups * occ.subgroup),
@@ -142,7 +127,7 @@ class DirectCost:
         clock = self.machine.clock_ghz * 1e9
         parts = {
             "arithmetic": (busy + self._latency) / clock,
-            "cache": self._traffic(tile) * groups / self._cache_rate,
+            "cache": self._traffic(tile) * groups / cache_rate(self.machine),
             "memory": self.memory,
         }
         limit = max(parts, key=lambda n: parts[n])
@@ -226,11 +211,6 @@ class DirectCost:
         group = {n: tile.size(n) for n in self.work.shared} | self.work.own
         read = sum(by_sectors(o.distinct(group), o.row(group), o.width) for o in self.work.operands)
         return read + prod(tile.size(n) for n in self.work.shared) * self._stored
-
-    @cached_property
-    def _cache_rate(self) -> float:
-        """Bytes per second that all multiprocessors get from the last cache."""
-        return self.machine.caches[-1].bandwidth * self.machine.cores * self.machine.clock_ghz * 1e9
 
 
 def slides_along(work: Contraction, use: Use, loop: str, lanes: int) -> bool:

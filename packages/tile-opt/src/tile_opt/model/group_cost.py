@@ -76,17 +76,49 @@ def sectors(elements: int, row: int, width: int, unit: int = SECTOR) -> float:
     return elements * width * (whole + ends) / whole
 
 
+def started(machine: Machine) -> tuple[float, float]:
+    """Multiplications, and instructions, that a multiprocessor starts per cycle."""
+    ports, slots = machine.ports, (machine.occupancy or Occupancy()).slots
+    rate = max(0.25, ports.fma if ports.fma >= 1 else ports.fma * slots)
+    return rate, max(rate, min(ports.issue, slots))
+
+
+def cache_rate(machine: Machine, share: float = 1.0) -> float:
+    """Bytes per second that all multiprocessors get from the last cache, where they get such a share of its bandwidth."""
+    return share * machine.caches[-1].bandwidth * machine.cores * machine.clock_ghz * 1e9
+
+
 def beside(parts: Iterable[float]) -> float:
     """Seconds of what goes on at the same time and disturbs each other little."""
     return sum(p**BESIDE for p in parts) ** (1 / BESIDE)
 
 
 @frozen
-class Tile:
-    """A group's tile: items and iterations of each for the shared loops, and how the reduction goes in steps."""
+class Cells:
+    """A group's tile of the shared loops: items, and iterations of each."""
 
     items: dict[str, int]
     each: dict[str, int]
+
+    @property
+    def team(self) -> int:
+        """Items that have the tile together."""
+        return prod(self.items.values())
+
+    @property
+    def cells(self) -> int:
+        """Of an item."""
+        return prod(self.each.values())
+
+    def size(self, loop: str) -> int:
+        """Iterations of a shared loop in a group's tile."""
+        return self.items.get(loop, 1) * self.each.get(loop, 1)
+
+
+@frozen
+class Tile(Cells):
+    """A group's tile, and how the reduction goes in steps."""
+
     vector: str
     """The loop whose iterations are the lanes of an item's registers; "" for none."""
     lanes: int
@@ -107,21 +139,8 @@ class Tile:
     """Teams of items that share each step: each has the whole tile, and their results meet in the end."""
 
     @property
-    def team(self) -> int:
-        """Items of a team."""
-        return prod(self.items.values())
-
-    @property
     def count(self) -> int:
         return self.team * self.teams
-
-    @property
-    def cells(self) -> int:
-        return prod(self.each.values())
-
-    def size(self, loop: str) -> int:
-        """Iterations of a shared loop in a group's tile."""
-        return self.items.get(loop, 1) * self.each.get(loop, 1)
 
 
 @frozen
@@ -150,9 +169,7 @@ class GroupCost:
         self.occupancy = machine.occupancy or Occupancy()
         self.local = machine.local or LocalMemory()
         self.own = work.own
-        ports = machine.ports
-        self.rate = max(0.25, ports.fma if ports.fma >= 1 else ports.fma * self.occupancy.slots)
-        self.issue = max(self.rate, min(ports.issue, self.occupancy.slots))
+        self.rate, self.issue = started(machine)
         self.delivered = self.local.banks * self.local.bank_bytes / 4 / self.occupancy.subgroup
         self.memory = self._memory_seconds()
         self.stored = min(4 * work.words, 4)
@@ -287,7 +304,7 @@ class GroupCost:
         cycles *= step.hindered
         parts = {
             "arithmetic": cycles / (self.machine.clock_ghz * 1e9),
-            "cache": (step.fetched * self._steps(tile) * groups) / self._cache_rate(),
+            "cache": (step.fetched * self._steps(tile) * groups) / cache_rate(self.machine, CACHED),
             "memory": self.memory,
         }
         limit = max(parts, key=lambda n: parts[n])
@@ -320,7 +337,7 @@ class GroupCost:
     def traffic(self, tile: Tile) -> dict[str, float]:
         """Seconds of what groups fetch, of everything once through memory, and of results, whatever computes the tile."""
         groups = prod(-(-e // tile.size(n)) for n, e in self.work.shared.items())
-        cache = self._fetched(tile) * self._steps(tile) * groups / self._cache_rate()
+        cache = self._fetched(tile) * self._steps(tile) * groups / cache_rate(self.machine, CACHED)
         results = groups * self._stored(tile) / (self.machine.memory.all_cores.write * 1e9)
         return {"cache": cache, "memory": self.memory, "results": results}
 
@@ -336,7 +353,11 @@ class GroupCost:
         if tile.ways == 1:
             return 0.0
         moved = (tile.ways + 1) * prod(self.work.shared.values()) * self.work.words * 4
-        return moved / self._cache_rate() + self.machine.memory.latency * 1e-9 + HANDOFF * self.machine.launch.kernel
+        return (
+            moved / cache_rate(self.machine, CACHED)
+            + self.machine.memory.latency * 1e-9
+            + HANDOFF * self.machine.launch.kernel
+        )
 
     def _steps(self, tile: Tile) -> float:
         """Steps of one group, the outer reduction loops included."""
@@ -457,8 +478,3 @@ class GroupCost:
         view = self.work.view
         yield flat_offset(view, use)
         yield from (s for n in self.work.shared if (s := flat_stride(view, use, n)) != 1)
-
-    def _cache_rate(self) -> float:
-        """Bytes per second that all multiprocessors get from the last cache."""
-        last = self.machine.caches[-1]
-        return CACHED * last.bandwidth * self.machine.cores * self.machine.clock_ghz * 1e9

@@ -22,9 +22,9 @@ from tile_opt.passes.scheduling import SchedulingPass, refused
 from tile_opt.plan.build import Built
 from tile_opt.plan.builders.group_tiles import build_group_tiles
 from tile_opt.plan.panels import copied_before
-from tile_opt.plan.plan import Across, Cover, Edge, Level, Plan, Reduction
+from tile_opt.plan.plan import Across, Plan
 from tile_opt.plan.space.gpu.tiles import along_rows, plans, ranked
-from tile_opt.plan.steps.groups.share_reduction import SharedReduction, even_share, share_reduction
+from tile_opt.plan.steps.groups.share_reduction import SharedReduction, even_share, share_reduction, unshared
 
 NEAR = 1.4
 """Times as long as the best, by the space's own forecast, that tiles may take whose kernels are estimated, too."""
@@ -82,7 +82,7 @@ class GroupTile(SchedulingPass):
             return Built(build_group_tiles(view, main, plan))
         size = _even(view.ranges[shared.loop], shared.ways, plan, shared.loop)
         if size >= view.ranges[shared.loop]:
-            return Built(build_group_tiles(view, main, replace(plan, reductions=_serial(plan))))
+            return Built(build_group_tiles(view, main, unshared(plan)))
         parts = share_reduction(view, main, {shared.loop: size})
         kernel = build_group_tiles(parts.partial, parts.main, _partial_plan(plan, parts))
         return Built(kernel, after=(merged(parts.combine),), buffers=(parts.buffer,))
@@ -112,17 +112,7 @@ def _even(extent: int, ways: int, plan: Plan, loop: str) -> int:
     return even_share(extent, ways, deep)
 
 
-def _serial(plan: Plan) -> tuple[Reduction, ...]:
-    """What becomes of the reductions in one group."""
-    return tuple(Reduction(r.loop, Across.SERIAL) if r.across is Across.GROUPS else r for r in plan.reductions)
-
-
 def _partial_plan(plan: Plan, parts: SharedReduction) -> Plan:
-    """The plan of the kernel of partial results: a group for each share."""
-    grid, *rest = plan.levels
-    first = Level(Bind.GRID, (*(Cover(n, 1) for n in parts.shares), *grid.covers))
-    # What is stored is stored by the kernel behind: this one's results take the way that those would.
+    """The plan of the kernel of partial results, whose results take the way that those of the kernel behind would."""
     known = {r.into for r in parts.partial.refs}
-    stagings = tuple(s if s.operand in known else replace(s, operand=parts.buffer.into) for s in plan.stagings)
-    edges = (*((n, Edge.PEEL) for n in parts.shares), *plan.edges)
-    return replace(plan, levels=(first, *rest), stagings=stagings, reductions=_serial(plan), edges=edges)
+    return parts.plan(plan, (s if s.operand in known else replace(s, operand=parts.buffer.into) for s in plan.stagings))

@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from math import prod
 
-from tile_ir.frozen import replace
 from tile_ir.matrix import MATRIX_INSTRUCTIONS
 from tile_ir.stripe.nodes import Bind, Block
 from tile_ir.target import Target
@@ -25,7 +24,7 @@ from tile_opt.plan.builders.tensor_plans import LEVELS, by_tensor_copies, factor
 from tile_opt.plan.builders.tensor_shares import build_joined, is_joined, results_of
 from tile_opt.plan.builders.tensor_tiles import build_tensor_tiles
 from tile_opt.plan.panels import copied_before
-from tile_opt.plan.plan import Across, Cover, Plan
+from tile_opt.plan.plan import Across, Plan
 from tile_opt.plan.space.tensor.plans import plans
 from tile_opt.plan.steps.groups.banks import takes_copies
 from tile_opt.plan.steps.groups.share_reduction import SharedReduction, even_share, share_reduction
@@ -71,7 +70,7 @@ class TensorTile(SchedulingPass):
         inner = match_of(parts.partial, match.instruction, dict(match.loops))
         if not inner:
             raise refused(f"groups cannot share {' and '.join(shared)} of kernel {view.name!r}")
-        own, collective = _partial_plan(plan, parts), _collective(target)
+        own, collective = parts.plan(plan, map(parts.inner, plan.stagings)), _collective(target)
         if _is_joined(view, plan, parts, target):
             _check(parts.partial, inner, own)
             kernel, buffer = build_joined(inner, own, parts, collective=collective)
@@ -98,11 +97,3 @@ def _kernel(view: KernelView, match: Match, plan: Plan, target: Target) -> Block
 def _check(view: KernelView, match: Match, plan: Plan) -> None:
     for problem in problems(view, match, plan):
         raise refused(f"the plan of kernel {view.name!r} cannot be built: {problem}")
-
-
-def _partial_plan(plan: Plan, parts: SharedReduction) -> Plan:
-    """The plan of the kernel of partial results: a group for each share."""
-    grid, *rest = plan.levels
-    serial = (replace(r, across=Across.SERIAL, ways=1) if r.across is Across.GROUPS else r for r in plan.reductions)
-    levels = (replace(grid, covers=(*(Cover(n, 1) for n in parts.shares), *grid.covers)), *rest)
-    return replace(plan, levels=levels, stagings=tuple(map(parts.inner, plan.stagings)), reductions=tuple(serial))

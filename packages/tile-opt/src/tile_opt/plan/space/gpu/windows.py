@@ -226,6 +226,6 @@ def _reason(found: Found) -> str:
     tile, cost = found.tile, found.cost
     cells = " x ".join(f"{n}" for n in tile.each.values()) or "1"
     return (
-        f"{cost.groups} groups of {tile.count} items with {cells} cells, windows in registers: {cost.share:.0%} of peak, "
+        f"{cost.groups} groups of {tile.team} items with {cells} cells, windows in registers: {cost.share:.0%} of peak, "
         f"{cost.resident} at once, bound by {cost.limit}"
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 
 from tile_ir.frozen import frozen, replace
@@ -12,7 +12,7 @@ from tile_ir.stripe.nodes import Block, Direction, Index, Load, Refinement, Stor
 
 from tile_opt.kernel.view import KernelView, Stage, Use, close_kernel
 from tile_opt.kernel.work import merged_use
-from tile_opt.plan.plan import Staging
+from tile_opt.plan.plan import Across, Cover, Plan, Reduction, Staging
 
 Cells = tuple[Refinement, tuple[Affine, ...]]
 """The buffer of partial results, and where in it a group has its own."""
@@ -61,6 +61,18 @@ class SharedReduction:
         if staging.operand != self.sums:
             return staging
         return replace(staging, operand=self.buffer.into, order=(*self.shares, *staging.order))
+
+    def plan(self, whole: Plan, stagings: Iterable[Staging]) -> Plan:
+        """The whole kernel's plan as that of `partial`, a group for each share, with these stagings."""
+        grid, *rest = whole.levels
+        grid = replace(grid, covers=(*(Cover(n, 1) for n in self.shares), *grid.covers))
+        return replace(unshared(whole), levels=(grid, *rest), stagings=tuple(stagings))
+
+
+def unshared(plan: Plan) -> Plan:
+    """The plan without groups that share a reduction."""
+    serial = (Reduction(r.loop, Across.SERIAL) if r.across is Across.GROUPS else r for r in plan.reductions)
+    return replace(plan, reductions=tuple(serial))
 
 
 def even_share(extent: int, ways: int, deep: int) -> int:
