@@ -11,6 +11,7 @@ import tile_runtime as tile
 from tile_ir.emit.walker import walk_statements
 from tile_ir.kernels import StepKind
 from tile_ir.semtree.nodes import Alloc
+from tile_runtime import numpy as tnp
 
 RNG = np.random.default_rng(0)
 FILTER = tile.Function("function (A, B, X) -> (V, A2, O) { V = X + 1.5 * A - 0.7 * B; A2 = A; O = V; }")
@@ -151,3 +152,9 @@ def test_small_loops_in_small_loops() -> None:
     x = tile.placeholder("float32", (3,), "x")
     f = tile.compose([x], [tile.repeat(lambda c: tile.repeat(HALF, c, 3), x, 2)])
     np.testing.assert_array_equal(f(np.full(3, 64, np.float32), device="llvm"), 1)
+
+
+def test_what_a_round_adds_up_in_two_kernels_is_not_computed_before_the_rounds() -> None:
+    matrix = np.array([[3.0, 1.0, 0.5], [2.0, -4.0, 1.0], [6.0, 1.0, 2.0]])
+    cofactors = np.linalg.det(matrix) * np.linalg.inv(matrix).T
+    np.testing.assert_allclose(tile.jit(tile.grad(tnp.linalg.det))(matrix), cofactors, rtol=1e-12)

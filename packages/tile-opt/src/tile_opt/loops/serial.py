@@ -7,6 +7,7 @@ this kernel. Their plans stay as they are, but that nothing is divided among gro
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, field, replace
 from math import prod
@@ -244,13 +245,14 @@ def _blocks(stripe: StripeProgram) -> tuple[Block, ...]:
 
 
 def _fixed(kernels: Sequence[Block], given: frozenset[str]) -> frozenset[str]:
-    """The buffers that kernels fill from `given` alone, and no others write."""
+    """The buffers that one kernel alone fills, from `given` and others of these: what several write, one changes for another."""
+    writers = Counter(name for kernel in kernels for name in _written(kernel))
     found = given
     for kernel in kernels:
         reads = {r.source for r in kernel.refs if r.dir in (Direction.IN, Direction.INOUT)}
-        found |= _written(kernel) if reads <= found else frozenset()
-    changed = [_written(k) for k in kernels if not _written(k) <= found]
-    return found.difference(*changed)
+        if reads <= found and all(writers[name] == 1 for name in _written(kernel)):
+            found |= _written(kernel)
+    return found
 
 
 def _written(kernel: Block) -> frozenset[str]:
