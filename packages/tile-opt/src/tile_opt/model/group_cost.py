@@ -171,15 +171,20 @@ class GroupCost:
         self.own = work.own
         self.rate, self.issue = started(machine)
         self.delivered = self.local.banks * self.local.bank_bytes / 4 / self.occupancy.subgroup
-        self.memory = self._memory_seconds()
+        self.read, self.written = self._read_seconds(), self._written_seconds()
+        self.memory = self.read + self.written
         self.stored = min(4 * work.words, 4)
         self._even: dict[int, bool] = {}
 
-    def _memory_seconds(self) -> float:
-        """Every operand and every result once through the device's memory."""
+    def _read_seconds(self) -> float:
+        """Every operand once through the device's memory."""
         everything = self.work.shared | self.own
         bytes = sum(o.box(everything) * o.delivered * o.width for o in self.work.operands)
-        bytes += prod(self.work.shared.values()) * self.work.result_width
+        return bytes / (self.machine.memory.all_cores.read * 1e9)
+
+    def _written_seconds(self) -> float:
+        """Every result once through the device's memory."""
+        bytes = prod(self.work.shared.values()) * self.work.result_width
         return bytes / (self.machine.memory.all_cores.read * 1e9)
 
     # --- parts of a tile --------------------------------------------------------------------------------
@@ -335,11 +340,11 @@ class GroupCost:
         return 1.0 if count <= PIECE or self.work.partners(loop) else UNEVEN.get(gcd(count, PIECE), 1.0)
 
     def traffic(self, tile: Tile) -> dict[str, float]:
-        """Seconds of what groups fetch, of everything once through memory, and of results, whatever computes the tile."""
+        """Seconds of what groups fetch, of operands and of results once through memory, and of storing these, whatever computes the tile."""
         groups = prod(-(-e // tile.size(n)) for n, e in self.work.shared.items())
         cache = self._fetched(tile) * self._steps(tile) * groups / cache_rate(self.machine, CACHED)
         results = groups * self._stored(tile) / (self.machine.memory.all_cores.write * 1e9)
-        return {"cache": cache, "memory": self.memory, "results": results}
+        return {"cache": cache, "read": self.read, "written": self.written, "results": results}
 
     def _shared(self, tile: Tile) -> float:
         """How much longer groups take that share a reduction; their results may drive the operands out of the cache."""

@@ -254,9 +254,7 @@ class Tile:
         work = contraction(self.view)
         if work is None:
             return matrix
-        own = dict.fromkeys(work.shared, 1)
-        depth = self.loops["k"]
-        tile = Traffic(own | self.group, {}, "", 1, depth, self.deep, self.taps)
+        tile = Traffic(dict.fromkeys(work.shared, 1) | self.group, {}, "", 1, self.loops["k"], self.deep, self.taps)
         traffic = GroupCost(work, machine, self.local).traffic(tile)
         cache = traffic["cache"] * (AHEAD * self._idle if self.instruction.team > 1 else 1)
         run = stores.run_bytes(work, self.warp)
@@ -268,7 +266,9 @@ class Tile:
         counted = self._given and not self.through
         setting = stores.set_seconds(self.view, self.match.main, machine, alone=self.resident == 1) if counted else 0.0
         stored = max(stored, setting) if self.resident > 1 else stored + setting
-        products = beside((matrix, cache, traffic["memory"]))
+        # Fragments are parts of lines, which disturb what memory reads, too.
+        memory = traffic["read"] + (0.0 if self._given else traffic["written"])
+        products = beside((matrix, cache, memory))
         stored *= stores.narrow_pieces(run) if self._given and stored > products else 1.0
         seconds = products + stored + machine.launch.kernel
         put = self.through and takes_copies(self.instruction)
