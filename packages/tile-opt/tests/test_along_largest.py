@@ -12,7 +12,7 @@ from tile_ir.program.nodes import Contraction, Program, TensorType
 from tile_lang.evaluate import evaluate
 from tile_opt.program import AlongLargest, rewrite
 
-SIZES = {"a": 32, "b": 3, "c": 2, "d": 5}
+SIZES = {"a": 32, "b": 3, "c": 2, "d": 5, "e": 16}
 
 
 def program(statement: str, **operands: str) -> Program:
@@ -50,9 +50,19 @@ def test_a_result_that_lies_across_is_turned_in_the_end() -> None:
     assert back.name == "O" and back.agg is Aggregation.ASSIGN
 
 
+def test_long_results_that_nothing_lies_along_are_no_reason_to_read_across() -> None:
+    copy, product = rewritten(program("O[a : A] = +(X[a, e, b] * Y[a, b, e]);", X="aeb", Y="abe"))
+    assert copy.type.shape == (SIZES["a"], SIZES["b"], SIZES["e"])
+    assert product.loads[0].tensor == copy.name
+
+
 @pytest.mark.parametrize(
     ("statement", "operands"),
     [
+        (
+            "O[a : A] = +(X[e, b, a] * Y[a, b, e]);",
+            {"X": "eba", "Y": "abe"},
+        ),  # the result is long, and an operand lies along it
         ("O[b, a : B, A] = +(X[b, c, a] * Y[c, a]);", {"X": "bca", "Y": "ca"}),  # all side by side
         ("O[b, d : B, D] = +(X[b, a] * Y[a, d]);", {"X": "ba", "Y": "ad"}),  # each element is used often
         ("O[a, b : A, B] = +(X[b, c] * Y[c, a]);", {"X": "bc", "Y": "ca"}),  # what is turned is no smaller

@@ -28,7 +28,7 @@ class AlongLargest(Rewrite):
     """Copies of operands, and results that are turned, where the largest operand has `least` elements and each is used `uses` times at most.
 
     Its last dimension has `run` elements or more, or the last few that merge into one. All that is copied or turned has together no more elements than it, half as
-    many where rows of the result have `run` elements, too.
+    many where rows of the result have `run` elements, too, and an operand's lie along them.
     """
 
     least: int = 1 << 12
@@ -83,9 +83,12 @@ class _Turned:
             return None
         turned = [size for load, size in zip(op.loads, sizes, strict=True) if _order(load.formulas, names)]
         turned += [op.type.size] if _order(op.output, names) else []
-        # Lanes can go along a result's rows if these are long: then a copy must be worth more.
+        return names if turned and sum(turned) * (2 if self._along_result(op) else 1) <= sizes[most] else None
+
+    def _along_result(self, op: Contraction) -> bool:
+        """Lanes can go along a result's rows, as these are long and an operand's lie so: then a copy must be worth more."""
         long = bool(op.type.shape) and op.type.shape[-1] >= self.options.run
-        return names if turned and sum(turned) * (2 if long else 1) <= sizes[most] else None
+        return long and any(load.formulas[-1:] == op.output[-1:] for load in op.loads)
 
     def _is_plain(self, op: Contraction) -> bool:
         """Every subscript is an index of its own that goes over the whole dimension."""
