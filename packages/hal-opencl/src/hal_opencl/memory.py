@@ -7,7 +7,7 @@ from typing import TypeGuard
 
 import numpy as np
 import numpy.typing as npt
-from tile_hal.errors import Code, device_error
+from tile_hal.errors import Code, check_range, device_error
 from tile_hal.events import COMPLETED
 from tile_hal.interfaces import Buffer, Event, Memory, MemoryUsage
 
@@ -198,10 +198,7 @@ class DeviceMemory(Memory):
         """None where the device wants another alignment, and for views of nothing."""
         if not isinstance(buffer, DeviceBuffer):
             return None
-        if offset < 0 or nbytes < 0 or offset + nbytes > buffer.nbytes:
-            raise device_error(
-                Code.SIZE_MISMATCH, f"bytes {offset}..{offset + nbytes} lie outside a buffer of {buffer.nbytes} bytes"
-            )
+        check_range(offset, nbytes, buffer.nbytes)
         start, root = buffer.offset + offset, buffer.root or buffer
         if nbytes == 0 or start % self.context.info.alignment:
             return None

@@ -29,6 +29,13 @@ def device_error(code: Code, message: str, hint: str | None = None) -> TileDevic
     return TileDeviceError(Diagnostic(code.value, message, hint=hint))
 
 
+def check_range(offset: int, nbytes: int, whole: int) -> None:
+    """TileDeviceError unless a buffer of `whole` bytes has these."""
+    if offset < 0 or nbytes < 0 or offset + nbytes > whole:
+        message = f"bytes {offset}..{offset + nbytes} lie outside a buffer of {whole} bytes"
+        raise device_error(Code.SIZE_MISMATCH, message)
+
+
 def execution_error(cause: BaseException) -> TileDeviceError:
     """What an event raises when its work failed: `cause` itself when it is a TileDeviceError, else wrapped."""
     if isinstance(cause, TileDeviceError):

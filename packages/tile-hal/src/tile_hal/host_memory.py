@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from tile_ir import forking
 
-from tile_hal.errors import Code, device_error
+from tile_hal.errors import Code, check_range, device_error
 from tile_hal.events import COMPLETED
 from tile_hal.interfaces import Buffer, Event, Memory, MemoryUsage
 from tile_hal.recycling import ALIGNMENT, LARGE, Recycler
@@ -154,8 +154,5 @@ class HostMemory(Memory):
     def view(self, buffer: Buffer, offset: int, nbytes: int) -> HostBuffer | None:
         if not isinstance(buffer, HostBuffer):
             return None
-        if offset < 0 or nbytes < 0 or offset + nbytes > buffer.nbytes:
-            raise device_error(
-                Code.SIZE_MISMATCH, f"bytes {offset}..{offset + nbytes} lie outside a buffer of {buffer.nbytes} bytes"
-            )
+        check_range(offset, nbytes, buffer.nbytes)
         return HostBuffer(buffer.array[offset : offset + nbytes], buffer.address + offset)

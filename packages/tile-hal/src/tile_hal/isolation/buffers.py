@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tile_hal.errors import Code, device_error
+from tile_hal.errors import Code, check_range, device_error
 from tile_hal.host import ALIGNMENT, HostBuffer
 from tile_hal.interfaces import Buffer, Event, Memory, MemoryUsage
 from tile_hal.isolation.link import Held, Link, Param
@@ -136,10 +136,7 @@ class IsolatedMemory(Memory):
     def view(self, buffer: Buffer, offset: int, nbytes: int) -> Buffer | None:
         if not isinstance(buffer, (SharedBuffer, DeviceBuffer)) or buffer.link is not self._link:
             return None
-        if offset < 0 or nbytes < 0 or offset + nbytes > buffer.nbytes:
-            raise device_error(
-                Code.SIZE_MISMATCH, f"bytes {offset}..{offset + nbytes} lie outside a buffer of {buffer.nbytes} bytes"
-            )
+        check_range(offset, nbytes, buffer.nbytes)
         if isinstance(buffer, DeviceBuffer):
             return self._device_view(buffer, offset, nbytes)
         if offset % self._link.alignment:

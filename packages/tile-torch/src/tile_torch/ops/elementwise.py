@@ -17,7 +17,7 @@ aten = torch.ops.aten
 SIGN = "({0} > 0 ? 1 : ({0} < 0 ? -1 : 0))"
 """PyTorch's, which is 0 of NaN and +0 of -0."""
 
-UNARY: dict[Overload, str] = {
+PLAIN: dict[Overload, str] = {
     aten.abs.default: "abs({0})",
     aten.neg.default: "-{0}",
     aten._neg_view.default: "-{0}",
@@ -47,6 +47,16 @@ UNARY: dict[Overload, str] = {
     aten.silu.default: "silu({0})",
     aten.tanh_backward.default: "{0} * (1 - {1} * {1})",
     aten.sigmoid_backward.default: "{0} * ((1 - {1}) * {1})",
+    aten.atan2.default: "atan2({0}, {1})",
+    **dict.fromkeys((aten.div.Tensor, aten.div.Scalar, aten.true_divide.Tensor), "{0} / {1}"),
+    **dict.fromkeys((aten.remainder.Tensor, aten.remainder.Scalar, aten.remainder.Scalar_Tensor), "mod({0}, {1})"),
+    **dict.fromkeys((aten.fmod.Tensor, aten.fmod.Scalar), "fmod({0}, {1})"),
+    aten.bitwise_not.default: "~{0}",
+    **dict.fromkeys((aten.bitwise_and.Tensor, aten.bitwise_and.Scalar), "{0} & {1}"),
+    **dict.fromkeys((aten.bitwise_or.Tensor, aten.bitwise_or.Scalar), "{0} | {1}"),
+    **dict.fromkeys((aten.bitwise_xor.Tensor, aten.bitwise_xor.Scalar), "{0} ^ {1}"),
+    **dict.fromkeys((aten.bitwise_left_shift.Tensor, aten.bitwise_left_shift.Tensor_Scalar), "{0} << {1}"),
+    **dict.fromkeys((aten.bitwise_right_shift.Tensor, aten.bitwise_right_shift.Tensor_Scalar), "{0} >> {1}"),
 }
 """Expressions of the operands, computed in the dtype of the result."""
 
@@ -60,18 +70,16 @@ TESTS: dict[Overload, str] = {
 }
 COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 LOGIC = {"logical_and": "&", "logical_or": "|"}
-BITS = {"bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^"}
-SHIFTS = {"bitwise_left_shift": "<<", "bitwise_right_shift": ">>"}
 
 
-@operator(*UNARY)
-def unary(call: Call, *operands: Value) -> Value:
+@operator(*PLAIN)
+def plain(call: Call, *operands: Value) -> Value:
     """What the table says."""
     if call.target in WHOLE and not call.dtype.is_float:
         return call.elementwise("{0}", *operands)
     if call.target is aten.abs.default and call.dtype is DType.BOOL:
         return call.elementwise("{0}", *operands)
-    return call.elementwise(UNARY[call.target], *operands)
+    return call.elementwise(PLAIN[call.target], *operands)
 
 
 @operator(*TESTS)
@@ -106,21 +114,6 @@ def logical_xor(call: Call, x: Value, other: Value) -> Value:
     return call.elementwise("{0} != {1}", x, other, dtype=DType.BOOL)
 
 
-@operator(*(getattr(getattr(aten, name), kind) for name in BITS for kind in ("Tensor", "Scalar")))
-def bits(call: Call, x: Value, other: Value) -> Value:
-    return call.elementwise(f"{{0}} {BITS[call.name]} {{1}}", x, other)
-
-
-@operator(*(getattr(getattr(aten, name), kind) for name in SHIFTS for kind in ("Tensor", "Tensor_Scalar")))
-def shift(call: Call, x: Value, other: Value) -> Value:
-    return call.elementwise(f"{{0}} {SHIFTS[call.name]} {{1}}", x, other)
-
-
-@operator(aten.bitwise_not.default)
-def bitwise_not(call: Call, x: Value) -> Value:
-    return call.elementwise("~{0}", x)
-
-
 # --- arithmetic ------------------------------------------------------------------------------------------
 
 
@@ -147,12 +140,6 @@ def mul(call: Call, x: Value, other: Value) -> Value:
     return call.elementwise("{0} & {1}" if call.dtype is DType.BOOL else "{0} * {1}", x, other)
 
 
-@operator(aten.div.Tensor, aten.div.Scalar, aten.true_divide.Tensor)
-def div(call: Call, x: Value, other: Value) -> Value:
-    """The quotient, a float."""
-    return call.elementwise("{0} / {1}", x, other)
-
-
 @operator(aten.div.Tensor_mode, aten.div.Scalar_mode)
 def div_mode(call: Call, x: Value, other: Value, rounding_mode: str | None = None) -> Value:
     """The quotient as it is, without its fraction, or the whole number below."""
@@ -174,18 +161,6 @@ _FLOOR_DIVISION = f"({{1}} == 0 ? {{0}} / {{1}} : {_WHOLE})"
 """As Python divides floats, by infinities too, and with the sign of what comes to 0; PyTorch does so."""
 
 
-@operator(aten.remainder.Tensor, aten.remainder.Scalar, aten.remainder.Scalar_Tensor)
-def remainder(call: Call, x: Value, other: Value) -> Value:
-    """With the sign of the divisor."""
-    return call.elementwise("mod({0}, {1})", x, other)
-
-
-@operator(aten.fmod.Tensor, aten.fmod.Scalar)
-def fmod(call: Call, x: Value, other: Value) -> Value:
-    """With the sign of the dividend."""
-    return call.elementwise("fmod({0}, {1})", x, other)
-
-
 @operator(aten.maximum.default)
 def maximum(call: Call, x: Value, other: Value) -> Value:
     return call.elementwise("{0} | {1}" if call.dtype is DType.BOOL else "max({0}, {1})", x, other)
@@ -194,11 +169,6 @@ def maximum(call: Call, x: Value, other: Value) -> Value:
 @operator(aten.minimum.default)
 def minimum(call: Call, x: Value, other: Value) -> Value:
     return call.elementwise("{0} & {1}" if call.dtype is DType.BOOL else "min({0}, {1})", x, other)
-
-
-@operator(aten.atan2.default)
-def atan2(call: Call, x: Value, other: Value) -> Value:
-    return call.elementwise("atan2({0}, {1})", x, other)
 
 
 @operator(aten.clamp.default, aten.clamp.Tensor)
