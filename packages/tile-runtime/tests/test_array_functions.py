@@ -381,3 +381,10 @@ def test_equations_and_lists_that_are_none_are_named() -> None:
         for joined in (tnp.concat, tnp.stack, tnp.vstack, tnp.hstack, tnp.column_stack):
             with pytest.raises(TypeError, match="several tensors are wanted, not"):
                 joined(wrong)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.int64])
+def test_powers_of_integers_wrap_for_exponents_of_any_size(dtype: Any) -> None:
+    bases, exponents = np.array([0, 1, 2, 3, 6, 7], dtype)[:, None], np.array([0, 1, 8, 9, 33, 64, 100], dtype)
+    np.testing.assert_array_equal(tnp.pow(tile.asarray(bases), tile.asarray(exponents)).numpy(), bases**exponents)
+    np.testing.assert_array_equal((tile.asarray(bases) ** 100).numpy(), bases**100)

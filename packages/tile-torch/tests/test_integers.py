@@ -42,3 +42,12 @@ def test_the_imaginary_part_of_a_conjugate() -> None:
 
     x = torch.randn(3, 2, generator=torch.Generator().manual_seed(0))
     torch.testing.assert_close(torch.compile(function, backend="tile")(x), function(x))
+
+
+def test_powers_wrap_for_exponents_of_any_size() -> None:
+    def function(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        return x**y, x**33, 3**y, (x - 2) ** torch.tensor([-3, -2], dtype=torch.int32)[:, None]
+
+    given = torch.arange(5, dtype=torch.int32), torch.tensor([0, 8, 32, 33, 100], dtype=torch.int32)
+    found, wanted = torch.compile(function, backend="tile")(*given), function(*given)
+    assert all(torch.equal(f, w) and f.dtype == w.dtype for f, w in zip(found, wanted, strict=True))

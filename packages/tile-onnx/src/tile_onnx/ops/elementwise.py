@@ -8,6 +8,7 @@ from functools import reduce
 
 import numpy as np
 from tile_ir.dtype import DType
+from tile_runtime.ops.elementwise import integer_power
 from tile_runtime.ops.text import cast, expression, function, listed, literal, names, wide
 from tile_runtime.ops.values import Array, Value, apply
 
@@ -143,7 +144,8 @@ def power(node: Node) -> Value:
     if exponent in _PRODUCTS and node.rank(1) <= node.rank(0):
         return apply(expression("X", _PRODUCTS[exponent]), node.value(0))
     if base.is_integer and node.dtype(1).is_integer:
-        return apply(_integer_power(base, node.dtype(1)), node.value(0), node.value(1))
+        known = None if exponent is None else int(exponent)
+        return apply(integer_power(base, node.dtype(1), known), node.value(0), node.value(1))
     return apply(_float_power(base), node.value(0), node.value(1))
 
 
@@ -154,18 +156,6 @@ def _float_power(base: DType) -> str:
     computed = DType.FLOAT64 if base.is_integer else base
     value = f"pow({cast('X', computed)}, {cast('E', computed)})"
     return expression("X, E", cast(value, base) if base.is_integer else value)
-
-
-def _integer_power(base: DType, exponent: DType) -> str:
-    """By squaring, exact as long as the result fits; a negative exponent gives 0 unless the base is 1 or -1."""
-    steps = ["P0 = X * 0 + 1;", "S0 = X;"]
-    for k in range(base.bits.bit_length() - 1):
-        steps += [f"P{k + 1} = (E >> {k} & 1) == 1 ? P{k} * S{k} : P{k};", f"S{k + 1} = S{k} * S{k};"]
-    last = f"P{base.bits.bit_length() - 1}"
-    if exponent.is_signed:
-        one = "(X == 1)" + (" | (X == -1)" if base.is_signed else "")
-        last = f"E < 0 ? ({one} ? {last} : 0) : {last}"
-    return function(("X", "E"), ("Y",), *steps, f"Y = {last};")
 
 
 @operator("BitShift")

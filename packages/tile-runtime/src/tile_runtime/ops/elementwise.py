@@ -162,19 +162,25 @@ def powered(base: Value | Number, exponent: Value | Number) -> Value:
     if is_number(exponent) and exponent in _PRODUCTS and not is_number(base):
         return apply(expression("X0", _PRODUCTS[int(exponent)]), converted(base, met))
     if met.is_integer:
-        return apply(integer_power(met), as_tensor(base, met), as_tensor(exponent, met))
+        known = int(exponent) if is_number(exponent) else None
+        return apply(integer_power(met, number=known), as_tensor(base, met), as_tensor(exponent, met))
     return applied("pow", base, exponent)
 
 
-def integer_power(dtype: DType) -> str:
-    """The function of X and E, by squaring: wraps as products do; a negative exponent gives 0 unless the base is 1 or -1."""
-    steps = [f"B = {cast('X', dtype)};", f"E = {cast('N', dtype)};", "P0 = B * 0 + 1;", "S0 = B;"]
-    last = dtype.bits.bit_length() - 1
-    for k in range(last):
+def integer_power(dtype: DType, exponent: DType | None = None, number: int | None = None) -> str:
+    """The function of X and N, by squaring: wraps as products do; a negative exponent gives 0 unless the base is 1 or -1.
+
+    X is made `dtype`, N `exponent`, or that, too; `number` is what all of N are, where that is known: it has fewer bits.
+    """
+    counted = exponent or dtype
+    bits = counted.bits - counted.is_signed if number is None else max(number.bit_length(), 1)
+    steps = [f"B = {cast('X', dtype)};", f"E = {cast('N', counted)};", "P0 = B * 0 + 1;", "S0 = B;"]
+    for k in range(bits):
         steps += [f"P{k + 1} = (E >> {k} & 1) == 1 ? P{k} * S{k} : P{k};", f"S{k + 1} = S{k} * S{k};"]
-    value = f"P{last}"
-    if dtype.is_signed:
-        value = f"E < 0 ? ((B == 1) | (B == -1) ? (E & 1) == 1 ? B : B * B : 0) : {value}"
+    value = f"P{bits}"
+    if counted.is_signed:
+        ones = "(B == 1) | (B == -1)" if dtype.is_signed else "B == 1"
+        value = f"E < 0 ? ({ones} ? ((E & 1) == 1 ? B : B * B) : B * 0) : {value}"
     return function(("X", "N"), ("Y",), *steps, f"Y = {value};")
 
 

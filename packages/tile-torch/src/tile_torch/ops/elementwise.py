@@ -6,10 +6,11 @@ from math import pi
 
 import torch
 from tile_ir.dtype import DType
-from tile_runtime.ops.text import cast, function, names
+from tile_runtime.ops.elementwise import as_tensor, integer_power
+from tile_runtime.ops.text import cast
 from tile_runtime.ops.values import apply, dtype_of
 
-from tile_torch.call import Call, Number, Value, number, operands, written
+from tile_torch.call import Call, Number, Value, number, written
 from tile_torch.registry import Overload, operator
 
 aten = torch.ops.aten
@@ -217,7 +218,9 @@ def power(call: Call, x: Value, exponent: Value) -> Value:
         return call.elementwise(_POWERS[exponent], x)
     if call.dtype.is_float:
         return call.elementwise("pow({0}, {1})", x, exponent)
-    return _integer_power(call, x, exponent)
+    known = number(exponent)
+    text = integer_power(call.dtype, number=None if known is None else int(known))
+    return apply(text, as_tensor(x, call.dtype), as_tensor(exponent, call.dtype))
 
 
 _POWERS: dict[Number, str] = {
@@ -229,20 +232,6 @@ _POWERS: dict[Number, str] = {
     0.5: "sqrt({0})",
     -0.5: "1 / sqrt({0})",
 }
-
-
-def _integer_power(call: Call, x: Value, exponent: Value) -> Value:
-    """By squaring, which wraps; a negative exponent gives 0 unless the base is 1 or -1."""
-    dtype = call.dtype
-    (base, count), tensors = operands((x, exponent), dtype)
-    lines = [f"B = {base};", f"E = {count};", "P0 = B * 0 + E * 0 + 1;", "S0 = B + E * 0;"]
-    steps = dtype.bits.bit_length() - 1
-    for k in range(steps):
-        lines += [f"P{k + 1} = (E >> {k} & 1) == 1 ? P{k} * S{k} : P{k};", f"S{k + 1} = S{k} * S{k};"]
-    last = f"P{steps}"
-    if dtype.is_signed:
-        last = f"E < 0 ? ((B == 1) | (B == -1) ? {last} : 0) : {last}"
-    return apply(function(names(len(tensors), "X"), ("Y",), *lines, f"Y = {last};"), *tensors)
 
 
 # --- activations -----------------------------------------------------------------------------------------
