@@ -113,6 +113,8 @@ def test_few_rows_times_a_large_matrix_read_it_in_slabs_where_it_lies(m: int, ro
     assert decision.plan.reason.startswith("slabs") and all(s.unit == "REG" for s in decision.plan.stagings)
     (grid,) = decision.plan.bound(Bind.GRID)
     assert [c.loop for c in grid.covers] == ["j"] and -(-630 // grid.covers[0].size) == 2
+    side_by_side = max(c.size for level in decision.plan.levels for c in level.covers if c.loop == "k")
+    assert side_by_side == (8 if m < 7 else 16), "few rows, which processors fetch ahead, and more where results weigh"
 
 
 def test_what_is_small_or_used_often_or_lies_along_the_sum_is_not_read_in_slabs() -> None:

@@ -12,8 +12,12 @@ from tile_opt.plan.space.cpu.facts import Facts, Operand
 from tile_opt.plan.space.cpu.groups import cut, group_levels, is_balanced, wanted_groups
 from tile_opt.plan.space.cpu.tiles import Tile
 
-STEPS = 32
-"""Of the sum in a slab: results are loaded and stored once for so many."""
+STEPS, MORE = 8, 16
+"""Of the sum in a slab: processors fetch ahead along few rows side by side, but results are loaded and stored once for so many."""
+FEW = 6
+"""Results per column up to which that costs little."""
+LONG = 64
+"""Steps of a sum that is worth slabs, at least."""
 ROWS = 32
 """Results per column for each cycle that a copy of an element takes: from more of them on, the copy costs little beside them."""
 RUN = 512
@@ -50,7 +54,7 @@ def _loops(facts: Facts, wide: Sequence[Operand], vector: str) -> tuple[str, str
     ):
         return None
     apart = abs(matrix.strides.get(own[0], 0)) >= facts.extents[vector] and matrix.strides[vector] == 1
-    long = facts.extents[own[0]] >= 2 * STEPS and facts.is_free(own[0], facts.main)
+    long = facts.extents[own[0]] >= LONG and facts.is_free(own[0], facts.main)
     few = facts.is_free(again[0]) and facts.extents[again[0]] <= ROWS * cpu_operands.copying(facts, matrix)
     return (own[0], again[0]) if apart and long and few else None
 
@@ -58,7 +62,8 @@ def _loops(facts: Facts, wide: Sequence[Operand], vector: str) -> tuple[str, str
 def _plan(facts: Facts, tile: Tile, depth: str, rows: str) -> Plan | None:
     """Groups over columns, slabs, tiles of registers; None where a group's share of a row is a short run."""
     vector, width = tile.vector, tile.vectors * facts.lanes
-    sizes = {depth: STEPS, vector: width, **dict(tile.rows)}
+    steps = STEPS if facts.extents[rows] <= FEW else MORE
+    sizes = {depth: steps, vector: width, **dict(tile.rows)}
     outer = [n for n in facts.shared if n not in (vector, rows)]
     grid = cut(facts, outer, {}, wanted_groups(facts))
     shared = wanted_groups(facts) > 1 and not is_balanced(facts, grid)
