@@ -81,7 +81,7 @@ def _least(instruction: MatrixInstruction) -> Iterator[dict[str, int]]:
         yield {**sides, "k": sides["k"] // 2}
     else:
         yield {role: size // 2 + (role != "k") for role, size in sides.items()}
-        yield {"m": sides["m"] // 8, "n": sides["n"] // 2, "k": sides["k"] // 4}
+        yield {"m": 1, "n": sides["n"] // 2, "k": sides["k"] // 4}
 
 
 def match_of(view: KernelView, instruction: MatrixInstruction, loops: dict[str, str]) -> Match | None:

@@ -13,7 +13,7 @@ of a row. `rows_in_steps` finds that a kernel in normal form is of this kind fro
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 from math import inf, isfinite, prod
 
@@ -25,7 +25,7 @@ from tile_ir.stripe.walk import scalars_behind
 
 from tile_opt.kernel.unify import is_indirect
 from tile_opt.kernel.view import KernelView, Stage, Use
-from tile_opt.kernel.work import is_elementwise, is_heavy, merged_use
+from tile_opt.kernel.work import is_elementwise, is_heavy, is_product, merged_use
 
 LEAST = 2
 """Products: one gives rows, and one takes them."""
@@ -87,15 +87,20 @@ class RowsInSteps:
 
 def rows_in_steps(view: KernelView) -> RowsInSteps | None:
     """What the stages are for; None for other kernels, and where rows are needed whole."""
-    if sum(is_heavy(view, s) for s in view.stages) < LEAST or view.constraints or not _plain(view):
+    of = next((of for of in (is_heavy, is_product) if sum(of(view, s) for s in view.stages) >= LEAST), None)
+    if of is None or view.constraints or not _plain(view):
         return None
-    ordered = _named_apart(replace(view, stages=tuple(_in_order(view))))
-    kinds = [_kind(ordered, s) for s in ordered.stages]
+    ordered = _named_apart(replace(view, stages=tuple(_in_order(view, of))), of)
+    kinds = [_kind(ordered, s, of) for s in ordered.stages]
     firsts, lasts = (tuple(k for k, kind in enumerate(kinds) if kind == wanted) for wanted in (GIVES, WEIGHS))
     return _Finder(ordered, firsts, lasts).found() if firsts and lasts else None
 
 
-def _named_apart(view: KernelView) -> KernelView:
+Products = Callable[[KernelView, Stage], bool]
+"""Which stages are products: where a row has nothing in common with others, those of a matrix and a vector."""
+
+
+def _named_apart(view: KernelView, of: Products) -> KernelView:
     """Factors of products that lie in one buffer, such as keys beside values, under names of their own: each is copied by itself.
 
     Values that are keys, element by element, have the name of these: one copy serves both products.
@@ -103,7 +108,7 @@ def _named_apart(view: KernelView) -> KernelView:
     refs, taken = {r.into: r for r in view.refs}, view.buffers
     keys, known, stages = dict[object, str](), set[str](), list[Stage]()
     for stage in view.stages:
-        kind, names = _kind(view, stage), dict[Use, str]()
+        kind, names = _kind(view, stage, of), dict[Use, str]()
         for use in (u for u in stage.uses if kind != BETWEEN and u.dir is Direction.IN and u.buffer in refs):
             place = use.buffer, _place(stage, use, kind)
             name = keys.get(place, "") if kind == WEIGHS else ""
@@ -131,19 +136,19 @@ STARTS, GIVES, BETWEEN, WEIGHS, ENDS = range(5)
 """What stages do with rows, in order: they start sums, give rows, make others of them, or weigh with them; or they end all."""
 
 
-def _kind(view: KernelView, stage: Stage) -> int:
+def _kind(view: KernelView, stage: Stage, of: Products) -> int:
     """Whether it is a product, of what is in memory, or of rows."""
-    if not is_heavy(view, stage):
+    if not of(view, stage):
         return BETWEEN
     return WEIGHS if any(view.is_local(u.buffer) for u in stage.uses if u.reads and not u.writes) else GIVES
 
 
-def _in_order(view: KernelView) -> Iterator[Stage]:
+def _in_order(view: KernelView, of: Products) -> Iterator[Stage]:
     """The stages with products that give rows first, and those that weigh with what is made of these behind it.
 
     What starts sums comes first of all, and what goes on with those of the last products last.
     """
-    kinds = [_kind(view, s) for s in view.stages]
+    kinds = [_kind(view, s, of) for s in view.stages]
     sums = {u.buffer for s, kind in zip(view.stages, kinds, strict=True) if kind != BETWEEN for u in s.uses if u.writes}
     ends = {u.buffer for s, kind in zip(view.stages, kinds, strict=True) if kind == WEIGHS for u in s.uses if u.writes}
     for k, stage in enumerate(view.stages):

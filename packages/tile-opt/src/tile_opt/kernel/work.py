@@ -7,7 +7,7 @@ from math import prod
 
 from tile_ir.ops import Aggregation
 from tile_ir.stripe.affine import names_in
-from tile_ir.stripe.nodes import Bind, Order, TensorType
+from tile_ir.stripe.nodes import Bind, Op, Order, TensorType
 
 from tile_opt.kernel.bodies import facts
 from tile_opt.kernel.view import KernelView, Stage, Use
@@ -51,29 +51,50 @@ def op_cost(stage: Stage) -> int:
 
 def is_heavy(view: KernelView, stage: Stage) -> bool:
     """A contraction whose operands are each reused across some output loop (matmul, convolution)."""
-    return _are_reused(view, stage, [u for u in stage.uses if u.reads and not u.writes])
+    return all(_reuses(view, stage, [u for u in stage.uses if u.reads and not u.writes]))
+
+
+def is_product(view: KernelView, stage: Stage) -> bool:
+    """A contraction, or a sum of products of a matrix and a vector: one operand alone is reused across some output loop."""
+    reads = [u for u in stage.uses if u.reads and not u.writes]
+    ops = [s.name for s in stage.body if isinstance(s, Op) and s.name != "cast"]
+    reused = _reuses(view, stage, reads)
+    return all(reused) or (ops == ["mul"] and len(reads) == 2 and any(reused))
 
 
 def reuses_memory(view: KernelView, stage: Stage) -> bool:
     """A sum whose operands in memory, two at least, are each reused across some output loop, whatever else it reads."""
     reads = (u for u in stage.uses if u.reads and not u.writes)
-    return _are_reused(view, stage, [u for u in reads if not view.is_local(u.buffer)])
+    return all(_reuses(view, stage, [u for u in reads if not view.is_local(u.buffer)]))
 
 
-def _are_reused(view: KernelView, stage: Stage, reads: Sequence[Use]) -> bool:
-    """These are two operands of a sum at least, and each is the same for all iterations of some output loop."""
+def _reuses(view: KernelView, stage: Stage, reads: Sequence[Use]) -> list[bool]:
+    """For each of two operands of a sum at least whether it is the same for all iterations of some output loop."""
     out = merged_use(stage)
     if out is None or len(reads) < 2:
-        return False
+        return [False]
     shared = {i.name for i in view.loops if i.bind is not Bind.GRID}
     names = names_in(out.forms) | shared
     # What is the kernel's own is another in every iteration of the shared loops.
     moved = (names_in(u.forms) | (shared if view.is_local(u.buffer) else set[str]()) for u in reads)
-    return all(names - own for own in moved)
+    return [bool(names - own) for own in moved]
+
+
+def prepares(view: KernelView, stage: Stage, main: Stage) -> bool:
+    """A stage makes nothing but what `main` reads, or what that is made of."""
+    needed = {u.buffer for u in main.uses if u.reads and not u.writes}
+    for other in reversed(view.stages[: view.stages.index(main)]):
+        if any(u.writes and u.buffer in needed for u in other.uses):
+            needed |= {u.buffer for u in other.uses if u.reads and not u.writes}
+    return all(u.buffer in needed for u in stage.uses if u.writes)
 
 
 def view_is_heavy(view: KernelView) -> bool:
     return any(is_heavy(view, s) for s in view.stages)
+
+
+def view_is_product(view: KernelView) -> bool:
+    return any(is_product(view, s) for s in view.stages)
 
 
 def carries(stage: Stage) -> bool:

@@ -145,7 +145,8 @@ def _for_groups(target: Target) -> tuple[Rewrite, ...]:
         HeadsApart(kept=kept),
         NormaliseLast(kept=kept),
     )
-    split = SplitReduction(units=units, joined="LastGroup" in target.nodes)
+    walked = _factors(target) if steps else frozenset[DType]()
+    split = SplitReduction(units=units, joined="LastGroup" in target.nodes, walked=walked)
     rows = (masked, SingleTerms(), *weighted, ShareCommon(), DropDead(), Online(units=units), split)
     return (
         *_channels_last(target),
@@ -169,7 +170,13 @@ def _rounds(target: Target) -> bool:
 def _team_factors(target: Target) -> frozenset[DType]:
     """Of matrix instructions that teams of sub-groups share, where their rounding is allowed."""
     found = (MATRIX_INSTRUCTIONS[name] for name in target.matrix)
-    return frozenset(i.a.dtype for i in found if i.team > 1 and target.options.rounds(i.a.dtype))
+    return _factors(target) & frozenset(i.a.dtype for i in found if i.team > 1)
+
+
+def _factors(target: Target) -> frozenset[DType]:
+    """Of all matrix instructions, where their rounding is allowed."""
+    found = (MATRIX_INSTRUCTIONS[name].a.dtype for name in target.matrix)
+    return frozenset(filter(target.options.rounds, found))
 
 
 def _channels_last(target: Target) -> tuple[Rewrite, ...]:

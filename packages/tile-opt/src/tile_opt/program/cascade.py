@@ -34,10 +34,6 @@ from tile_opt.program.pairs import Pairs
 from tile_opt.program.split_reduction import chunk_indexes, chunk_size, combine, part_names, partial
 from tile_opt.program.trees import Body, Call, Leaf, Tree, as_dtype, call, computed, leaves, substituted, unwidened
 
-MANY = 16
-"""Rows that share what a chunk is multiplied with, for which it is worth a chunk of its own."""
-
-
 MEMBERS = 3
 """Contractions of the least program there is something to gain for: a product, its maximum and a weighted sum."""
 Made = Mapping[str, tuple[Op, ...]]
@@ -50,12 +46,14 @@ class OverRows(Rewrite):
 
     rounded: ClassVar[bool] = True
     """Weights may be rounded to a shorter float before they are used."""
+    many: ClassVar[int] = 1
+    """Rows that share what they are multiplied with, from which on there is something to gain."""
     kept: int = 0
 
     def apply(self, program: Program) -> Program:
         if not self.kept or sum(isinstance(op, Contraction) for op in program.ops) < MEMBERS:
             return program
-        return with_replaced(program, self.made(Groups(program, self.kept, rounded=self.rounded)))
+        return with_replaced(program, self.made(Groups(program, self.kept, self.many, rounded=self.rounded)))
 
     @abstractmethod
     def made(self, groups: Groups) -> Made: ...
@@ -66,6 +64,7 @@ class Cascade(OverRows):
     """Cut rows of more than `kept` elements that a product computes and an exponential weighs; 0 cuts none."""
 
     rounded: ClassVar[bool] = False
+    many: ClassVar[int] = 16
 
     def made(self, groups: Groups) -> Made:
         return {name: ops for group in groups.chunks() for name, ops in group.replaced().items()}
@@ -116,9 +115,9 @@ class Weighted:
 class Groups:
     """The sums of a program that belong to one maximum each."""
 
-    def __init__(self, program: Program, kept: int, *, rounded: bool = False) -> None:
+    def __init__(self, program: Program, kept: int, many: int = 1, *, rounded: bool = False) -> None:
         """With `rounded` a quotient that is rounded to a shorter float may be that of a rounded dividend."""
-        self.program, self.kept, self.rounded = program, kept, rounded
+        self.program, self.kept, self.many, self.rounded = program, kept, many, rounded
         self.pairs = Pairs(program, copies=True)
         self.products = {op.name for op in program.ops if isinstance(op, Contraction) and len(op.loads) > 1}
 
@@ -192,7 +191,7 @@ class Groups:
         inner = {leaf.tensor for leaf in leaves(members[0].pair.inner)}
         wanted = {source for _, source in self.program.outputs}
         alike = len({w.pair.op.acc for w in members}) == len({w.instead for w in members}) == 1
-        many = any(w.inside and shares_rows(w) for w in members)
+        many = any(w.inside and _sharing(w) >= self.many for w in members)
         return alike and many and bool(inner & self.products - wanted)
 
     def _size(self, member: Weighted) -> int:
@@ -341,11 +340,11 @@ def _has_whole_rows(pair: Pair) -> bool:
     return plain and len({f.names for f, _ in rows}) == len(rows)
 
 
-def shares_rows(member: Weighted) -> bool:
-    """Many rows are multiplied with the same."""
+def _sharing(member: Weighted) -> int:
+    """Rows that are multiplied with the same."""
     ranges = member.pair.domain.extents
     moving = {n for f in member.values for leaf in leaves(f) for form in leaf.forms for n in form.names}
-    return prod(ranges[n] for n in rows_of(member) if n not in moving) >= MANY
+    return prod(ranges[n] for n in rows_of(member) if n not in moving)
 
 
 def _moves(tree: Tree, domain: FlatDomain) -> bool:

@@ -16,7 +16,7 @@ from tile_ir.program.nodes import Contraction, Op, TensorType
 from tile_ir.stripe.affine import Affine
 
 from tile_opt.program.base import fixed_values
-from tile_opt.program.cascade import Groups, Made, OverRows, Weighted, product_of, quotient, rows_of, shares_rows
+from tile_opt.program.cascade import Groups, Made, OverRows, Weighted, product_of, quotient, rows_of
 from tile_opt.program.pairs import Pairs
 from tile_opt.program.trees import Leaf, as_dtype, computed, leaves, unwidened
 
@@ -27,8 +27,7 @@ class NormaliseLast(OverRows):
 
     def made(self, groups: Groups) -> Made:
         still = frozenset(fixed_values(groups.program))
-        found = (tuple(m for m in members if not m.values or shares_rows(m)) for members in groups.found())
-        return {n: ops for members in found for n, ops in _replaced(members, groups.pairs, still).items()}
+        return {n: ops for members in groups.found() for n, ops in _replaced(members, groups.pairs, still).items()}
 
 
 def _replaced(members: tuple[Weighted, ...], pairs: Pairs, still: Set[str]) -> dict[str, tuple[Op, ...]]:

@@ -7,11 +7,12 @@ result has the same bits on any number of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from math import prod
 
 from tile_ir.diagnostics import TileTypeError
+from tile_ir.dtype import DType
 from tile_ir.frozen import frozen
 from tile_ir.names import claim, fresh
 from tile_ir.ops import Aggregation
@@ -91,11 +92,20 @@ class SplitReduction(Rewrite):
     their items: only what would leave units without a group is split, and into more chunks. 0: no such device."""
     cores: int = 0
     """Of a processor: where each has several rows that lie along memory, these are left whole. 0: no matter how many."""
+    walked: frozenset[DType] = frozenset()
+    """Where rows weighed below their largest element are multiplied with one of these, kernels walk them piece by piece: these are left whole."""
     joined: bool = False
     """Of those that share, the last group may combine what all found, so that no kernel is added."""
 
     def apply(self, program: Program) -> Program:
-        return in_parts(program, self._split)
+        walked = _walked(program, self.walked)
+
+        def split(
+            op: Contraction, types: Mapping[str, TensorType], sets: Sets, taken: set[str]
+        ) -> tuple[Contraction, Contraction] | None:
+            return None if op.name in walked else self._split(op, types, sets, taken)
+
+        return in_parts(program, split)
 
     def _split(
         self, op: Contraction, types: Mapping[str, TensorType], sets: Sets, taken: set[str]
@@ -148,6 +158,22 @@ class SplitReduction(Rewrite):
             return 0
         wanted = (2 if few else 4) * GROUPS_EACH * self.units // groups
         return min(wanted, each // (GROUP_POINTS if rows else GROUP_POINTS // STRETCH))
+
+
+def _walked(program: Program, dtypes: Set[DType]) -> frozenset[str]:
+    """The largest elements of rows, and the sums of weights below them, one of which is a product with one of these dtypes."""
+    ops = {op.name: op for op in program.ops if dtypes and isinstance(op, Contraction)}
+    types, found = program.types(), set[str]()
+    for weights in (op for op in ops.values() if op.agg is Aggregation.ASSIGN):
+        pivots = {n for n in _loaded(weights) if n in ops and ops[n].agg is Aggregation.MAX}
+        sums = {n: _loaded(op) - {weights.name} for n, op in ops.items() if weights.name in _loaded(op)}
+        if pivots and any(types[n].dtype in dtypes for others in sums.values() for n in others):
+            found |= pivots | {*sums}
+    return frozenset(found)
+
+
+def _loaded(op: Contraction) -> set[str]:
+    return {load.tensor for load in op.loads if isinstance(load.tensor, str)}
 
 
 def covering(op: Contraction, sets: Sets) -> FlatDomain | None:

@@ -21,9 +21,10 @@ from tile_opt.blocks.buffers import in_the_way, users, with_joined
 from tile_opt.blocks.tree import main_of
 from tile_opt.kernel.accumulators import accumulated, kept, stored_last
 from tile_opt.kernel.regroup import drop_unit_loops, joined, localised, share, unique_loops
+from tile_opt.kernel.single_row import with_row
 from tile_opt.kernel.unify import shared_loops
 from tile_opt.kernel.view import KernelView, close_kernel, open_kernel
-from tile_opt.kernel.work import is_elementwise, view_is_heavy
+from tile_opt.kernel.work import is_elementwise, view_is_product
 from tile_opt.passes.choosing import Choice, Choices, ChoosingPass, Chosen, results
 from tile_opt.passes.joining import Kernels
 from tile_opt.plan.space.gpu.rows_in_steps import weighed
@@ -105,7 +106,7 @@ class _Chains(Kernels):
     def _taken(self, last: int) -> list[str]:
         """What a product reads that other kernels make."""
         view = self.views[last]
-        return sorted(view.reads() & self.made) if view is not None and view_is_heavy(view) else []
+        return sorted(view.reads() & self.made) if view is not None and view_is_product(view) else []
 
     def _joined(self, last: int, rows: str) -> bool:
         """With what is known of rows as a whole, if that comes from the same product and can be computed with it; else without."""
@@ -199,11 +200,11 @@ class _Chains(Kernels):
     def _waits(self, number: int, members: set[int]) -> bool:
         """It takes what a product other than these, or than itself, gives."""
         writers = {n for b in self._view(number).reads() & self.made for n in self.writers(b)} - members - {number}
-        return any(view is None or view_is_heavy(view) for view in map(self.views.__getitem__, writers))
+        return any(view is None or view_is_product(view) for view in map(self.views.__getitem__, writers))
 
     def _begins(self, members: set[int]) -> bool:
         """Of several products among them none takes what others of them give."""
-        made, products = self._writes(members), filter(view_is_heavy, map(self._view, members))
+        made, products = self._writes(members), filter(view_is_product, map(self._view, members))
         return self._count(members) <= 1 or all(made.isdisjoint(view.reads()) for view in products)
 
     def _writes(self, members: set[int]) -> set[str]:
@@ -240,7 +241,7 @@ class _Chains(Kernels):
         small = view is not None and all(self._size(b) < self._size(rows) for b in view.writes())
         return (
             small
-            or (view is not None and view_is_heavy(view))
+            or (view is not None and view_is_product(view))
             or bool(self.kept_rows & (set[str]() if view is None else view.reads()))
         )
 
@@ -248,7 +249,7 @@ class _Chains(Kernels):
         return self.sizes.get(buffer, 0)
 
     def _count(self, members: set[int]) -> int:
-        return sum(view_is_heavy(self._view(n)) for n in members)
+        return sum(view_is_product(self._view(n)) for n in members)
 
     def _back_to_products(self, rows: str, through: Set[str]) -> set[int] | None:
         """The kernels that `rows` comes from, no further than products, by way of these buffers; None where none is a product."""
@@ -260,13 +261,13 @@ class _Chains(Kernels):
                 if view is None:
                     return None
                 found.add(n)
-                waiting += [] if view_is_heavy(view) else sorted(view.reads() & through)
+                waiting += [] if view_is_product(view) else sorted(view.reads() & through)
         return found if self._count(found) and not waiting else None
 
     def _finishes(self, number: int, members: set[int], *, totals: bool = False) -> bool:
         """It goes over complete sums, of these members alone, element by element; or sums them up."""
         view = self.views[number]
-        if view is None or view_is_heavy(view) or not (totals or all(map(is_elementwise, view.stages))):
+        if view is None or view_is_product(view) or not (totals or all(map(is_elementwise, view.stages))):
             return False
         if not totals and not all(any(u.reads for u in stage.uses) for stage in view.stages):
             return False  # zeros around what one item has
@@ -303,7 +304,7 @@ class _Chains(Kernels):
         elsewhere = {b for b in view.writes() if not self.users[b] <= {*members}}
         view = stored_last(localised(view, self.temps - (elsewhere - again)))
         loops = shared_loops(view)
-        return kept(accumulated(share(view, loops))) if loops else None
+        return with_row(kept(accumulated(share(view, loops)))) if loops else None
 
     def _behind(self, members: list[int]) -> list[int] | None:
         """The kernels between members that run behind all of them; None where a member takes what these give.

@@ -14,6 +14,7 @@ from tile_opt.passes.scheduling import SchedulingPass, refused
 from tile_opt.plan.build import Built
 from tile_opt.plan.builders.row_parts import PIECES
 from tile_opt.plan.builders.rows_in_steps import build_rows_in_steps
+from tile_opt.plan.builders.shared_rows import shared_rows
 from tile_opt.plan.plan import Plan
 from tile_opt.plan.space.gpu.rows_in_steps import parts_of, plans
 
@@ -32,4 +33,5 @@ class StepRows(SchedulingPass):
         kinds = rows_in_steps(view)
         if kinds is None:
             raise refused(f"the rows of kernel {view.name!r} are needed whole")
-        return Built(build_rows_in_steps(parts_of(kinds, plan, target)))
+        kernel, shared = build_rows_in_steps(parts_of(kinds, plan, target)), shared_rows(kinds, plan)
+        return Built(kernel) if shared is None else Built(kernel, after=(shared.combine,), buffers=shared.buffers)

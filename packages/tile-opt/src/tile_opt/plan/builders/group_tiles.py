@@ -29,7 +29,7 @@ from tile_ir.stripe.affine import Affine, intervals
 from tile_ir.stripe.nodes import Bind, Block, Direction, Index, Order, Refinement, Sync, TensorType
 
 from tile_opt.kernel.view import KernelView, Stage, Use
-from tile_opt.kernel.work import MERGING, merged_use
+from tile_opt.kernel.work import MERGING, merged_use, prepares
 from tile_opt.plan.plan import Level, Plan, Staging
 from tile_opt.plan.steps.groups.axes import Axis, axis_of, choices, combinations, item_levels
 from tile_opt.plan.steps.groups.copy import GroupCopy, Items, group_copy
@@ -416,7 +416,7 @@ class GroupTile:
         uses = tuple(replace(u, forms=u.forms + cells) if local(u.buffer) else u for u in stage.uses)
         outside = [u for u in uses if not local(u.buffer) and u.name not in kept]
         limits = self.limits({a.loop for a in self.axes}) if outside else ()
-        first = tuple(t.first for t in self.sharing) if outside or kept else ()
+        first = () if prepares(self.view, stage, self.main) else tuple(t.first for t in self.sharing if outside or kept)
         moved = replace(
             stage, uses=uses, loops=stage.loops + self.run, constraints=(*stage.constraints, *limits, *first)
         ).substitute(self.forms)

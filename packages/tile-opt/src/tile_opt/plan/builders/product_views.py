@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from tile_ir.frozen import replace
 from tile_ir.matrix import MatrixInstruction
 from tile_ir.stripe.affine import Affine
-from tile_ir.stripe.nodes import Direction, Refinement, TensorType
+from tile_ir.stripe.nodes import Direction, Index, Refinement, TensorType
 
 from tile_opt.kernel.instructions import Match, matches
 from tile_opt.kernel.rows_in_steps import RowsInSteps
@@ -63,7 +63,7 @@ def _alone(view: KernelView, main: Stage, column: str) -> KernelView:
 def _with_weights(kinds: RowsInSteps, last: int) -> KernelView:
     """The kernel as if weights were given."""
     view, name = kinds.view, kinds.weights(last)
-    extents = (*(i.range for i in view.loops), view.ranges[kinds.row])
+    extents = (*(i.range for i in _around(kinds)), view.ranges[kinds.row])
     type = TensorType.row_major(view.type_of(name).dtype, extents)
     given = Refinement(Direction.IN, name, name, (Affine(),) * len(extents), type)
     return replace(view, refs=(*view.refs, given), allocs=tuple(a for a in view.allocs if a.into != name))
@@ -71,8 +71,14 @@ def _with_weights(kinds: RowsInSteps, last: int) -> KernelView:
 
 def _on_weights(kinds: RowsInSteps, last: int, stage: Stage) -> Stage:
     depth = kinds.pieces[last]
-    forms = (*(Affine.var(i.name) for i in kinds.view.loops), Affine.var(depth))
+    forms = (*(Affine.var(i.name) for i in _around(kinds)), Affine.var(depth))
     return stage.map_uses(lambda use: replace(use, forms=forms) if use.buffer in kinds.wide else use)
+
+
+def _around(kinds: RowsInSteps) -> tuple[Index, ...]:
+    """The shared loops that tell weights apart: groups that share a row have different parts of it, along the row's own loop."""
+    moved = {n for k in kinds.products for u in kinds.view.stages[k].uses for f in u.forms for n in f.names}
+    return tuple(i for i in kinds.view.loops if i.name in moved)
 
 
 def match_on(view: KernelView, instruction: MatrixInstruction, row: str, column: str) -> Match | None:

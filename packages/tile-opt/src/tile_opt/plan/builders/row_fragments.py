@@ -185,17 +185,12 @@ class RowFragments(RowParts):
     @property
     def together(self) -> bool:
         # The assembler orders the products of teams one by one where the same sums are those of several loops.
-        return self._team
+        return self._team or bool(self.share)
 
     @property
     def loop_name(self) -> str:
         """That of the first product's tiles."""
         return f"{self.kinds.row}_g"
-
-    @property
-    def _pieces(self) -> int:
-        """All of them."""
-        return -(-self.view.ranges[self.kinds.row] // self.size)
 
     @cached_property
     def _seen(self) -> tuple[Affine, ...]:
@@ -214,7 +209,13 @@ class RowFragments(RowParts):
         return tuple(found)
 
     def wanted(self, piece: Piece) -> tuple[Affine, ...]:
-        return tuple(f.substitute({self.loop.name: piece.number}) for f in self._seen)
+        there = (piece.number * -1 + (self.count - 1),) if self._is_uneven else ()
+        return (*there, *(f.substitute({self.loop.name: piece.number}) for f in self._seen))
+
+    @property
+    def _is_uneven(self) -> bool:
+        """The last groups that share a row have fewer pieces than others."""
+        return bool(self.share) and self.count % self.each > 0
 
     def _first_wanted(self, piece: Piece) -> tuple[Affine, ...]:
         """What is >= 0 where the piece before is not wanted, so that nobody has copied this one's keys; empty where all are."""
@@ -415,7 +416,7 @@ class RowFragments(RowParts):
             raise ValueError(
                 f"{self.instruction.name!r} takes whole panels of local memory, and a sub-group rows of one product"
             )
-        yield from (self._copied(copy, Affine()) for copy in (*self._of_rows, *self._early))
+        yield from (self._copied(copy, self.start) for copy in (*self._of_rows, *self._early))
         at, limits = self.where(first := self.kinds.firsts[0], self.whole), self.limits(first, self.whole, {self.row})
         yield from (n.loaded(at, limits) for n in dict.fromkeys(self.near.values()))
 
@@ -428,7 +429,7 @@ class RowFragments(RowParts):
     def _keys_here(self, piece: Piece) -> Iterator[Node]:
         """The keys of a piece have arrived."""
         yield from self._arrived()
-        first, before = self._first_wanted(piece), piece.number - 1
+        first, before = self._first_wanted(piece), piece.number - self.start - 1
         if first and not (before.is_const and before.const < 0):
             body = (*(self._copied(copy, piece.number) for copy in self._early), *self._arrived())
             yield Nest(f"{self.view.name}_first", (), body, guard=(*first, before))
@@ -456,7 +457,7 @@ class RowFragments(RowParts):
 
     def _next(self, piece: Piece) -> Iterator[Stage]:
         """What is early for the next piece, if there is one that is wanted."""
-        left = piece.number * -1 + (self._pieces - 2)
+        left = (piece.number - self.start) * -1 + (self.each - 2)
         if not left.is_const or left.const >= 0:
             next = replace(piece, number=piece.number + 1)
             for later in (self._copied(copy, next.number) for copy in self._early):

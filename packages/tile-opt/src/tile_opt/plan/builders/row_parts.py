@@ -58,6 +58,8 @@ class RowParts(ABC):
 
     kinds: RowsInSteps
     plan: Plan
+    share: str = ""
+    """The shared loop over groups that have some pieces of a row each; empty where one has all."""
 
     @property
     def view(self) -> KernelView:
@@ -94,9 +96,24 @@ class RowParts(ABC):
 
     @cached_property
     def loop(self) -> Index:
-        """The pieces that are whole."""
-        extent = self.view.ranges[self.kinds.row]
-        return Index(self.loop_name, extent // self.size, order=Order.ORDERED)
+        """The pieces of a group; where it has all, those that are whole."""
+        count = self.each if self.share else self.view.ranges[self.kinds.row] // self.size
+        return Index(self.loop_name, count, order=Order.ORDERED)
+
+    @cached_property
+    def count(self) -> int:
+        """Pieces of a row."""
+        return -(-self.view.ranges[self.kinds.row] // self.size)
+
+    @cached_property
+    def each(self) -> int:
+        """Those that a group has at most."""
+        return -(-self.count // self.view.ranges[self.share]) if self.share else self.count
+
+    @property
+    def start(self) -> Affine:
+        """The first one of a group."""
+        return Affine.var(f"{self.share}_g", self.each) if self.share else Affine()
 
     @property
     def loop_name(self) -> str:
@@ -104,13 +121,14 @@ class RowParts(ABC):
 
     @cached_property
     def whole(self) -> Piece:
-        return Piece(Affine.var(self.loop.name) if self.loop.range > 1 else Affine(), self.size, self.size)
+        own = Affine.var(self.loop.name) if self.loop.range > 1 else Affine()
+        return Piece(self.start + own, self.size, self.size)
 
     @cached_property
     def rest(self) -> Piece | None:
         """What is left of a row behind the whole pieces."""
-        left = self.view.ranges[self.kinds.row] - self.loop.range * self.size
-        return Piece(Affine((), self.loop.range), self.size, left) if left else None
+        whole, left = divmod(self.view.ranges[self.kinds.row], self.size)
+        return Piece(Affine((), whole), self.size, left) if left else None
 
     @property
     def together(self) -> bool:

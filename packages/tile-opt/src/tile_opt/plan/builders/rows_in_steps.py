@@ -24,7 +24,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
-from math import inf
 
 from tile_ir.dtype import DType
 from tile_ir.frozen import replace
@@ -36,6 +35,7 @@ from tile_opt.kernel.rows_in_steps import RowsInSteps
 from tile_opt.kernel.view import KernelView, Stage, Use
 from tile_opt.kernel.work import merged_use
 from tile_opt.plan.builders.cells import Cells
+from tile_opt.plan.builders.pivots import apart, bounded, final
 from tile_opt.plan.builders.row_parts import Piece, RowParts
 from tile_opt.plan.tree import GROUP_MEMORY, Nest, Node, close_tree
 from tile_opt.program.chunks import LOWEST
@@ -136,8 +136,8 @@ class _Tiles:
     def _pieces(self) -> Iterator[Node]:
         parts, name = self.parts, self.view.name
         if parts.together and parts.loop.range and parts.rest is not None:
-            every = replace(parts.loop, range=parts.loop.range + 1)
-            piece = Piece(Affine.var(every.name), parts.size, parts.size)
+            every = replace(parts.loop, range=parts.each)
+            piece = Piece(parts.start + Affine.var(every.name), parts.size, parts.size)
             yield Nest(f"{name}_pieces", (every,), tuple(self._either(piece, parts.rest)), parts.wanted(piece))
             return
         if parts.loop.range > 1:
@@ -223,7 +223,7 @@ class _Tiles:
         yield self._empty(f"{name}_share_start", name)
         yield self._stage(number, piece)
         yield from self._gathered(name)
-        yield self._turned(bounded=True)
+        yield self._turned(below=True)
         yield from self._scaled()
 
     def _gathered(self, name: str) -> Iterator[Node]:
@@ -238,17 +238,14 @@ class _Tiles:
         whole = replace(self._use("dst", self._home(name), Direction.INOUT), agg=self._aggregate(name))
         yield self._over_rows(f"{name}_hear", (heard, whole), move, (other,))
 
-    def _turned(self, *, bounded: bool) -> Stage:
-        """The new pivot, and ``exp(old - new)``; `bounded`, it is a number that something can be subtracted from."""
-        dtype = self.dtype
+    def _turned(self, *, below: bool) -> Stage:
+        """The new pivot, and ``exp(old - new)``; `below`, it is a number that something can be subtracted from."""
+        near, largest = self.pivot.type.dtype, ("$m", "$new")
         body = (
             Load("$m", "largest"),
-            *(self._bounded() if bounded else self._final()),
+            *(bounded(*largest, near) if below else final(*largest, near, self.kinds.instead)),
             Load("$old", "pivot"),
-            Op("$a", "cast", ("$old",), dtype),
-            Op("$b", "cast", ("$new",), dtype),
-            Op("$apart", "sub", ("$a", "$b"), dtype),
-            Op("$k", "exp", ("$apart",), dtype),
+            *apart("$old", "$new", "$k", self.dtype),
             Store("factor", "$k"),
             Store("pivot", "$new"),
         )
@@ -258,23 +255,6 @@ class _Tiles:
             self._use("factor", self.factor, Direction.OUT),
         )
         return self._over_rows("turn", uses, body)
-
-    def _bounded(self) -> tuple[Const | Op, ...]:
-        """The largest element, or the lowest number."""
-        near = self.pivot.type.dtype
-        return Const("$low", LOWEST[near], near), Op("$new", "max", ("$m", "$low"), near)
-
-    def _final(self) -> tuple[Const | Op, ...]:
-        """The largest element, or what the kernel has in the place of -inf."""
-        near = self.pivot.type.dtype
-        if self.kinds.instead is None:
-            return (Op("$new", "ident", ("$m",), near),)
-        return (
-            Const("$none", -inf, near),
-            Const("$other", self.kinds.instead, near),
-            Op("$empty", "cmp_eq", ("$m", "$none"), DType.BOOL),
-            Op("$new", "cond", ("$empty", "$other", "$m"), near),
-        )
 
     def _scaled(self) -> Iterator[Stage]:
         """All sums times the factor."""
@@ -293,10 +273,11 @@ class _Tiles:
             yield Stage(f"{name}_scale", cells.loops, (), uses, body)
 
     def _finish(self) -> Iterator[Node]:
-        """The sums below the largest elements themselves, whatever these are."""
-        yield from (self._as_stored(dtype) for dtype in self._stored())
-        yield self._turned(bounded=False)
-        yield from self._scaled()
+        """The sums below the largest elements themselves, whatever these are; those that groups share stay below numbers."""
+        if not self.parts.share:
+            yield from (self._as_stored(dtype) for dtype in self._stored())
+            yield self._turned(below=False)
+            yield from self._scaled()
         for name in self.shares:
             if name in self.kinds.sums:
                 yield from self._gathered(name)

@@ -23,7 +23,9 @@ from tile_opt.plan.builders.row_fragments import RowFragments
 from tile_opt.plan.builders.row_parts import RowParts
 from tile_opt.plan.builders.row_products import RowProducts
 from tile_opt.plan.builders.rows_in_steps import build_rows_in_steps, local_bytes
+from tile_opt.plan.builders.shared_rows import shared_rows
 from tile_opt.plan.plan import Across, Cover, Level, Plan, Reduction, Staging
+from tile_opt.plan.space.tensor.rows_in_steps import fetching
 from tile_opt.plan.space.tensor.rows_in_steps import plans as tensor_plans
 from tile_opt.plan.space.tensor.rows_in_steps import rate as tensor_rate
 from tile_opt.plan.space.tensor.rows_in_steps import seconds as tensor_seconds
@@ -93,7 +95,11 @@ def parts_of(kinds: RowsInSteps, plan: Plan, target: Target) -> RowParts:
     """What a plan says of both products."""
     if plan.instruction is None:
         return RowProducts(kinds, plan)
-    return RowFragments(unrounded(kinds), plan, collective="MatrixLoad" in target.nodes)
+    collective = "MatrixLoad" in target.nodes
+    shared = shared_rows(kinds, plan)
+    if shared is None:
+        return RowFragments(unrounded(kinds), plan, collective=collective)
+    return RowFragments(shared.partial, shared.plan(plan), shared.share, collective)
 
 
 def _item_plans(kinds: RowsInSteps, row: str, target: Target) -> Iterator[Plan]:
@@ -135,7 +141,8 @@ def _apart(kinds: RowsInSteps, plan: Plan, target: Target) -> float:
     products = rows * sum(prod(i.range for i in view.stages[k].loops) for k in kinds.products)
     width = sum(view.type_of(u.buffer).dtype.bytes for u in _ends(kinds))
     passes = 2 * rows * view.ranges[kinds.row] * width / (machine.memory.all_cores.read * 1e9)
-    return products / rate + passes + (PARTS + len(kinds.products) - LEAST) * machine.launch.kernel
+    launches = (PARTS + len(kinds.products) - LEAST) * machine.launch.kernel
+    return max(products / rate, fetching(kinds, machine)) + passes + launches
 
 
 def _ends(kinds: RowsInSteps) -> Iterator[Use]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product, starmap
 from math import prod
 
+from tile_ir.dtype import DType
 from tile_ir.machine import Machine
 from tile_ir.matrix import LANES, MATRIX_INSTRUCTIONS, PANEL_BYTES, WGMMA, MatrixInstruction
 from tile_ir.stripe.nodes import Bind, Scope
@@ -19,6 +20,7 @@ from tile_opt.kernel.view import Use
 from tile_opt.kernel.work import op_cost
 from tile_opt.plan.builders.product_views import match_on, product_views
 from tile_opt.plan.builders.row_fragments import TURNS, feeds
+from tile_opt.plan.builders.shared_rows import may_share, ways_of
 from tile_opt.plan.plan import Across, Cover, Edge, Instruction, Level, Plan, Reduction, Staging
 from tile_opt.plan.steps.groups.banks import COPY_BYTES, panel_swizzle
 
@@ -42,6 +44,12 @@ ALONE = 1.3
 """Times longer where a core has local memory for one group: nothing hides what it waits for."""
 NEAR = 0.65
 """Operations on a score for each that its stages cost by themselves: exponentials are the hardware's."""
+EACH = (1, 2, 3)
+"""Groups that a core may get of rows that groups share."""
+LEAST = 2
+"""Pieces of a row that such a group has at least: all of the next one arrives while one is computed."""
+COMBINES = 1.7
+"""Launches that a kernel takes which puts partial results together (an H200: 6.8 to 7.8 µs)."""
 STEPS = 3
 """The level whose points bring operands into local memory."""
 
@@ -69,12 +77,20 @@ def seconds(kinds: RowsInSteps, plan: Plan, target: Target) -> float:
     group = {c.loop: c.size for c in plan.levels[0].covers}
     (row,) = (c.loop for c in plan.levels[STEPS - 1].covers)
     tall = sizes[row] // MATRIX_INSTRUCTIONS[instruction.name].sides["m"]
-    warps = _Warps(group[row] // sizes[row], tall, sizes[kinds.row], _versions(kinds, plan))
+    warps = _Warps(group[row] // sizes[row], tall, sizes[kinds.row], _versions(kinds, plan), ways_of(plan))
     deep = sum(c.size for c in plan.levels[STEPS].covers)
     shape = _Shape(
         kinds, row, MATRIX_INSTRUCTIONS[instruction.name], deep, sum(group[kinds.columns[k]] for k in kinds.lasts)
     )
     return shape.cycles(warps, machine) / (machine.clock_ghz * 1e9) + machine.launch.kernel
+
+
+def fetching(kinds: RowsInSteps, machine: Machine) -> float:
+    """Seconds that memory takes for all factors, each once."""
+    view = kinds.view
+    read = {u.buffer for k in kinds.products for u in view.stages[k].uses if u.reads and not u.writes}
+    nbytes = sum(view.type_of(b).nbytes for b in read if not view.is_local(b))
+    return nbytes / (machine.memory.all_cores.read * 1e9)
 
 
 def _versions(kinds: RowsInSteps, plan: Plan) -> int:
@@ -129,6 +145,8 @@ class _Warps:
     tall: int
     piece: int
     turns: int = 1
+    ways: int = 1
+    """Groups that share a row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +178,26 @@ class _Shape:
         products = (self.deep + self.wide) * loads / (rate(self.instruction.name, machine) * SHARE)
         stages = (kinds.view.stages[k] for k in kinds.pieces if k not in kinds.products)
         others = NEAR * sum(map(op_cost, stages)) / (machine.ports.fma * LANES)
-        return -(-groups // machine.cores) * rows * kinds.view.ranges[kinds.row] * (products + others)
+        share = -(-kinds.view.ranges[kinds.row] // (warps.piece * warps.ways)) * warps.piece
+        computed = -(-groups * warps.ways // machine.cores) * rows * share * (products + others)
+        return max(
+            computed, fetching(kinds, machine) * machine.clock_ghz * 1e9 / self._filled(groups * warps.ways, machine)
+        ) + self._combined(warps, machine)
+
+    def _filled(self, groups: int, machine: Machine) -> float:
+        """Share of the cores' time that groups have, where all take as long."""
+        turns = -(-groups // machine.cores)
+        return groups / (turns * machine.cores)
+
+    def _combined(self, warps: _Warps, machine: Machine) -> float:
+        """What another kernel takes that puts together what groups found."""
+        if warps.ways == 1:
+            return 0.0
+        rows = prod(i.range for i in self.kinds.view.loops)
+        nbytes = warps.ways * rows * self.wide * DType.FLOAT32.bytes
+        memory = machine.memory.all_cores
+        passed = nbytes / memory.read + nbytes / memory.write
+        return (COMBINES * machine.launch.kernel * 1e9 + passed) * machine.clock_ghz
 
     @property
     def _again(self) -> bool:
@@ -230,7 +267,19 @@ class _Space:
         sizes = product(WARPS, (1,), at_once, AHEAD) if self._team else product(WARPS, TALL, PIECES, AHEAD)
         for warps in starmap(_Warps, sizes):
             if self.shape.registers(warps) <= CELLS and warps.count * LANES <= threads:
-                yield self.shape.cycles(warps, self.machine), self, warps
+                for ways in self._ways(warps):
+                    shared = replace(warps, ways=ways)
+                    yield self.shape.cycles(shared, self.machine), self, shared
+
+    def _ways(self, warps: _Warps) -> list[int]:
+        """Groups that may share a row: where there are few rows, so many that each core has some."""
+        kinds, cores = self.kinds, self.machine.cores
+        groups = prod(-(-i.range // (self._rows(warps) if i.name == self.row else 1)) for i in kinds.view.loops)
+        pieces = -(-kinds.view.ranges[kinds.row] // warps.piece)
+        if groups >= EACH[-1] * cores or not may_share(kinds):
+            return [1]
+        wanted = (min(each * cores // groups, pieces // LEAST) for each in EACH)
+        return sorted({1, *(-(-pieces // -(-pieces // n)) for n in wanted if n > 1)})
 
     @cached_property
     def shape(self) -> _Shape:
@@ -271,7 +320,11 @@ class _Space:
             Staging(u.buffer, STEPS, "LOCAL", self._order(u), Scope.GROUP, pad, swizzle, self._turns(u, warps.turns))
             for u in self.operands
         )
-        reductions = tuple(Reduction(n, Across.SERIAL) for n in (*depths, *along))
+        across = Across.GROUPS if warps.ways > 1 else Across.SERIAL
+        reductions = (
+            *(Reduction(n, Across.SERIAL) for n in depths),
+            *(Reduction(n, across, warps.ways) for n in along),
+        )
         instruction = Instruction(self.scores.instruction.name, self.scores.loops)
         return Plan(levels, stagings, reductions, edges, instruction, self._reason(warps))
 
@@ -284,4 +337,7 @@ class _Space:
         return tuple(sorted(apart, key=lambda n: -apart[n]))
 
     def _reason(self, warps: _Warps) -> str:
-        return f"rows in pieces of {warps.piece}, {self._rows(warps)} rows to a group of {warps.count} sub-groups"
+        shared = f", {warps.ways} groups share a row" if warps.ways > 1 else ""
+        return (
+            f"rows in pieces of {warps.piece}, {self._rows(warps)} rows to a group of {warps.count} sub-groups{shared}"
+        )
