@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from math import gcd
 
 from tile_ir.stripe.affine import Affine, intervals
@@ -20,6 +20,11 @@ def flat_offset(view: KernelView, use: Use) -> int:
     """Element that the access touches when all loops are at 0."""
     strides = view.type_of(use.buffer).strides
     return sum(form.const * s for form, s in zip(use.forms, strides, strict=True))
+
+
+def row_starts(view: KernelView, use: Use, loops: Iterable[str]) -> int:
+    """Elements on multiples of which rows begin: the first one, and those that `loops` lead to."""
+    return gcd(flat_offset(view, use), *(flat_stride(view, use, n) for n in loops))
 
 
 def limits_inside(forms: tuple[Affine, ...], sizes: tuple[int, ...], extents: Mapping[str, int]) -> tuple[Affine, ...]:

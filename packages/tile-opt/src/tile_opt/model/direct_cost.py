@@ -17,7 +17,7 @@ from tile_ir.frozen import frozen
 from tile_ir.machine import Machine, Occupancy
 
 from tile_opt.kernel.overlaps import left
-from tile_opt.kernel.strides import flat_stride
+from tile_opt.kernel.strides import flat_stride, row_starts
 from tile_opt.kernel.view import Use
 from tile_opt.model.coalescing import PER_TURN, sectors
 from tile_opt.model.contraction import SECTOR, Contraction, Operand
@@ -232,8 +232,6 @@ def vector_fits(work: Contraction, use: Use, loop: str, lanes: int) -> bool:
     if stride == 0:
         return True
     form = [f for f in use.forms if loop in f.names]
-    others = [flat_stride(view, use, n) for n in (*work.shared, *work.own) if n != loop]
-    alone = len(form) == 1 and len(form[0].terms) >= 1
-    offset = sum(f.const * s for f, s in zip(use.forms, view.type_of(use.buffer).strides, strict=True))
     whole = all(s % lanes == 0 for s in view.type_of(use.buffer).strides if s != 1)
-    return stride == 1 and alone and whole and offset % lanes == 0 and all(s % lanes == 0 for s in others)
+    starts = row_starts(view, use, (n for n in (*work.shared, *work.own) if n != loop))
+    return stride == 1 and len(form) == 1 and whole and starts % lanes == 0

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import field
+from functools import cached_property
 from math import ceil, gcd, log2, prod
 
 from tile_ir.frozen import frozen, replace
 from tile_ir.machine import LocalMemory, Machine, Occupancy
 
-from tile_opt.kernel.strides import flat_offset, flat_stride
-from tile_opt.kernel.view import Use
+from tile_opt.kernel.strides import flat_stride, row_starts
 from tile_opt.model.conditions import Conditions
 from tile_opt.model.contraction import SECTOR, Contraction, Counts, Operand
 from tile_opt.model.group_step import Step
@@ -174,7 +174,6 @@ class GroupCost:
         self.read, self.written = self._read_seconds(), self._written_seconds()
         self.memory = self.read + self.written
         self.stored = min(4 * work.words, 4)
-        self._even: dict[int, bool] = {}
 
     def _read_seconds(self) -> float:
         """Every operand once through the device's memory."""
@@ -473,13 +472,10 @@ class GroupCost:
 
     def _even_results(self, lanes: int) -> bool:
         """Whole vectors of results are stored at once."""
-        if lanes not in self._even:
-            starts = (s for u in self.work.results for s in self._starts(u))
-            self._even[lanes] = lanes > 1 and all(s % lanes == 0 for s in starts)
-        return self._even[lanes]
+        return lanes > 1 and self._starts % lanes == 0
 
-    def _starts(self, use: Use) -> Iterator[int]:
-        """Distances between the places in memory where rows of results may begin."""
-        view = self.work.view
-        yield flat_offset(view, use)
-        yield from (s for n in self.work.shared if (s := flat_stride(view, use, n)) != 1)
+    @cached_property
+    def _starts(self) -> int:
+        """Elements on multiples of which rows of results begin."""
+        view, loops, results = self.work.view, self.work.shared, self.work.results
+        return gcd(*(row_starts(view, u, [n for n in loops if flat_stride(view, u, n) != 1]) for u in results))

@@ -10,7 +10,7 @@ from math import prod
 from tile_ir.stripe.affine import Affine, names_in
 from tile_ir.stripe.nodes import Index
 
-from tile_opt.kernel.strides import flat_offset, flat_stride, has_all_cells
+from tile_opt.kernel.strides import flat_stride, has_all_cells, row_starts
 from tile_opt.kernel.unify import is_atomic, is_indirect
 from tile_opt.kernel.view import KernelView, Stage, Use, is_parallel
 from tile_opt.kernel.work import merged_use, points
@@ -104,8 +104,7 @@ class Facts:
         stride = self.stride(use, loop)
         if stride == 0:
             return True
-        others = (self.stride(use, n) for n in self._all_loops(stage) if n != loop)
-        aligned = flat_offset(self.view, use) % lanes == 0 and all(o % lanes == 0 for o in others)
+        aligned = row_starts(self.view, use, [n for n in self._all_loops(stage) if n != loop]) % lanes == 0
         return stride == 1 and aligned and not use.extent and not is_indirect(stage, use)
 
     # --- sharing out own loops ----------------------------------------------------------------------

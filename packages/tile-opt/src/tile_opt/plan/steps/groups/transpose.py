@@ -20,7 +20,7 @@ from tile_ir.names import claim
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Bind, Block, Direction, Index, Layout, Refinement, Sync, TensorType
 
-from tile_opt.kernel.strides import flat_stride, limits_inside
+from tile_opt.kernel.strides import flat_stride, limits_inside, row_starts
 from tile_opt.kernel.view import KernelView, Stage, Use
 from tile_opt.plan.plan import Plan, Staging
 from tile_opt.plan.steps.digits import lanes_agree, split
@@ -107,9 +107,7 @@ def turning_walk(view: KernelView, use: Use, tile: dict[str, int], items: int, a
 
 
 def _aligned(view: KernelView, use: Use, loop: str, lanes: int) -> bool:
-    others = (flat_stride(view, use, i.name) for i in view.loops if i.name != loop)
-    start = sum(f.const * s for f, s in zip(use.forms, view.type_of(use.buffer).strides, strict=True))
-    whole = view.ranges[loop] % lanes == 0 and start % lanes == 0 and all(o % lanes == 0 for o in others)
+    whole = gcd(view.ranges[loop], row_starts(view, use, (i.name for i in view.loops if i.name != loop))) % lanes == 0
     agree = all(lanes_agree(limit, loop, lanes) for limit in _inside(view, use))
     return flat_stride(view, use, loop) == 1 and whole and agree
 

@@ -12,10 +12,10 @@ from math import gcd, prod
 
 from tile_ir.dtype import DType
 from tile_ir.frozen import frozen, replace
-from tile_ir.stripe.affine import Affine
+from tile_ir.stripe.affine import Affine, names_in
 from tile_ir.stripe.nodes import Bind, Direction, Index, Load, Op, Refinement, Statement, Store, TensorType
 
-from tile_opt.kernel.strides import decided_outside, flat_offset, flat_stride
+from tile_opt.kernel.strides import decided_outside, flat_stride, row_starts
 from tile_opt.kernel.view import KernelView, Stage, Use
 from tile_opt.plan.steps.groups.staging import WIDEST
 from tile_opt.plan.tree import REGISTER
@@ -161,8 +161,7 @@ def side_by_side(stage: Stage, view: KernelView) -> Stage:
 def _in_vectors(view: KernelView, use: Use, loop: str, lanes: int) -> bool:
     """Neighbours along the loop are whole vectors in memory, or one element."""
     stride = flat_stride(view, use, loop)
-    steps = [flat_stride(view, use, n) for f in use.forms for n in f.names if n != loop]
-    return stride == 0 or (stride == 1 and all(s % lanes == 0 for s in (*steps, flat_offset(view, use))))
+    return stride == 0 or (stride == 1 and row_starts(view, use, names_in(use.forms) - {loop}) % lanes == 0)
 
 
 def _lanes(lines: tuple[Line, ...], start: Affine, source: TensorType, dim: int) -> int:
