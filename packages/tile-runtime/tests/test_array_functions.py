@@ -388,3 +388,12 @@ def test_powers_of_integers_wrap_for_exponents_of_any_size(dtype: Any) -> None:
     bases, exponents = np.array([0, 1, 2, 3, 6, 7], dtype)[:, None], np.array([0, 1, 8, 9, 33, 64, 100], dtype)
     np.testing.assert_array_equal(tnp.pow(tile.asarray(bases), tile.asarray(exponents)).numpy(), bases**exponents)
     np.testing.assert_array_equal((tile.asarray(bases) ** 100).numpy(), bases**100)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int64])
+def test_quotients_of_extreme_integers(dtype: Any) -> None:
+    ends = np.iinfo(dtype)
+    values = np.array([ends.min, ends.min + 1, -7, -2, 0, 3, 7, ends.max], dtype)
+    divisors = np.array([ends.min, -3, 2, ends.max], dtype)[:, None]
+    found = tnp.floor_divide(tile.asarray(values), tile.asarray(divisors)).numpy()
+    np.testing.assert_array_equal(found, values // divisors)

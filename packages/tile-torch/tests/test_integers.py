@@ -46,7 +46,16 @@ def test_the_imaginary_part_of_a_conjugate() -> None:
 
 def test_powers_wrap_for_exponents_of_any_size() -> None:
     def function(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
-        return x**y, x**33, 3**y, (x - 2) ** torch.tensor([-3, -2], dtype=torch.int32)[:, None]
+        least = torch.full_like(x, -(2**31))
+        return (
+            least // (y + 3),
+            (y - 50) // least,
+            (x - 2) // 3,
+            x**y,
+            x**33,
+            3**y,
+            (x - 2) ** torch.tensor([-3, -2], dtype=torch.int32)[:, None],
+        )
 
     given = torch.arange(5, dtype=torch.int32), torch.tensor([0, 8, 32, 33, 100], dtype=torch.int32)
     found, wanted = torch.compile(function, backend="tile")(*given), function(*given)

@@ -67,7 +67,7 @@ OPERATORS: Mapping[str, Operator] = {
     "subtract": Operator("X0 - X1"),
     "multiply": Operator("X0 * X1", truths="X0 & X1"),
     "divide": _floats("X0 / X1"),
-    "floor_divide": Operator(_QUOTIENT, integers="(X0 - mod(X0, X1)) / X1"),
+    "floor_divide": Operator(_QUOTIENT, integers="X0 / X1 - (fmod(X0, X1) != 0 & (X0 < 0) != (X1 < 0) ? 1 : 0)"),
     "remainder": Operator("mod(X0, X1)"),
     "pow": _floats("pow(X0, X1)"),
     "atan2": _floats("atan2(X0, X1)"),

@@ -151,7 +151,7 @@ def div_mode(call: Call, x: Value, other: Value, rounding_mode: str | None = Non
         return call.elementwise(text, x, other)
     if rounding_mode == "trunc" or not call.dtype.is_signed:
         return call.elementwise("{0} / {1}", x, other)
-    return call.elementwise("({0} - mod({0}, {1})) / {1}", x, other)
+    return call.elementwise(f"{{0}} / {{1}} - {_BELOW}", x, other)
 
 
 _REST = "fmod({0}, {1})"
