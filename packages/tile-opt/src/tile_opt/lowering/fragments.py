@@ -15,6 +15,7 @@ from tile_ir.stripe.nodes import Fragment, TensorType
 
 from tile_opt.lowering.forms import Scaled
 
+ALL = list(range(LANES))
 KEPT = 1 << 8
 """Accesses whose lanes are kept."""
 
@@ -62,14 +63,13 @@ def slot(
     `digits` are the variables that tell lanes apart. TileInternalError when a lane would reach for another's element,
     or lanes for different registers.
     """
-    found: set[int] = set()
-    for lane, moved in enumerate(_moved(affine.terms, quasi, tuple(digits.items()))):
-        matrix, element = divmod(affine.const + moved, fragments.elements)
-        owner, register = fragments.place[element]
-        if owner != lane:
-            raise TileInternalError(f"lane {lane} reaches for an element that lane {owner} holds")
-        found.add(matrix * fragments.registers + register)
-    (register,) = found
+    elements, registers = fragments.elements, fragments.registers
+    meant = [affine.const + moved for moved in _moved(affine.terms, quasi, tuple(digits.items()))]
+    held = [fragments.place[at % elements] for at in meant]
+    if [owner for owner, _ in held] != ALL:
+        lane, owner = next((lane, owner) for lane, (owner, _) in enumerate(held) if owner != lane)
+        raise TileInternalError(f"lane {lane} reaches for an element that lane {owner} holds")
+    (register,) = {at // elements * registers + own for at, (_, own) in zip(meant, held, strict=True)}
     return register
 
 

@@ -51,6 +51,7 @@ def sectors(places: tuple[int, ...], bytes_: int, sector: int) -> set[int]:
     return {n for at in places for n in range(at // sector, (at + bytes_ - 1) // sector + 1)}
 
 
+@lru_cache(1 << 12)
 def _bank_turns(
     places: tuple[int, ...], bytes_: int, banks: int, wide: int, swizzle: Swizzle | None, element: int
 ) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import gcd, prod
@@ -60,7 +60,16 @@ class Operand:
 
     def box(self, counts: Counts) -> int:
         """Elements of the box that is touched while loops run so often, without the gaps between them."""
-        return prod(1 + sum(c * (counts.get(n, 1) - 1) for n, c in dim) for dim in self.dims)
+        return prod([self._reach(dim, counts) for dim in self.dims])
+
+    @staticmethod
+    def _reach(dim: Sequence[tuple[str, int]], counts: Counts) -> int:
+        """Elements of a dimension from the first one that is touched to the last; asked for every tile of every operand."""
+        reach = 1
+        for name, distance in dim:
+            if name in counts:
+                reach += distance * (counts[name] - 1)
+        return reach
 
     def overlaps(self, counts: Counts) -> bool:
         """Loops along one dimension meet elements again: those over the parts of another loop do not."""
@@ -79,10 +88,8 @@ class Operand:
 
     def distinct(self, counts: Counts) -> int:
         """Different elements that are touched: a box with gaps has fewer than its size."""
-        return prod(
-            min(1 + sum(c * (counts.get(n, 1) - 1) for n, c in dim), prod(counts.get(n, 1) for n, _ in dim))
-            for dim in self.dims
-        )
+        points = [prod([counts[n] for n, _ in dim if n in counts]) for dim in self.dims]
+        return prod([min(self._reach(dim, counts), many) for dim, many in zip(self.dims, points, strict=True)])
 
     def row(self, counts: Counts, stepped: str = "", least: int = SECTOR) -> int:
         """Neighbouring elements in memory that are touched.

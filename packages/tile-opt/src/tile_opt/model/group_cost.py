@@ -188,10 +188,16 @@ class GroupCost:
 
     # --- parts of a tile --------------------------------------------------------------------------------
 
+    def sizes(self, tile: Tile) -> dict[str, int]:
+        """Iterations of the shared loops in a group's tile."""
+        return {n: tile.size(n) for n in self.work.shared}
+
     def inner(self, tile: Tile) -> dict[str, int]:
         """Iterations of the reduction loops within one step."""
-        if not tile.staged:
-            return dict(self.own)
+        return self.steps(tile) if tile.staged else dict(self.own)
+
+    def steps(self, tile: Tile) -> dict[str, int]:
+        """The same of a tile that is staged, if it is not."""
         return {tile.stepped: tile.deep} | {n: self.own[n] for n in tile.whole}
 
     def own_inner(self, tile: Tile) -> dict[str, int]:
@@ -240,7 +246,7 @@ class GroupCost:
         return near is not None and tile.each.get(near, 1) > 1 and not self._even_results(tile.lanes)
 
     def _group(self, tile: Tile) -> dict[str, int]:
-        return {n: tile.size(n) for n in self.work.shared} | self.inner(tile)
+        return self.sizes(tile) | self.inner(tile)
 
     def registers(self, tile: Tile, body: Counts) -> int:
         """32-bit registers of an item."""
@@ -272,9 +278,14 @@ class GroupCost:
         """The tile with as many groups to a reduction, and what it costs; nothing where it does not fit."""
         step = self.step(tile)
         if step is not None:
+            tiles = self._tiles(tile)
             for ways, split in splits:
                 other = replace(tile, ways=ways, split=split)
-                yield other, self._cost(other, step)
+                yield other, self._cost(other, step, tiles)
+
+    def _tiles(self, tile: Tile) -> int:
+        """Of the whole result."""
+        return prod([-(-e // tile.size(n)) for n, e in self.work.shared.items()])
 
     def step(self, tile: Tile) -> Step | None:
         """What one step takes; None where the tile does not fit."""
@@ -300,8 +311,7 @@ class GroupCost:
         near = (self._fetched(tile), self._stored(tile), hindered, meeting)
         return Step(registers, resident, subgroups, issued, alone, delivered, *near)
 
-    def _cost(self, tile: Tile, step: Step) -> Cost:
-        tiles = prod(-(-e // tile.size(n)) for n, e in self.work.shared.items())
+    def _cost(self, tile: Tile, step: Step, tiles: int) -> Cost:
         groups = tiles * tile.ways
         cycles, rounds = self._rounds(groups, tile, step)
         stored = groups * step.stored / (self.machine.memory.all_cores.write * 1e9)
@@ -326,7 +336,7 @@ class GroupCost:
 
     def peels(self, tile: Tile) -> bool:
         """Enough groups are free of conditions for code of their own."""
-        return self.conditions.peels({n: tile.size(n) for n in self.work.shared})
+        return self.conditions.peels(self.sizes(tile))
 
     def _hindered(self, tile: Tile, registers: int) -> float:
         """How much longer steps take by what the compiler makes of them, as measured."""
@@ -340,7 +350,7 @@ class GroupCost:
 
     def traffic(self, tile: Tile) -> dict[str, float]:
         """Seconds of what groups fetch, of operands and of results once through memory, and of storing these, whatever computes the tile."""
-        groups = prod(-(-e // tile.size(n)) for n, e in self.work.shared.items())
+        groups = self._tiles(tile)
         cache = self._fetched(tile) * self._steps(tile) * groups / cache_rate(self.machine, CACHED)
         results = groups * self._stored(tile) / (self.machine.memory.all_cores.write * 1e9)
         return {"cache": cache, "read": self.read, "written": self.written, "results": results}

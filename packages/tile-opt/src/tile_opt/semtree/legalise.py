@@ -96,21 +96,17 @@ _LEAVES = frozenset((Var, Const))
 
 def used_nodes(function: Function) -> frozenset[str]:
     """Class names of all nodes in a function's body, and the optional functions that it calls."""
-    kinds: set[type] = set()
-    functions: set[str] = set()
+    statements = [*walk_statements(function.body)]
+    kinds, functions = {*map(type, statements)}, set[str]()
+    level = [e for s in statements for e in children(s)]
     seen: set[int] = set()
-    for statement in walk_statements(function.body):
-        kinds.add(type(statement))
-        stack = [*children(statement)]
-        while stack:
-            expr = stack.pop()
-            kinds.add(type(expr))
-            if type(expr) in _LEAVES or id(expr) in seen:
-                continue
-            seen.add(id(expr))
-            stack += children(expr)
-            if isinstance(expr, Call):
-                functions.add(expr.name)
+    while level:
+        kinds.update(map(type, level))
+        # Most nodes are leaves; of the others, those that several share are entered once.
+        inner = {id(e): e for e in level if type(e) not in _LEAVES}
+        level = [e for key, node in inner.items() if key not in seen for e in children(node)]
+        seen |= inner.keys()
+        functions.update(e.name for e in inner.values() if isinstance(e, Call))
     return frozenset(kind.__name__ for kind in kinds) | functions & LISTED_FUNCTIONS
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from math import prod
 
 from tile_ir.frozen import frozen
@@ -54,6 +55,7 @@ class Facts:
         self.group_ops = group_ops
         self.extents = view.ranges
         self.shared = [i.name for i in view.loops if i.bind is not Bind.GRID]
+        self._strides: dict[tuple[int, str], tuple[Use, int]] = {}
         self.bytes = view.scalar_bytes
         self.lanes = max(1, target.settings.vector_bytes // self.bytes)
         self.main = max(view.stages, key=lambda s: prod(i.range for i in s.loops) * max(1, op_cost(s)))
@@ -82,7 +84,11 @@ class Facts:
     # --- accesses -------------------------------------------------------------------------------------
 
     def stride(self, use: Use, loop: str) -> int:
-        return flat_stride(self.view, use, loop)
+        """Elements between the accesses of consecutive iterations: asked of each of hundreds of tiles, and worked out once."""
+        key = id(use), loop
+        if key not in self._strides:
+            self._strides[key] = use, flat_stride(self.view, use, loop)
+        return self._strides[key][1]
 
     def step(self, use: Use, loop: str) -> int:
         """Bytes from one iteration of the loop to the next."""
@@ -111,8 +117,12 @@ class Facts:
 
         None where rows share nothing, where the code would be long, or where registers cannot hold what is shared.
         """
-        own = [n for n in reversed(self.own_order(self.main)) if self.is_free(n, self.main)]
-        return tuple([n for n in own if self._shares(n, rows, vectors)][:1])
+        return tuple([n for n in self._free if self._shares(n, rows, vectors)][:1])
+
+    @cached_property
+    def _free(self) -> list[str]:
+        """The main stage's own loops that may run in any order, the innermost first."""
+        return [n for n in reversed(self.own_order(self.main)) if self.is_free(n, self.main)]
 
     def _shares(self, own: str, rows: Sequence[tuple[str, int]], vectors: int) -> bool:
         sums = vectors * prod(size for _, size in rows)
