@@ -64,7 +64,7 @@ def matches(view: KernelView, instruction: MatrixInstruction) -> list[Match]:
     assigned = (
         [m for p in pairs for m in _assigned(view, main, instruction, least, *p)] for least in _least(instruction)
     )
-    return sorted(next(filter(None, assigned), list[Match]()), key=lambda m: _volume(view, m))
+    return sorted(next(filter(None, assigned), list[Match]()), key=lambda m: volume(view, m))
 
 
 def _least(instruction: MatrixInstruction) -> Iterator[dict[str, int]]:
@@ -191,7 +191,7 @@ def is_box(use: Use, loops: set[str]) -> bool:
     return alone and all(c > 0 for _, c in steps)
 
 
-def _volume(view: KernelView, match: Match) -> int:
+def volume(view: KernelView, match: Match) -> int:
     """Points that whole instructions compute."""
     sides = match.instruction.sides
     return prod(-(-view.ranges[loop] // sides[role]) * sides[role] for role, loop in match.loops)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
-from math import prod
+from math import inf, prod
 
 from tile_ir.frozen import replace
 from tile_ir.stripe.affine import names_in
@@ -204,13 +204,14 @@ class TileSpace:
 
     def _appetite(self, tile: Tile) -> float:
         """Bytes to fetch per useful cell and iteration of the reduction."""
-        steps = self.costs.inner(replace(tile, staged=True))
-        counts = {n: tile.size(n) for n in self.work.shared} | steps
-        cells, inner = prod(tile.size(n) for n in self.work.shared), prod(steps.values())
-        useful = prod(e / (-(-e // tile.size(n)) * tile.size(n)) for n, e in self.work.shared.items())
-        fetched = sum(sectors(o.box(counts), o.row(counts, tile.stepped, 0), o.width, LINE) for o in self.work.operands)
+        steps, sizes = self.costs.steps(tile), self.costs.sizes(tile)
+        counts, cells, inner = sizes | steps, prod(sizes.values()), prod(steps.values())
+        useful = prod([e / (-(-e // sizes[n]) * sizes[n]) for n, e in self.work.shared.items()])
+        fetched = sum(
+            [sectors(o.box(counts), o.row(counts, tile.stepped, 0), o.width, LINE) for o in self.work.operands]
+        )
         near = self.work.contiguous
-        stored = sectors(cells, tile.size(near) if near else 1, 4, LINE) / prod(self.work.own.values())
+        stored = sectors(cells, sizes[near] if near else 1, 4, LINE) / prod(self.work.own.values())
         return (fetched / inner + stored) / useful / cells
 
     # --- reductions -------------------------------------------------------------------------------------
@@ -282,6 +283,18 @@ def forecast(view: KernelView, target: Target) -> float | None:
     """Seconds of the best plan, at best; None for kernels of other classes."""
     found = ranked(view, target)
     return found[0][0] / OPTIMISM if found else None
+
+
+def least_seconds(view: KernelView, target: Target) -> float:
+    """Less than the forecast: a launch, and what the arithmetic takes at the peak rate; inf where there is no forecast."""
+    work, machine = _contraction(view, target), target.machine
+    if work is None:
+        return inf
+    costs, windows = GroupCost(work, machine, 0), WindowSpace(work, target)
+    rate = costs.rate * costs.occupancy.subgroup * machine.cores
+    seconds = work.points / rate / (machine.clock_ghz * 1e9) + machine.launch.kernel
+    # Other tiles than those beside long windows may be taken for faster, which the forecast is divided by.
+    return seconds if windows.overlap and windows.are_long else seconds / OPTIMISM
 
 
 def estimated(view: KernelView, target: Target) -> float | None:

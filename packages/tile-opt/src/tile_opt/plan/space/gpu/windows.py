@@ -75,13 +75,22 @@ class WindowSpace:
         long = prod(self.work.own.values()) >= LONG_ROW
         return [f for f in self.along_rows() if not f.tile.outer] if long else []
 
+    @property
+    def overlap(self) -> bool:
+        """Windows of neighbouring results do."""
+        return any(self.work.partners(n) for n in self.work.shared)
+
+    @property
+    def are_long(self) -> bool:
+        """Items had too much to do by themselves."""
+        return self.costs.least > (SHORT if self.overlap else PLAIN)
+
     def slides(self, tile: DirectTile) -> bool:
         """Windows of an item's cells overlap."""
         return any(self.work.partners(n) for n, count in tile.each.items() if count > 1)
 
     def _best(self, tiles: Iterator[DirectTile]) -> list[Found]:
-        slides = any(self.work.partners(n) for n in self.work.shared)
-        if self.costs.least > (SHORT if slides else PLAIN):
+        if self.are_long:
             return []
         first = self._ranked(tiles)
         groups = [(g, across) for g in GROUPS if g <= self.threads for across in ACROSS]

@@ -7,8 +7,8 @@ where rows begin where no 16 bytes do.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 
 from tile_ir.matrix import PANEL_BYTES
 from tile_ir.powers import power_of_two
@@ -19,71 +19,62 @@ from tile_ir.target import Target
 from tile_opt.kernel.instructions import Match, match_of
 from tile_opt.kernel.view import KernelView, Use
 from tile_opt.plan.builders.tensor_plans import factors
-from tile_opt.plan.panels import Panels, copied_before, is_alone
+from tile_opt.plan.panels import copied_before, is_alone
 from tile_opt.plan.plan import Instruction, Plan, Staging
-from tile_opt.plan.space.gpu.copied import copy_seconds, with_copies
-from tile_opt.plan.space.tensor.shares import Shared, shared
+from tile_opt.plan.space.gpu.copied import copy_seconds
+from tile_opt.plan.space.tensor.bounds import least_seconds
+from tile_opt.plan.space.tensor.ranked import CopiedTile, Copies, Later, Ranked
+from tile_opt.plan.space.tensor.shares import shared
 from tile_opt.plan.space.tensor.taps import tapped
-from tile_opt.plan.space.tensor.tile import Tile
+from tile_opt.plan.space.tensor.tile import TAPPED, Tile
 from tile_opt.plan.space.tensor.tiles import tiles_of
 from tile_opt.plan.steps.groups.banks import COPY_BYTES, in_panels, takes_copies
 
 
-@dataclass(frozen=True)
-class CopiedTile:
-    """A tile of the kernel on copies, and the seconds that making them takes."""
-
-    tile: Tile | Shared
-    stagings: tuple[Staging, ...]
-    panels: tuple[Panels, ...]
-    copying: float
-
-    @property
-    def seconds(self) -> float:
-        return self.tile.seconds + self.copying
-
-    @property
-    def may_be_built(self) -> bool:
-        return self.tile.may_be_built
-
-    def plan(self) -> Plan:
-        """The plan of the kernel that has no copies."""
-        return with_copies(self.tile.plan(), self.stagings, self.panels)
+def variants(view: KernelView, found: Sequence[Tile]) -> Iterator[Later]:
+    """The same tiles in steps of several taps, and those of which groups share the reduction."""
+    if found:
+        target, team = found[0].target, found[0].instruction.team > 1
+        least = min(least_seconds(view, m, target) for m in {id(t.match): t.match for t in found}.values())
+        yield Later(least * (TAPPED[0] if team else 1), lambda: tapped(found))
+        yield Later(least, lambda: shared(view, found))
 
 
-def copied_tiles(view: KernelView, match: Match, target: Target) -> Iterator[CopiedTile | Tile | Shared]:
+def copied_tiles(view: KernelView, ways: Iterable[Match], target: Target) -> Iterator[Ranked | Later]:
     """Every tile on copies of those factors that have to be copied; none where none has, or both are one buffer.
 
     Where only rounding asks for it, the first one need not be copied: items round what they read. Neither need be where tensor
     copies round the second one, or both.
     """
-    left, right = match.factors
-    if any(view.is_local(u.buffer) for u in (left, right)):
-        return
-    boxes = _in_boxes(view, match, target) or _in_boxes(view, match, target, rounded=True)
-    yield from (*boxes, *tapped(boxes), *shared(view, boxes))
-    if len(factors(match)) < 2:
-        return
-    yield from _on_copies(view, match, target, (left, right))
-    if takes_copies(match.instruction):
-        yield from _on_copies(view, match, target, (right,))
+    turned: dict[tuple[Staging, ...], Copies] = {}
+    for match in ways:
+        left, right = match.factors
+        if any(view.is_local(u.buffer) for u in (left, right)):
+            continue
+        boxes = _in_boxes(view, match, target) or _in_boxes(view, match, target, rounded=True)
+        yield from (*boxes, *variants(view, boxes))
+        several = len(factors(match)) > 1
+        for uses in ((left, right), (right,)) if takes_copies(match.instruction) else ((left, right),):
+            stagings = tuple(s for use in uses if several and (s := _staging(view, match, use)) is not None)
+            if stagings:
+                copies = turned[stagings] = turned.get(stagings) or _turned(view, match, stagings, target)
+                least = least_seconds(view, match, target) + copies.seconds
+                yield Later(least, partial(_on_copies, copies, match, target, rounded=len(uses) < 2))
 
 
-def _on_copies(view: KernelView, match: Match, target: Target, uses: Sequence[Use]) -> Iterator[CopiedTile]:
-    """Every tile on copies of these factors."""
-    stagings = tuple(s for use in uses if (s := _staging(view, match, use)) is not None)
-    if not stagings:
-        return
+def _turned(view: KernelView, match: Match, stagings: tuple[Staging, ...], target: Target) -> Copies:
+    """The kernel on these copies, whatever instruction it takes."""
     named = Plan((), stagings, instruction=Instruction(match.instruction.name, match.loops))
     turned, _, panels = copied_before(view, named)
-    inner = match_of(turned, match.instruction, dict(match.loops))
-    if inner is None:
-        return
-    seconds = sum(copy_seconds(view, p, target.machine) for p in panels)
-    rounded = takes_copies(match.instruction) and len(uses) < 2
-    found = _in_boxes(turned, inner, target) or list(tiles_of(turned, inner, target, rounded=rounded))
-    for tile in (*found, *tapped(found), *shared(turned, found)):
-        yield CopiedTile(tile, stagings, panels, seconds)
+    return Copies(turned, stagings, panels, sum(copy_seconds(view, p, target.machine) for p in panels))
+
+
+def _on_copies(copies: Copies, match: Match, target: Target, *, rounded: bool) -> Iterator[CopiedTile | Later]:
+    """Every tile on copies of both factors, or of all but the first one, which items round then."""
+    inner = match_of(copies.view, match.instruction, dict(match.loops))
+    if inner is not None:
+        found = _in_boxes(copies.view, inner, target) or [*tiles_of(copies.view, inner, target, rounded=rounded)]
+        yield from copies.of((*found, *variants(copies.view, found)))
 
 
 def _in_boxes(view: KernelView, match: Match, target: Target, *, rounded: bool = False) -> list[Tile]:

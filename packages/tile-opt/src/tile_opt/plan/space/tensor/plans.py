@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import takewhile
+from math import inf
 
 from tile_ir.powers import power_of_two
 from tile_ir.target import Target
@@ -12,10 +13,9 @@ from tile_opt.kernel.instructions import Match, matches, usable
 from tile_opt.kernel.view import KernelView
 from tile_opt.model.search import FASTER
 from tile_opt.plan.plan import Plan
-from tile_opt.plan.space.gpu.tiles import OPTIMISM, estimated, forecast
-from tile_opt.plan.space.tensor.copied import CopiedTile, copied_tiles
-from tile_opt.plan.space.tensor.shares import Shared, shared
-from tile_opt.plan.space.tensor.taps import tapped
+from tile_opt.plan.space.gpu.tiles import OPTIMISM, estimated, forecast, least_seconds
+from tile_opt.plan.space.tensor.copied import copied_tiles, variants
+from tile_opt.plan.space.tensor.ranked import Later, Ranked, best_first
 from tile_opt.plan.space.tensor.tile import Tile
 from tile_opt.plan.space.tensor.tiles import tiles_of
 from tile_opt.plan.steps.groups.banks import takes_copies
@@ -34,37 +34,48 @@ def plans(view: KernelView, target: Target, *, faster: bool = False) -> Iterator
     """
     if not usable(target):
         return
-    teams = sorted(_tiles(view, target, team=True), key=_seconds)
-    near = LIKELY * next((tile.seconds for tile in teams if tile.may_be_built), 0.0)
-    direct = near and all(_is_direct(tile) or not tile.may_be_built for tile in teams if tile.seconds <= near)
-    others = () if direct else (*_tiles(view, target, team=False), *_copied(view, target))
-    ranked = sorted([*teams, *others], key=_seconds)
-    first = next((tile for tile in ranked if tile.may_be_built), None)
-    exact = _exact(view, target, first.seconds) if faster and first is not None else None
-    taken = ranked if exact is None else takewhile(lambda tile: tile.seconds < exact, ranked)
-    yield from (tile.plan() for tile in taken if tile.may_be_built)
+    ways = [m for i in usable(target) if i.team > 1 for m in matches(view, i) if _suits(view, m)]
+    teams = [*_tiles(view, target, ways)]
+    others = () if _has_direct(teams) else (*_single(view, target), *copied_tiles(view, ways, target))
+    built = (t for t in best_first([*teams, *others]) if t.may_be_built)
+    yield from (tile.plan() for tile in (_faster(view, target, built) if faster else built))
 
 
-def _seconds(tile: CopiedTile | Tile | Shared) -> float:
-    return tile.seconds
+def _has_direct(teams: Sequence[Ranked | Later]) -> bool:
+    """All tiles of teams that may be the best one are direct."""
+    first = next((tile for tile in best_first(teams) if tile.may_be_built), None)
+    near = takewhile(lambda t: first is not None and t.seconds <= LIKELY * first.seconds, best_first(teams))
+    return first is not None and all(_is_direct(tile) or not tile.may_be_built for tile in near)
 
 
-def _exact(view: KernelView, target: Target, seconds: float) -> float | None:
-    """What the best plan of `gpu_tiles` takes at best; where that is about `seconds`, by the estimate of its kernel."""
+def _faster(view: KernelView, target: Target, ranked: Iterable[Ranked]) -> Iterator[Ranked]:
+    """Those that are predicted to take less than the best plan of `gpu_tiles`; which one that is matters only to those whose time it may have."""
+    least, exact = least_seconds(view, target), None
+    first = 0.0
+    for tile in ranked:
+        first = first or tile.seconds
+        if tile.seconds >= least:
+            exact = exact or _exact(view, target, first)
+            if tile.seconds >= exact:
+                return
+        yield tile
+
+
+def _exact(view: KernelView, target: Target, seconds: float) -> float:
+    """What the best plan of `gpu_tiles` takes at best, inf where it has none; where that is about `seconds`, by the estimate of its kernel."""
     found = forecast(view, target)
-    if found is None or not found <= seconds < OPTIMISM * found:
+    if found is None:
+        return inf
+    if not found <= seconds < OPTIMISM * found:
         return found
     return max(found, (estimated(view, target) or found) / FASTER)
 
 
-def _is_direct(tile: Tile | Shared) -> bool:
+def _is_direct(tile: Ranked) -> bool:
     """Factors go straight to local memory, in whole pieces, and more than half of the tile's rows, and of its columns, are some."""
-    whole = tile.tile if isinstance(tile, Shared) else tile
+    whole = tile if isinstance(tile, Tile) else tile.tile
+    whole = whole if isinstance(whole, Tile) else whole.tile
     return not (whole.through or whole.narrow_copies or whole.is_half_empty)
-
-
-def _matches(view: KernelView, target: Target, *, team: bool) -> Iterator[Match]:
-    return (m for i in usable(target) if (i.team > 1) is team for m in matches(view, i) if _suits(view, m))
 
 
 def _suits(view: KernelView, match: Match) -> bool:
@@ -79,10 +90,15 @@ def _suits(view: KernelView, match: Match) -> bool:
     return -extent % columns < min(-extent % near, -extent % (near // 2))
 
 
-def _tiles(view: KernelView, target: Target, *, team: bool) -> Iterator[Tile | Shared]:
+def _single(view: KernelView, target: Target) -> Iterator[Tile | Later]:
+    """Those of single sub-groups."""
+    return _tiles(view, target, [m for i in usable(target) if i.team == 1 for m in matches(view, i) if _suits(view, m)])
+
+
+def _tiles(view: KernelView, target: Target, ways: Iterable[Match]) -> Iterator[Tile | Later]:
     """Tiles of the kernel as it is, in steps of one tap and of several, and those of which groups share the reduction."""
-    found = [t for m in _matches(view, target, team=team) for t in _of_match(view, m, target)]
-    yield from (*found, *tapped(found), *shared(view, found))
+    found = [t for m in ways for t in _of_match(view, m, target)]
+    yield from (*found, *variants(view, found))
 
 
 def _of_match(view: KernelView, match: Match, target: Target) -> Iterator[Tile]:
@@ -92,7 +108,3 @@ def _of_match(view: KernelView, match: Match, target: Target) -> Iterator[Tile]:
     direct = any(tile.may_be_built for tile in found)
     if match.instruction.team > 1 and (not direct or any(t.narrow_copies and t.may_be_built for t in found)):
         yield from tiles_of(view, match, target, through=True)
-
-
-def _copied(view: KernelView, target: Target) -> Iterator[CopiedTile | Tile | Shared]:
-    return (t for m in _matches(view, target, team=True) for t in copied_tiles(view, m, target))
