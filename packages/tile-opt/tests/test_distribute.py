@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -91,6 +92,24 @@ def test_both_sums_give_what_one_gives(name: str) -> None:
         np.testing.assert_allclose(got[n], want[n], 2e-4, 2e-4)
 
 
+def test_products_that_are_rounded_to_a_shorter_float_are_those_of_their_factors() -> None:
+    """Scores of float16 whose exponentials, and what follows these, are float32."""
+    text = (
+        source("scaled")
+        .replace("E = exp(X - M)", "E = exp(as_float(X, 32) - M)")
+        .replace("Y = E / Z", "Y = as_float(E / Z, 16)")
+    )
+    text = text.replace("-(G / Z * Y)", "-(as_float(G, 32) / Z * E / Z)")
+    text = text.replace("W = (G / Z + RB) * E * 0.3", "W = as_float((as_float(G, 32) / Z + RB) * E, 16) * 0.3")
+    given = inputs(DType.FLOAT16)
+    before = program(text, given, DType.FLOAT16)
+    after = rewrite(before, REWRITES)
+    assert {"DQ_moved", "DQ_alone"} <= names(after)
+    want, got = evaluate(before, dict(given)), evaluate(after, dict(given))
+    for n in want:
+        np.testing.assert_allclose(got[n].astype(float), want[n].astype(float), 2e-2, 2e-2)
+
+
 def test_a_row_of_which_a_mask_leaves_nothing_has_no_gradient() -> None:
     given = inputs()
     given["B"][3] = 0.0
@@ -114,16 +133,76 @@ def test_many_results_of_a_row_have_no_room_for_two_sums() -> None:
     assert "DQ_moved" not in names(after) and "R_sums" in names(after)
 
 
-def test_gradients_are_two_kernels_and_sums_of_heads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One for the rows of queries, one for those of keys; the sums of heads that share keys wait behind both."""
+@pytest.fixture
+def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     for limit, value in {"WARPS": (2,), "TALL": (1,), "PIECES": (16,)}.items():
         monkeypatch.setattr(tensor_space, limit, value)
     monkeypatch.setattr("tile_opt.passes.kernels.join_rows.NEAR", 1e9)
+
+
+@pytest.mark.usefixtures("small_tiles")
+def test_gradients_are_two_kernels_and_small_ones() -> None:
+    """One for the rows of queries, one for those of keys; a mean of each row before, and the sums of heads that share keys behind."""
     text, given = source("capped and causal"), inputs(DType.FLOAT16, t=20)
     wide = {n: a.astype(np.float32) for n, a in given.items()}
     before = rewrite(program(text, given, DType.FLOAT16), REWRITES)
     made = schedule(to_stripe(before, MATRIX), MATRIX, verify=True).program
-    assert len(tuple(kernels_of(made))) == 4
+    assert len(tuple(kernels_of(made))) == 6
     want, got = evaluate(program(text, wide), wide), execute(lower_kernels(made, MATRIX), given)
     for n in want:
         np.testing.assert_allclose(got[n].astype(float), want[n].astype(float), 2e-2, 2e-2)
+
+
+def gradient(given: dict[str, Array], *, rounded: bool) -> Array:
+    """Of queries, by its definition; `rounded`, differences are, before they are multiplied with keys."""
+    q, k, v, c = (given[n].astype(np.float64) for n in "QKVC")
+    weights = np.exp(q @ k.T * 0.25)
+    weights /= weights.sum(-1, keepdims=True)
+    products = c @ v.T
+    scores = weights * (products - (weights * products).sum(-1, keepdims=True))
+    short = given["Q"].dtype
+    return ((scores.astype(short) if rounded else scores).astype(np.float64) @ k * 0.25).astype(
+        short if rounded else np.float64
+    )
+
+
+def offset(given: dict[str, Array]) -> dict[str, Array]:
+    return given | {"V": (given["V"].astype(np.float32) * 2 + 10).astype(given["V"].dtype)}
+
+
+def ones(given: dict[str, Array]) -> dict[str, Array]:
+    positive = np.random.default_rng(1).random(given["V"].shape).astype(given["V"].dtype)
+    return given | {"V": positive, "C": np.ones_like(given["C"])}
+
+
+@pytest.mark.usefixtures("small_tiles")
+@pytest.mark.parametrize("values", [dict[str, Array], offset, ones])
+def test_what_all_elements_of_a_row_have_in_common_is_not_rounded(
+    values: Callable[[dict[str, Array]], dict[str, Array]],
+) -> None:
+    given = values(inputs(DType.BFLOAT16, h=1, s=16, t=48))
+    text = source("scaled").replace("(DQ, DK, DV)", "(DQ)").replace("0.3", "0.25")
+    before = rewrite(program(text, given, DType.BFLOAT16), REWRITES)
+    assert "DQ_moved" in names(before)
+    made = schedule(to_stripe(before, MATRIX), MATRIX).program
+    got = execute(lower_kernels(made, MATRIX), given)["DQ"].astype(np.float64)
+    exact, usual = gradient(given, rounded=False), gradient(given, rounded=True).astype(np.float64)
+    assert abs(got - exact).max() <= 2 * abs(usual - exact).max()
+
+
+WIDE = """function (Q[S, D], K[T, D], V[T, D]) -> (O) { P[s, t : S, T] = +(Q[s, d] * K[t, d]); X = as_float(P, 32) * 0.25;
+    M[s, z : S, 1] = >(X[s, t]), z < 1; E = exp(X - M); Z[s, z : S, 1] = +(E[s, t]), z < 1; Y = E / Z; O[s, d : S, D] = +(Y[s, t] * V[t, d]); }"""
+"""Scores become float32, as a bias of float32 makes them."""
+
+
+@pytest.mark.usefixtures("small_tiles")
+@pytest.mark.parametrize(("dtype", "short"), [(DType.BFLOAT16, True), (DType.FLOAT16, True), (DType.BFLOAT16, False)])
+def test_weights_of_wider_floats_are_rounded_as_values_are_where_they_may(dtype: DType, short: bool) -> None:
+    random = np.random.default_rng(0)
+    given = {n: random.normal(0, 1, (size, 16)).astype(dtype.numpy) for n, size in {"Q": 17, "K": 43, "V": 43}.items()}
+    before = program(WIDE, given, dtype)
+    small = rewrite(before, (ShareCommon(), DropDead(), NormaliseLast(kept=4, short=short), DropDead()))
+    made = schedule(to_stripe(small, MATRIX), MATRIX, verify=True).program
+    assert (len(tuple(kernels_of(made))) == 1) is short
+    want, got = evaluate(before, dict(given)), execute(lower_kernels(made, MATRIX), given)
+    np.testing.assert_allclose(got["O"].astype(float), want["O"].astype(float), 2e-2, 2e-2)

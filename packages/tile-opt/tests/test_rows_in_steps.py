@@ -218,7 +218,7 @@ ALONE = """function (Q[H, S, D], K[H, T, D], V[H, T, D], G[H, S, D], M[H, S, U],
 def test_teams_load_what_belongs_to_rows_once_and_wait_for_products_of_scores_together(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Nothing of a piece asks whether a row is there."""
+    """Nothing of a piece asks whether a row is there, and what belongs to its scores is under way before it has arrived."""
     monkeypatch.setattr(tensor_space, "PIECES", (64,))
     monkeypatch.setattr(tensor_space, "WARPS", (4,))
     random, half = np.random.default_rng(0), DType.FLOAT16
@@ -230,6 +230,9 @@ def test_teams_load_what_belongs_to_rows_once_and_wait_for_products_of_scores_to
     pieces = text[text.index("_pieces") :]
     assert " M = M_near" in pieces and " = M[" in text and " = M[" not in pieces
     assert pieces.count("wait(group=1") == 2
+    assert pieces.count(" = B[") == 2 and pieces.rindex(" = B[") < pieces.index("wait"), (
+        "of a whole piece, and of the rest"
+    )
     want, got = evaluate(given, dict(inputs))["O"], execute(lower_kernels(made, TEAMS), inputs)["O"]
     np.testing.assert_allclose(got.astype(float), want.astype(float), 2e-2, 2e-2)
 

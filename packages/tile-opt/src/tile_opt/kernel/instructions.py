@@ -16,6 +16,9 @@ from tile_ir.target import Target
 from tile_opt.kernel.view import KernelView, Stage, Use
 from tile_opt.kernel.work import is_heavy, merged_use
 
+HALF_BYTES = 2
+"""Of a float that teams of sub-groups take in rows along either of its loops."""
+
 
 def usable(target: Target) -> list[MatrixInstruction]:
     """The target's instructions of sub-groups whose rounding is allowed, the preferred ones first."""
@@ -195,3 +198,14 @@ def volume(view: KernelView, match: Match) -> int:
     """Points that whole instructions compute."""
     sides = match.instruction.sides
     return prod(-(-view.ranges[loop] // sides[role]) * sides[role] for role, loop in match.loops)
+
+
+def feeds(instruction: MatrixInstruction) -> bool:
+    """Lanes hold sums where they hold a first factor made of them, some matrices side by side; or weights may lie in any order."""
+    a, c = instruction.a, instruction.c
+    (rows, columns), (tall, wide) = a.sizes, c.sizes
+    points = ((i, j) for i in range(rows) for j in range(columns))
+    if instruction.team > 1:  # weights go through local memory
+        return instruction.a.dtype.bytes == HALF_BYTES
+    fits = rows == tall and columns % wide == 0
+    return fits and all(a.place(i, j)[0] == c.place(i, j % wide)[0] for i, j in points)

@@ -143,7 +143,7 @@ def _for_groups(target: Target) -> tuple[Rewrite, ...]:
         Distribute(kept=kept, deep=DEEP if _rounds(target) else 0),
         ExchangeSums(kept=kept),
         HeadsApart(kept=kept),
-        NormaliseLast(kept=kept),
+        NormaliseLast(kept=kept, short=target.options.reduced_precision),
     )
     walked = _factors(target) if steps else frozenset[DType]()
     split = SplitReduction(units=units, joined="LastGroup" in target.nodes, walked=walked)

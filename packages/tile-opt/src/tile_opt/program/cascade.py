@@ -414,6 +414,9 @@ def _factors(tree: Tree, upper: bool, rounded: bool) -> Iterator[Tree]:
         case short, Call("div", (a, b)):
             yield from _factors(as_dtype(a, short.dtype), upper, rounded)
             yield from _factors(b, not upper, rounded)
+        case short, Call("mul", (a, b)):
+            yield from _factors(as_dtype(a, short.dtype), upper, rounded)
+            yield from _factors(as_dtype(b, short.dtype), upper, rounded)
         case _ if upper:
             yield tree
         case _:

@@ -5,7 +5,9 @@
 
     dQ[s, d] = (sum over t of w * G * K) / z[s]  +  r[s] * (sum over t of w * K)
 
-Then all sums of a row take the same weights in one reading, which carries them from piece to piece (`kernel.rows_in_steps`).
+Then all sums of a row take the same weights in one reading, which carries them from piece to piece (`kernel.rows_in_steps`). Weighted
+elements are rounded before they are multiplied with K, so that they are those of ``G - c`` with c the mean of a few elements of the row,
+and r is ``r + c / z``: what all elements of a row have in common would be rounded with each, and taken away afterwards.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from math import inf, prod
 from tile_ir.dtype import DType
 from tile_ir.frozen import frozen
 from tile_ir.names import claim
-from tile_ir.program.nodes import Contraction, Literal, Op
+from tile_ir.program.nodes import Contraction, Literal, Op, TensorType
 from tile_ir.stripe.affine import Affine, names_in
 
 from tile_opt.program.cascade import (
@@ -31,7 +33,11 @@ from tile_opt.program.cascade import (
     rows_of,
     shortened,
 )
-from tile_opt.program.trees import Call, Leaf, Tree, as_dtype, call, computed, substituted, unwidened
+from tile_opt.program.exchange import RowProduct
+from tile_opt.program.trees import Call, Leaf, Tree, as_dtype, call, computed, leaves, substituted, unwidened
+
+FEW = 8
+"""Elements of which the mean is near enough to that of all, beside what these differ by."""
 
 
 @frozen
@@ -42,7 +48,7 @@ class Distribute(OverRows):
 
     def made(self, groups: Groups) -> Made:
         rows = {m.pair.op.name: m for m in groups.members()} if self.deep else {}
-        found = [_Added.of(member, rows, self.deep) for member in groups.members(masks=True)] if rows else []
+        found = [_Added.of(member, rows, groups, self.deep) for member in groups.members(masks=True)] if rows else []
         return {added.member.pair.op.name: added.apart(groups.pairs.taken) for added in found if added is not None}
 
 
@@ -57,9 +63,11 @@ class _Added:
     still: Leaf
     rest: tuple[Tree, ...]
     """What else is inside."""
+    product: RowProduct
+    """What gives the elements, as the sum of a row has it."""
 
     @staticmethod
-    def of(member: Weighted, rows: Mapping[str, Weighted], deep: int) -> _Added | None:
+    def of(member: Weighted, rows: Mapping[str, Weighted], groups: Groups, deep: int) -> _Added | None:
         """None where nothing is added, or what is no sum of the same elements by the same weights; or where results are many."""
         ranges = member.pair.domain.extents
         columns = names_in(member.pair.domain.output) - {*rows_of(member)}
@@ -68,33 +76,45 @@ class _Added:
         for number, factor in enumerate(member.inside):
             rest = tuple(f for k, f in enumerate(member.inside) if k != number)
             for fn, moved, still in _sides(factor):
-                added = _Added(member, fn, moved, still, rest)
-                if added._is_of(rows.get(still.tensor)):
-                    return added
+                total = rows.get(still.tensor)
+                product = RowProduct.of(total, groups) if total is not None and _is_sum(total, member, moved) else None
+                if product is not None:
+                    return _Added(member, fn, moved, still, rest, product)
         return None
-
-    def _is_of(self, total: Weighted | None) -> bool:
-        """The number is a sum of what it is added to."""
-        if total is None or total.pair.first.name != self.member.pair.first.name or total.values or not total.scores:
-            return False
-        mine, theirs = ((*rows_of(m), m.index) for m in (self.member, total))
-        names = {old: Affine.var(new) for old, new in zip(theirs, mine, strict=True)}
-        return {substituted(_bare(f), names) for f in total.scores} <= {*map(_bare, self._factors[0])}
-
-    @property
-    def _factors(self) -> tuple[tuple[Tree, ...], tuple[Tree, ...]]:
-        return factors_of(self.moved, rounded=True)
 
     def apart(self, taken: set[str]) -> tuple[Op, ...]:
         """Both sums, and what is made of them."""
-        member, domain, acc = self.member, self.member.pair.domain, self.member.pair.op.acc
-        over, under = self._factors
-        inside = tuple(f for f in over if member.moves(f))
-        sums = alone, moved = self._sums("alone", (), taken), self._sums("moved", inside, taken)
-        at_alone, at_moved = (Leaf(s.name, domain.output, acc) for s in sums)
-        elements = quotient((at_moved, *(f for f in over if f not in inside)), under, acc)
-        both = call(self.fn, (elements, product_of((at_alone, as_dtype(self.still, acc)))), acc)
-        return alone, moved, self._finished(quotient((both, *member.outside), member.divisors, acc))
+        member, acc = self.member, self.member.pair.op.acc
+        over, under = factors_of(self.moved, rounded=True)
+        inside, outside = ([f for f in over if member.moves(f) is moves] for moves in (True, False))
+        mean, common = self._common(taken)
+        at_common = Leaf(common.name, tuple(map(Affine.var, rows_of(member))), acc)
+        elements, element = _below(member, inside[0], at_common, taken)
+        alone, moved = self._sums("alone", (), taken), self._sums("moved", (element,), taken)
+        at_alone, at_moved = (Leaf(s.name, member.pair.domain.output, acc) for s in (alone, moved))
+        added = call(self.fn, (as_dtype(self.still, acc), quotient((at_common, *outside), under, acc)), acc)
+        both = call(self.fn, (quotient((at_moved, *outside), under, acc), product_of((at_alone, added))), acc)
+        finished = self._finished(quotient((both, *member.outside), member.divisors, acc))
+        return mean, common, elements, alone, moved, finished
+
+    def _common(self, taken: set[str]) -> tuple[Contraction, Contraction]:
+        """What the product gives each row in the mean of a few of its elements, whatever weighs them; the mean of factors before."""
+        product, total = self.product, self.product.member
+        op, acc, ranges = (
+            total.pair.op,
+            total.pair.op.acc,
+            total.pair.domain.extents | {self.product.depth: self.product.size},
+        )
+        names = sorted({n for leaf in leaves(product.other) for f in leaf.forms for n in f.names} - {total.index})
+        at, rows = (tuple(map(Affine.var, each)) for each in (names, rows_of(total)))
+        few = Literal(1.0 / min(FEW, ranges[total.index]), acc)
+        value = product_of((as_dtype(product.other, acc), few))
+        type = TensorType(acc, tuple(ranges[n] for n in names))
+        cut = ranges | {total.index: min(FEW, ranges[total.index])}
+        mean = computed(cut, claim(f"{op.name}_mean", taken), type, at, value, op)
+        value = product_of((as_dtype(product.row, acc), Leaf(mean.name, at, acc)))
+        type = TensorType(acc, tuple(ranges[f.names[0]] for f in rows))
+        return mean, computed(ranges, claim(f"{op.name}_common", taken), type, rows, value, op)
 
     def _sums(self, name: str, inside: tuple[Tree, ...], taken: set[str]) -> Contraction:
         """The weighted sums of what is `inside`, beside what all elements are multiplied with."""
@@ -112,6 +132,27 @@ class _Added:
             none = call("cmp_eq", (row, Literal(-inf, row.dtype)), DType.BOOL)
             value = call("cond", (none, Literal(0.0, value.dtype), value), value.dtype)
         return computed(pair.domain.extents, op.name, op.type, pair.domain.output, value, origin=op.origin)
+
+
+def _is_sum(total: Weighted, member: Weighted, moved: Tree) -> bool:
+    """The number of a row is a sum of what it is added to, below the same largest element."""
+    if total.pair.first.name != member.pair.first.name or total.values or not total.scores:
+        return False
+    mine, theirs = ((*rows_of(m), m.index) for m in (member, total))
+    names = {old: Affine.var(new) for old, new in zip(theirs, mine, strict=True)}
+    over = {_bare(f) for f in factors_of(moved, rounded=True)[0] if member.moves(f)}
+    return {substituted(_bare(f), names) for f in total.scores} == over
+
+
+def _below(member: Weighted, element: Tree, first: Leaf, taken: set[str]) -> tuple[Contraction, Leaf]:
+    """Elements without a number of their row, so that what all of a row have in common is not rounded with each."""
+    ranges, names = member.pair.domain.extents, [*rows_of(member), member.index]
+    output, type = tuple(map(Affine.var, names)), TensorType(first.dtype, tuple(ranges[n] for n in names))
+    value = call("sub", (as_dtype(unwidened(element), first.dtype), first), first.dtype)
+    made = computed(
+        ranges, claim(f"{member.pair.op.name}_elements", taken), type, output, value, origin=member.pair.op.origin
+    )
+    return made, Leaf(made.name, output, first.dtype)
 
 
 def _sides(tree: Tree) -> Iterator[tuple[str, Tree, Leaf]]:

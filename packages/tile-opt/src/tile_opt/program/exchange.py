@@ -29,8 +29,14 @@ class ExchangeSums(OverRows):
     def made(self, groups: Groups) -> Made:
         made: dict[str, tuple[Op, ...]] = {}
         kept = {leaf.tensor for m in groups.members() if m.values for f in m.scores for leaf in leaves(f)}
+        kept |= {
+            str(x.tensor)
+            for op in groups.program.ops
+            if isinstance(op, Contraction) and op.name in kept
+            for x in op.loads
+        }
         for member in groups.members():
-            product = _Product.of(member, groups)
+            product = RowProduct.of(member, groups)
             # Somebody weighs the same product in any case, for values.
             if product is not None and product.scores not in kept:
                 sums, total = product.exchanged(groups.pairs.taken)
@@ -42,7 +48,7 @@ class ExchangeSums(OverRows):
 
 
 @frozen
-class _Product:
+class RowProduct:
     """The product that a row is weighted with, by the indexes of the weighted sum and one of its own."""
 
     member: Weighted
@@ -57,7 +63,7 @@ class _Product:
     """What the product's results were rounded to."""
 
     @staticmethod
-    def of(member: Weighted, groups: Groups) -> _Product | None:
+    def of(member: Weighted, groups: Groups) -> RowProduct | None:
         """None where something else is in the sum, or both factors move with it."""
         if len(member.inside) != 1 or not isinstance(leaf := unwidened(member.inside[0]), Leaf):
             return None
@@ -76,7 +82,7 @@ class _Product:
         still = [f for f in factors if not _named(f, member.index)]
         if len(moved) != 1 or len(still) != 1 or not all(_named(f, depth) for f in factors):
             return None
-        return _Product(member, depth, size, still[0], moved[0], op.name, op.type.dtype)
+        return RowProduct(member, depth, size, still[0], moved[0], op.name, op.type.dtype)
 
     def exchanged(self, taken: set[str]) -> tuple[Contraction, Contraction]:
         """The weighted sums of the other factor, and the sum of these with the row's own."""

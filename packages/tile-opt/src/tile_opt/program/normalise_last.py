@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Set
 from dataclasses import replace
 
+from tile_ir.dtype import DType
 from tile_ir.frozen import frozen
 from tile_ir.names import claim
 from tile_ir.program.nodes import Contraction, Op, TensorType
@@ -23,14 +24,22 @@ from tile_opt.program.trees import Leaf, as_dtype, computed, leaves, unwidened
 
 @frozen
 class NormaliseLast(OverRows):
-    """Divide after the sum, where rows have more than `kept` elements, which a product computes; 0 leaves all as it is."""
+    """Divide after the sum, where rows have more than `kept` elements, which a product computes; 0 leaves all as it is.
+
+    Weights of a wider float than what they are multiplied with are rounded to that where factors may be `short`.
+    """
+
+    short: bool = False
 
     def made(self, groups: Groups) -> Made:
         still = frozenset(fixed_values(groups.program))
-        return {n: ops for members in groups.found() for n, ops in _replaced(members, groups.pairs, still).items()}
+        made = (_replaced(members, groups.pairs, still, short=self.short) for members in groups.found())
+        return {n: ops for each in made for n, ops in each.items()}
 
 
-def _replaced(members: tuple[Weighted, ...], pairs: Pairs, still: Set[str]) -> dict[str, tuple[Op, ...]]:
+def _replaced(
+    members: tuple[Weighted, ...], pairs: Pairs, still: Set[str], *, short: bool
+) -> dict[str, tuple[Op, ...]]:
     """By the name of each sum, what takes its place; the weights of all stand in front of the first.
 
     Where scores have a mask that is `still` in all runs, the largest element is one of the very expressions that the weights are made
@@ -40,7 +49,7 @@ def _replaced(members: tuple[Weighted, ...], pairs: Pairs, still: Set[str]) -> d
     # What a sum rounds to a shorter float, all may take so.
     shortest = min(members, key=lambda m: m.weight.dtype.bytes)
     weights = _weights(shortest, claim(f"{pair.first.name}_weights", taken))
-    made = {m.pair.op.name: _sums(m, weights, taken) for m in members}
+    made = {m.pair.op.name: _sums(m, weights, taken, short=short) for m in members}
     made |= {pair.op.name: (weights, *made[pair.op.name])}
     scores = as_dtype(pairs.trees.summand(pair.first, pair.first_domain), pair.first.acc)
     if not any(leaf.tensor in still for leaf in leaves(scores)):
@@ -57,11 +66,11 @@ def _weights(member: Weighted, name: str) -> Contraction:
     return computed(member.pair.domain.extents, name, type, output, member.weight, origin=member.pair.op.origin)
 
 
-def _sums(member: Weighted, weights: Contraction, taken: set[str]) -> tuple[Op, ...]:
+def _sums(member: Weighted, weights: Contraction, taken: set[str], *, short: bool) -> tuple[Op, ...]:
     """The sum, under its own name where nothing stands in front of it."""
     op = member.pair.op
     at = tuple(map(Affine.var, [*rows_of(member), member.index]))
-    front, weight = _of_scores(member, weights, at, taken)
+    front, weight = _factor(member, Leaf(weights.name, at, weights.type.dtype), taken, short=short)
     summand = product_of([as_dtype(f, op.acc) for f in (weight, *member.values)])
     domain = member.pair.domain
     plain = computed(domain.extents, op.name, op.type, domain.output, summand, op)
@@ -71,17 +80,25 @@ def _sums(member: Weighted, weights: Contraction, taken: set[str]) -> tuple[Op, 
     return *front, plain, _finished(member, plain)
 
 
-def _of_scores(
-    member: Weighted, weights: Contraction, at: tuple[Affine, ...], taken: set[str]
-) -> tuple[tuple[Contraction, ...], Leaf]:
-    """The weight of an element times what else belongs to it, in front of a product."""
-    weight = Leaf(weights.name, at, weights.type.dtype)
-    if not member.scores:
+def _factor(member: Weighted, weight: Leaf, taken: set[str], *, short: bool) -> tuple[tuple[Contraction, ...], Leaf]:
+    """The weight of an element times what else belongs to it, as what it is multiplied with takes it; what makes that in front."""
+    dtype = _shorter(member, weight.dtype) if short else weight.dtype
+    if not member.scores and dtype is weight.dtype:
         return (), weight
-    name = claim(f"{member.pair.op.name}_weights", taken)
+    name, extents = claim(f"{member.pair.op.name}_weights", taken), member.pair.domain.extents
     value = product_of([weight, *(as_dtype(unwidened(f), weight.dtype) for f in member.scores)])
-    made = computed(member.pair.domain.extents, name, weights.type, at, value, origin=member.pair.op.origin)
-    return (made,), replace(weight, tensor=name)
+    type = TensorType(dtype, tuple(extents[n] for f in weight.forms for n in f.names))
+    made = computed(extents, name, type, weight.forms, as_dtype(value, dtype), origin=member.pair.op.origin)
+    return (made,), Leaf(name, weight.forms, dtype)
+
+
+def _shorter(member: Weighted, dtype: DType) -> DType:
+    """That of a tensor of values with 16 bits, if weights are in its range: products with other numbers may leave that of float16."""
+    match tuple(map(unwidened, member.values)):
+        case (Leaf(dtype=DType.BFLOAT16 | DType.FLOAT16 as found),) if found.bytes < dtype.bytes:
+            return dtype if member.scores and found is DType.FLOAT16 else found
+        case _:
+            return dtype
 
 
 def _finished(member: Weighted, sums: Contraction) -> Contraction:

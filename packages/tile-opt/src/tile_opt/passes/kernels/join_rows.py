@@ -192,10 +192,19 @@ class _Chains(Kernels):
     def _whole(self, last: int, rows: str) -> list[int]:
         """A product of `rows`, with all from the product that these come from, and what else takes them or finishes sums."""
         back = self._back_to_products(rows, self.made)
+        back = None if back is None else back - self._known_before(back, rows)
         if back is None or not self._begins(back):
             return []
         near = {n for n in self._after(back) if self._belongs(n, rows) and not self._waits(n, back | {last})}
         return self._members(last, self._finished(back | near | {last}, rows))
+
+    def _known_before(self, members: set[int], rows: str) -> set[int]:
+        """Sums among them that take nothing which comes from a product that gives rows."""
+        wide = {n for n in members if any(self._size(b) >= self._size(rows) for b in self._view(n).writes())}
+        behind = {n for n in wide if view_is_product(self._view(n))}
+        while more := {n for n in members - behind if self._view(n).reads() & self._writes(behind)}:
+            behind |= more
+        return {n for n in members - behind if not all(map(is_elementwise, self._view(n).stages))}
 
     def _waits(self, number: int, members: set[int]) -> bool:
         """It takes what a product other than these, or than itself, gives."""
@@ -227,7 +236,8 @@ class _Chains(Kernels):
 
     def _after(self, members: set[int]) -> set[int]:
         """What reads results of these."""
-        return {n for b in self._writes(members) for n in self.users[b]} - members
+        made = self._writes({n for n in members if self.views[n] is not None})
+        return {n for b in made for n in self.users[b]} - members
 
     def _with_totals(self, members: list[int], rows: str) -> list[int]:
         """With what sums up results of these, for each row a number; empty where there is no such thing."""
@@ -271,7 +281,16 @@ class _Chains(Kernels):
             return False
         if not totals and not all(any(u.reads for u in stage.uses) for stage in view.stages):
             return False  # zeros around what one item has
-        return all(self.writers(b) <= members | {number} for b in view.reads() & self.made)
+        mine = members | {number}
+        return all(self.writers(b) <= mine or self._is_given(b, number, members) for b in view.reads() & self.made)
+
+    def _is_given(self, buffer: str, number: int, members: set[int]) -> bool:
+        """It has a number for several results of a kernel each, and waits for no member."""
+        several = all(self._size(buffer) < self._size(b) for b in self._view(number).writes())
+        found = set(members) if several else set[int]()
+        while more := self._after(found):
+            found |= more
+        return several and found.isdisjoint(self.writers(buffer))
 
     def writers(self, buffer: str) -> set[int]:
         """The kernels that write a buffer."""

@@ -28,65 +28,50 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 
 from tile_ir.frozen import replace
 from tile_ir.matrix import (
     CHUNK_BYTES,
+    LANES,
     MATRIX_INSTRUCTIONS,
     PANEL_BYTES,
     ROLES,
-    Digit,
     MatrixInstruction,
-    Operand,
     instruction_of,
 )
 from tile_ir.semtree.nodes import PRODUCTS
 from tile_ir.stripe.affine import Affine, DivMod, DivModOp
 from tile_ir.stripe.nodes import Bind, Const, Direction, Index, Refinement, Scope, Store, Sync, Wait
 
-from tile_opt.kernel.instructions import Match
+from tile_opt.kernel.instructions import Match, feeds
 from tile_opt.kernel.masks import seen
 from tile_opt.kernel.view import KernelView, Stage, Use
 from tile_opt.plan.builders.cells import Cells
 from tile_opt.plan.builders.product_views import match_on, product_views
-from tile_opt.plan.builders.row_near import Near, near
+from tile_opt.plan.builders.row_near import Near, near, of_pieces, of_rows
 from tile_opt.plan.builders.row_parts import Piece, RowParts, Sharers
 from tile_opt.plan.builders.tensor_plans import in_tile
 from tile_opt.plan.builders.tensor_tiles import TensorTile
 from tile_opt.plan.plan import Cover, Level, Plan
 from tile_opt.plan.steps.groups.banks import panel_swizzle
 from tile_opt.plan.steps.groups.copy import GroupCopy
-from tile_opt.plan.steps.groups.fragments import LANE_INDEXES, Walk, walk
+from tile_opt.plan.steps.groups.fragments import LANE_INDEXES, Walk, shares_of, walk
 from tile_opt.plan.steps.groups.tensorise import tile_name
 from tile_opt.plan.tree import Nest, Node
 
-HALF_BYTES = 2
-"""Of a float that teams of sub-groups take in rows along either of its loops."""
 TURNS = 2
 """Versions of what arrives while a piece before it is used."""
+WORD = 4
+ROOM = 200
+"""Registers of an item for sums, scores, and what is loaded beside them."""
 CELL = "cell"
 """What the indexes over a lane's elements of a matrix start with."""
 
 
-def feeds(instruction: MatrixInstruction) -> bool:
-    """Lanes hold sums where they hold a first factor made of them, some matrices side by side; or weights may lie in any order."""
-    a, c = instruction.a, instruction.c
-    (rows, columns), (tall, wide) = a.sizes, c.sizes
-    points = ((i, j) for i in range(rows) for j in range(columns))
-    if instruction.team > 1:  # weights go through local memory
-        return instruction.a.dtype.bytes == HALF_BYTES
-    fits = rows == tall and columns % wide == 0
-    return fits and all(a.place(i, j)[0] == c.place(i, j % wide)[0] for i, j in points)
-
-
-def shares_of(operand: Operand) -> Operand:
-    """A cell for each row of a matrix and each of the lanes that hold elements of it."""
-    step, rows = 1, list[Digit]()
-    for digit in operand.rows:
-        rows.append(digit if digit.lane else replace(digit, weight=step))
-        step *= 1 if digit.lane else digit.size
-    columns = tuple(replace(d, step=1) for d in operand.columns if d.lane)
-    return replace(operand, rows=tuple(rows), columns=columns)
+def _each_of(own: tuple[Index, ...]) -> Cells:
+    """An element for each iteration of a lane's own loops."""
+    return Cells((*LANE_INDEXES, *own), tuple(Affine.var(i.name) for i in own), tuple(i.range for i in own))
 
 
 def _step_of(tile: TensorTile) -> str:
@@ -288,11 +273,30 @@ class RowFragments(RowParts):
 
     @cached_property
     def near(self) -> Mapping[Use, Near]:
-        if not self._team:
-            return {}
+        return {**self._near_rows, **self._near_pieces}
+
+    @cached_property
+    def _near_rows(self) -> Mapping[Use, Near]:
+        """Loaded before the first piece."""
         own = (self._down, *(i for i in self._lane.registers if self._lane.row.coefficient(i.name)))
-        place, sizes = tuple(Affine.var(i.name) for i in own), tuple(i.range for i in own)
-        return near(self.kinds, self.row, Cells((*LANE_INDEXES, *own), place, sizes))
+        return near(self.kinds, of_rows(self.kinds, self.row), _each_of(own)) if self._team else {}
+
+    @cached_property
+    def _near_pieces(self) -> Mapping[Use, Near]:
+        """Loaded with each piece, where there is room."""
+        *outer, last = (i for i in self._lane.registers if self._lane.column.coefficient(i.name))
+        across = self._tiles(self.kinds.row, self.size, 1)
+        own = (across, *outer, replace(last, bind=Bind.VECTOR, lanes=last.range))
+        found = near(self.kinds, of_pieces(self.kinds, self.row), _each_of(own)) if self._team else {}
+        each, wide = prod(i.range for i in own), sum(t.warp[self.kinds.columns[k]] for k, t in self.lasts.items())
+        held = self._lane_rows * (wide + len(self.firsts) * self.size) // LANES
+        more = sum(each * n.home.type.dtype.bytes // WORD for n in {*found.values()})
+        return found if held + more <= ROOM else {}
+
+    @property
+    def _lane_rows(self) -> int:
+        """Rows of a sub-group."""
+        return self.scores.warp[self.row]
 
     def cells(self, buffer: str) -> Cells:
         if buffer in self._factors:
@@ -418,13 +422,28 @@ class RowFragments(RowParts):
             )
         yield from (self._copied(copy, self.start) for copy in (*self._of_rows, *self._early))
         at, limits = self.where(first := self.kinds.firsts[0], self.whole), self.limits(first, self.whole, {self.row})
-        yield from (n.loaded(at, limits) for n in dict.fromkeys(self.near.values()))
+        yield from (n.loaded(at, limits) for n in dict.fromkeys(self._near_rows.values()))
 
     def scored(self, number: int, piece: Piece) -> Iterator[Node]:
         if number == self.kinds.firsts[0]:
+            yield from self._loaded(piece)
             yield from self._keys_here(piece)
             yield from self._next(piece) if self._ahead else (self._copied(c, piece.number) for c in self._others)
         yield from self._multiplied(self.firsts, number, piece)
+
+    def _loaded(self, piece: Piece) -> Iterator[Node]:
+        """What belongs to the scores of a piece, whether it is whole or the rest."""
+        if self._near_pieces and self.rest is not None and self.loop.range and piece.whole:
+            number = piece.number - self.rest.number
+            for name, guard, kind in (("whole", number * -1 - 1, piece), ("rest", number, self.rest)):
+                yield Nest(f"{self.view.name}_{name}", (), tuple(self._loads(kind)), guard=(guard,))
+        else:
+            yield from self._loads(piece)
+
+    def _loads(self, piece: Piece) -> Iterator[Stage]:
+        first = self.kinds.firsts[0]
+        at, limits = self.where(first, piece), self.limits(first, piece, {self.kinds.row})
+        yield from (n.loaded(at, limits) for n in dict.fromkeys(self._near_pieces.values()))
 
     def _keys_here(self, piece: Piece) -> Iterator[Node]:
         """The keys of a piece have arrived."""

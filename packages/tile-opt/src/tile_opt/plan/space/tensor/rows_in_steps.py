@@ -14,12 +14,12 @@ from tile_ir.matrix import LANES, MATRIX_INSTRUCTIONS, PANEL_BYTES, WGMMA, Matri
 from tile_ir.stripe.nodes import Bind, Scope
 from tile_ir.target import Target
 
-from tile_opt.kernel.instructions import Match, usable
+from tile_opt.kernel.instructions import Match, feeds, usable
 from tile_opt.kernel.rows_in_steps import RowsInSteps
 from tile_opt.kernel.view import Use
 from tile_opt.kernel.work import op_cost
 from tile_opt.plan.builders.product_views import match_on, product_views
-from tile_opt.plan.builders.row_fragments import TURNS, feeds
+from tile_opt.plan.builders.row_fragments import TURNS
 from tile_opt.plan.builders.shared_rows import may_share, ways_of
 from tile_opt.plan.plan import Across, Cover, Edge, Instruction, Level, Plan, Reduction, Staging
 from tile_opt.plan.steps.groups.banks import COPY_BYTES, panel_swizzle

@@ -8,7 +8,7 @@ and every coordinate is affine in them.
 from __future__ import annotations
 
 from tile_ir.dtype import DType
-from tile_ir.frozen import frozen
+from tile_ir.frozen import frozen, replace
 from tile_ir.matrix import LANES, Digit, Operand
 from tile_ir.stripe.affine import Affine, DivMod, DivModOp, Quasi
 from tile_ir.stripe.nodes import Bind, Fragment, Index, Layout, Location, Scope, TensorType, row_major_strides
@@ -79,3 +79,13 @@ def walk(operand: Operand, prefix: str) -> Walk:
         forms.append(form)
     ordered = tuple(index for _, index in sorted(registers, key=lambda pair: -pair[0]))
     return Walk(forms[0], forms[1], ordered)
+
+
+def shares_of(operand: Operand) -> Operand:
+    """A cell for each row of a matrix and each of the lanes that hold elements of it."""
+    step, rows = 1, list[Digit]()
+    for digit in operand.rows:
+        rows.append(digit if digit.lane else replace(digit, weight=step))
+        step *= 1 if digit.lane else digit.size
+    columns = tuple(replace(d, step=1) for d in operand.columns if d.lane)
+    return replace(operand, rows=tuple(rows), columns=columns)
