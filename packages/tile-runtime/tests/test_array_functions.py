@@ -390,10 +390,11 @@ def test_powers_of_integers_wrap_for_exponents_of_any_size(dtype: Any) -> None:
     np.testing.assert_array_equal((tile.asarray(bases) ** 100).numpy(), bases**100)
 
 
-@pytest.mark.parametrize("dtype", [np.int8, np.int64])
+@pytest.mark.parametrize("dtype", [np.int8, np.int64, np.uint8])
 def test_quotients_of_extreme_integers(dtype: Any) -> None:
     ends = np.iinfo(dtype)
-    values = np.array([ends.min, ends.min + 1, -7, -2, 0, 3, 7, ends.max], dtype)
-    divisors = np.array([ends.min, -3, 2, ends.max], dtype)[:, None]
+    values = np.array([ends.min, ends.min + 1, ends.max // 7, 0, 3, 7, ends.max], dtype)
+    divisors = np.array([ends.min or 1, ends.min // 3 + 1, 2, ends.max], dtype)[:, None]
     found = tnp.floor_divide(tile.asarray(values), tile.asarray(divisors)).numpy()
     np.testing.assert_array_equal(found, values // divisors)
+    assert found.dtype == dtype

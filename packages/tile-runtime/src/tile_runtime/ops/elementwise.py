@@ -50,9 +50,10 @@ def _whole(text: str) -> Operator:
     return Operator(text, integers="X0", truths="X0")
 
 
+_BELOW = "fmod(X0, X1) != 0 & (X0 < 0) != (X1 < 0)"
 _QUOTIENT = (
     "X1 == 0 ? X0 / X1 : (fmod(X0, X1) == X0 & (X0 == 0 | (X0 < 0) == (X1 < 0)) ? X0 / X1 * 0 :"
-    " round_even((X0 - fmod(X0, X1)) / X1) - (fmod(X0, X1) != 0 & (X0 < 0) != (X1 < 0) ? 1 : 0))"
+    f" round_even((X0 - fmod(X0, X1)) / X1) - ({_BELOW} ? 1 : 0))"
 )
 """Of what a remainder leaves, as Python has it: ``floor(1.0 / 0.1)`` is 10, ``1.0 // 0.1`` is 9."""
 _LONG, _SHORT = "max(abs(X0), abs(X1))", "min(abs(X0), abs(X1))"
@@ -67,7 +68,7 @@ OPERATORS: Mapping[str, Operator] = {
     "subtract": Operator("X0 - X1"),
     "multiply": Operator("X0 * X1", truths="X0 & X1"),
     "divide": _floats("X0 / X1"),
-    "floor_divide": Operator(_QUOTIENT, integers="X0 / X1 - (fmod(X0, X1) != 0 & (X0 < 0) != (X1 < 0) ? 1 : 0)"),
+    "floor_divide": Operator(_QUOTIENT, integers=f"{_BELOW} ? X0 / X1 - 1 : X0 / X1"),
     "remainder": Operator("mod(X0, X1)"),
     "pow": _floats("pow(X0, X1)"),
     "atan2": _floats("atan2(X0, X1)"),
