@@ -91,7 +91,8 @@ def within(seconds: int) -> tuple[str, ...]:
     return f"--timeout={seconds}", f"-ofaulthandler_timeout={seconds + 60}", "-ofaulthandler_exit_on_timeout=true"
 
 
-PYTEST = ("python", "-P", "-m", "pytest", *within(240))
+PLAIN = ("--assert=plain", "--showlocals")  # rewriting all assertions takes half of collecting a package's tests
+PYTEST = ("python", "-P", "-m", "pytest", *PLAIN, *within(240))
 PARALLEL = () if "SIDE_BY_SIDE" in os.environ else ("-n2", "--dist=worksteal")
 """Two workers for a session that runs alone; `dev.py test` runs two sessions at a time."""
 NIGHTLY = ("--run-slow", "--hypothesis-profile=explore", *within(7200))
@@ -302,7 +303,7 @@ def conformance(session: nox.Session, backend: str) -> None:
         _on_oclgrind(session, report, *examples, *outputs, *session.posargs)
         return
     suite = ("python", "-m", "tile_hal.conformance", "--backend", backend)
-    session.run(*suite, *examples, *outputs, *session.posargs, "--", *PARALLEL)
+    session.run(*suite, *examples, *outputs, *session.posargs, "--", *PLAIN, *PARALLEL)
 
 
 @nox.session(default=False)
