@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from lowering_support import execute
 from test_rows_in_steps import (
     BODIES,
     MASKS,
@@ -21,15 +22,20 @@ from test_rows_in_steps import (
 )  # fmt: skip
 from tile_ir.dtype import DType
 from tile_ir.frozen import replace
+from tile_ir.machine import Machine
 from tile_ir.program.nodes import TensorType
 from tile_ir.stripe.interpret import run
+from tile_ir.stripe.nodes import Block
 from tile_ir.target import Target
 from tile_lang import bind, parse
+from tile_opt.blocks.tree import kernels_of
 from tile_opt.kernel.rows_in_steps import rows_in_steps
 from tile_opt.kernel.view import open_kernel
 from tile_opt.kernel.work import prepares
+from tile_opt.lower_kernels import lower_kernels
 from tile_opt.plan.builders.shared_rows import share
 from tile_opt.plan.space.tensor import rows_in_steps as space
+from tile_opt.plan.steps.groups.last_group import waits_for_all
 from tile_opt.program import DropDead, NormaliseLast, ShareCommon, SplitReduction, rewrite
 
 __all__ = ["small_tiles"]
@@ -53,8 +59,15 @@ SIZES = {"scaled": (2, 16, 64, 16)}
 
 @pytest.fixture(autouse=True)
 def worth(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Groups share rows whatever the other kernel takes."""
+    """Groups share rows whatever it takes to put together what they find."""
     monkeypatch.setattr(space, "COMBINES", 0)
+    monkeypatch.setattr(space, "joining_seconds", _at_once)
+
+
+def _at_once(cells: int, machine: Machine) -> float:
+    """What the last group of a tile takes."""
+    del cells, machine
+    return 0.0
 
 
 @pytest.mark.parametrize("name", BODY)
@@ -78,6 +91,22 @@ def test_a_row_by_itself_is_walked_by_teams(monkeypatch: pytest.MonkeyPatch) -> 
     made = scheduled(given, TEAMS).program
     assert kernels(made) == 1
     got, want = run(made, dict(inputs))["O"], unrounded(BODY["scaled"], "O", inputs)["O"]
+    np.testing.assert_allclose(got.astype(float), want, 2e-3, 2e-3)
+
+
+@pytest.mark.parametrize("s", [20, 37])
+def test_the_last_group_of_a_tile_puts_together_what_all_found(s: int) -> None:
+    """Each of its sub-groups has some columns; rows may be left over."""
+    inputs = arrays(2, s, 70, 8, DType.FLOAT16)
+    given = program(BODY["biased"], "O", inputs)
+    base = many(MATRIX, 12)
+    slow = replace(base.machine, launch=replace(base.machine.launch, kernel=1e-3))
+    target = replace(base, nodes=base.nodes | {"LastGroup"}, machine=slow)
+    made = scheduled(given, target).program
+    (kernel,) = kernels_of(made)
+    assert isinstance(kernel, Block) and waits_for_all(kernel)
+    want = unrounded(BODY["biased"], "O", inputs)["O"]
+    got = execute(lower_kernels(made, target), inputs)["O"] if s == 20 else run(made, dict(inputs))["O"]
     np.testing.assert_allclose(got.astype(float), want, 2e-3, 2e-3)
 
 

@@ -21,6 +21,7 @@ from tile_opt.kernel.work import op_cost
 from tile_opt.plan.builders.product_views import match_on, product_views
 from tile_opt.plan.builders.row_fragments import TURNS
 from tile_opt.plan.builders.shared_rows import may_share, ways_of
+from tile_opt.plan.builders.tensor_shares import is_joined, joining_seconds
 from tile_opt.plan.plan import Across, Cover, Edge, Instruction, Level, Plan, Reduction, Staging
 from tile_opt.plan.steps.groups.banks import COPY_BYTES, panel_swizzle
 
@@ -82,7 +83,7 @@ def seconds(kinds: RowsInSteps, plan: Plan, target: Target) -> float:
     shape = _Shape(
         kinds, row, MATRIX_INSTRUCTIONS[instruction.name], deep, sum(group[kinds.columns[k]] for k in kinds.lasts)
     )
-    return shape.cycles(warps, machine) / (machine.clock_ghz * 1e9) + machine.launch.kernel
+    return shape.cycles(warps, target) / (machine.clock_ghz * 1e9) + machine.launch.kernel
 
 
 def fetching(kinds: RowsInSteps, machine: Machine) -> float:
@@ -110,7 +111,7 @@ def _space(kinds: RowsInSteps, row: str, instruction: MatrixInstruction, target:
     if len(matches) < len(found):
         return None
     count = len(kinds.firsts)
-    space = _Space(kinds, row, matches[:count], matches[count:], target.machine)
+    space = _Space(kinds, row, matches[:count], matches[count:], target)
     return space if len({u.buffer for u in space.operands}) == len(space.operands) else None
 
 
@@ -168,9 +169,9 @@ class _Shape:
         held = OTHER * (len(self.kinds.firsts) - 1) + HELD
         return warps.tall * self.instruction.sides["m"] * (self.wide + held * warps.piece) / LANES
 
-    def cycles(self, warps: _Warps, machine: Machine) -> float:
+    def cycles(self, warps: _Warps, target: Target) -> float:
         """What a run is expected to take: products, and what becomes of each score, on cores that groups share."""
-        kinds, loops, rows = self.kinds, self.kinds.view.loops, self.rows(warps)
+        kinds, loops, rows, machine = self.kinds, self.kinds.view.loops, self.rows(warps), target.machine
         groups = prod(-(-i.range // (rows if i.name == self.row else 1)) for i in loops)
         # Teams read their factors where they lie; other sub-groups load those of the second side for each of their rows.
         loads = 1.0 if self.instruction.team > 1 else 1 + 1 / warps.tall
@@ -180,24 +181,25 @@ class _Shape:
         others = NEAR * sum(map(op_cost, stages)) / (machine.ports.fma * LANES)
         share = -(-kinds.view.ranges[kinds.row] // (warps.piece * warps.ways)) * warps.piece
         computed = -(-groups * warps.ways // machine.cores) * rows * share * (products + others)
-        return max(
-            computed, fetching(kinds, machine) * machine.clock_ghz * 1e9 / self._filled(groups * warps.ways, machine)
-        ) + self._combined(warps, machine)
+        fetched = fetching(kinds, machine) * machine.clock_ghz * 1e9 / self._filled(groups * warps.ways, machine)
+        return max(computed, fetched) + self._combined(warps, groups, target) * machine.clock_ghz * 1e9
 
     def _filled(self, groups: int, machine: Machine) -> float:
         """Share of the cores' time that groups have, where all take as long."""
         turns = -(-groups // machine.cores)
         return groups / (turns * machine.cores)
 
-    def _combined(self, warps: _Warps, machine: Machine) -> float:
-        """What another kernel takes that puts together what groups found."""
+    def _combined(self, warps: _Warps, tiles: int, target: Target) -> float:
+        """Seconds that the last groups of so many tiles, or another kernel, take to put together what groups found."""
         if warps.ways == 1:
             return 0.0
         rows = prod(i.range for i in self.kinds.view.loops)
+        cells, memory = rows * self.wide // tiles, target.machine.memory.all_cores
         nbytes = warps.ways * rows * self.wide * DType.FLOAT32.bytes
-        memory = machine.memory.all_cores
-        passed = nbytes / memory.read + nbytes / memory.write
-        return (COMBINES * machine.launch.kernel * 1e9 + passed) * machine.clock_ghz
+        written = nbytes / (memory.write * 1e9)
+        if is_joined(cells, tiles, warps.ways, target):
+            return written + joining_seconds(cells * warps.ways, target.machine)
+        return written + nbytes / (memory.read * 1e9) + COMBINES * target.machine.launch.kernel
 
     @property
     def _again(self) -> bool:
@@ -226,7 +228,7 @@ class _Space:
     """The products that give rows."""
     lasts: tuple[Match, ...]
     """The products that weigh."""
-    machine: Machine
+    target: Target
 
     @property
     def scores(self) -> Match:
@@ -269,11 +271,11 @@ class _Space:
             if self.shape.registers(warps) <= CELLS and warps.count * LANES <= threads:
                 for ways in self._ways(warps):
                     shared = replace(warps, ways=ways)
-                    yield self.shape.cycles(shared, self.machine), self, shared
+                    yield self.shape.cycles(shared, self.target), self, shared
 
     def _ways(self, warps: _Warps) -> list[int]:
         """Groups that may share a row: where there are few rows, so many that each core has some."""
-        kinds, cores = self.kinds, self.machine.cores
+        kinds, cores = self.kinds, self.target.machine.cores
         groups = prod(-(-i.range // (self._rows(warps) if i.name == self.row else 1)) for i in kinds.view.loops)
         pieces = -(-kinds.view.ranges[kinds.row] // warps.piece)
         if groups >= EACH[-1] * cores or not may_share(kinds):
