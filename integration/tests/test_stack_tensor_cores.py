@@ -35,6 +35,13 @@ LOCAL = 18432
 """Bytes of local memory for the smallest tile, of 32 by 32, so that small products have several groups."""
 
 
+@pytest.fixture(autouse=True)
+def quick_builds(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PoCL takes two thirds of its time for optimizing these kernels; for those of teams it takes longer without."""
+    if "teams" not in request.node.name:
+        monkeypatch.setenv("POCL_EXTRA_BUILD_FLAGS", "-cl-opt-disable")
+
+
 def gpu(device: Device) -> Target:
     """A GPU with instructions of one sub-group that has the device's nodes: what it lacks of them is rewritten."""
     able = device.capabilities
