@@ -138,7 +138,7 @@ class Options:
     """What the user allowed beyond the language's own rules.
 
     - ``fast_math``: approximate math functions, and products fused with sums anywhere.
-    - ``reduced_precision``: matrix instructions for float32 (its factors rounded to TF32; attention's weights as its values are) and for 16-bit floats,
+    - ``reduced_precision``: matrix instructions for float32 (its factors rounded to TF32, beside bfloat16 to that, attention's weights as its values) and for 16-bit floats,
       and dot products of bfloat16; what one kernel computes between two such products is not rounded to these. In the
       same kernel products may be fused with sums, and exponentials and reciprocals may be the hardware's.
     - ``short_products``: the same for products of 16-bit floats alone; float32 stays exact.

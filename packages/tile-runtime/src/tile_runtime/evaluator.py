@@ -55,7 +55,7 @@ class Evaluator:
     `fast_math` lets backends use approximate math functions.
 
     `reduced_precision` allows matrix instructions where the device has them: float32 factors of contractions are
-    rounded to TF32 (10 mantissa bits), attention's weights beside values of 16 bits to those, and products, those of bfloat16 and float16 too, are added up in the
+    rounded to TF32 (10 mantissa bits), beside bfloat16 to that, attention's weights as its values are, and products, those of bfloat16 and float16 too, are added up in the
     hardware's own order and rounding; processors (AVX512-BF16) then count subnormal numbers among those of bfloat16 as zeros.
     Where attention's rows see a part of the keys, others may be multiplied with weights of 0: infinities there show.
 

@@ -11,6 +11,7 @@ from tile_ir.matrix.x86 import PRODUCTS
 from tile_ir.program.nodes import Program
 from tile_ir.target import Target
 
+from tile_opt.program.alike import AlikeFactors as AlikeFactors
 from tile_opt.program.along_largest import AlongLargest as AlongLargest
 from tile_opt.program.base import Rewrite as Rewrite
 from tile_opt.program.border_pieces import BorderPieces as BorderPieces
@@ -59,6 +60,8 @@ NEVER = 1 << 62
 """Uses of each element of a narrow operand from which a copy is worth it where instructions take narrow ones."""
 STEPPED = 32
 """Elements of a row from which on a kernel may walk it piece by piece: of 36 to 77 it takes a half of what three kernels do (an H200)."""
+ALIKE = 32
+"""Uses of each element of a wider factor that is rounded to the shorter one's dtype for matrix instructions."""
 DEEP = 128
 """Results of a row of which items of a graphics processor have room for two sums."""
 APART_USES, APART = 192, 1 << 26
@@ -139,6 +142,7 @@ def _for_groups(target: Target) -> tuple[Rewrite, ...]:
     kept = STEPPED if steps else 0
     masked = MaskedRows(kept=kept, options=target.options)
     weighted = (
+        AlikeFactors(uses=ALIKE if target.matrix and target.options.reduced_precision else 0),
         *((OnePlace(), PlacedParts(products=True)) if steps else ()),
         Distribute(kept=kept, deep=DEEP if _rounds(target) else 0),
         ExchangeSums(kept=kept),
