@@ -179,7 +179,8 @@ class _Shape:
         products = (self.deep + self.wide) * loads / (rate(self.instruction.name, machine) * SHARE)
         stages = (kinds.view.stages[k] for k in kinds.pieces if k not in kinds.products)
         others = NEAR * sum(map(op_cost, stages)) / (machine.ports.fma * LANES)
-        share = -(-kinds.view.ranges[kinds.row] // (warps.piece * warps.ways)) * warps.piece
+        length = kinds.view.ranges[kinds.row]
+        share = min(length, -(-length // (warps.piece * warps.ways)) * warps.piece)
         computed = -(-groups * warps.ways // machine.cores) * rows * share * (products + others)
         fetched = fetching(kinds, machine) * machine.clock_ghz * 1e9 / self._filled(groups * warps.ways, machine)
         return max(computed, fetched) + self._combined(warps, groups, target) * machine.clock_ghz * 1e9
