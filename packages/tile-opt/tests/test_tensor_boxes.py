@@ -102,6 +102,13 @@ def test_windows_slide_over_boxes() -> None:
     agrees(sample, next(p for p in boxed(sample) if any(s.dtype and s.operand == "D" for s in p.stagings)))
 
 
+def test_copies_that_are_rounded_are_brought_by_pieces() -> None:
+    """No tensor copies round them once more, which bring rows of images later."""
+    plans = list(TensorTile().candidates(view_of(matmul("tn", F32, 64, 64, 64), BOXES), BOXES))
+    both = [p for p in plans if sum(s.level < 0 for s in p.stagings) == 2]
+    assert both and not any(s.dtype for p in both for s in p.stagings)
+
+
 def test_a_matrix_is_both_factors() -> None:
     """Its rows, and its columns, are two boxes of one array."""
     source = "function (A[M, K]) -> (R) { R[i, j : M, M] = +(A[i, k] * A[j, k]); }"
@@ -118,7 +125,7 @@ def test_boxes_of_later_steps_start_in_front_of_the_last_products() -> None:
     plan = next(
         p
         for p in TensorTile().candidates(view_of(sample, target), target)
-        if {c.size for c in p.levels[0].covers} == {128}
+        if {c.size for c in p.levels[0].covers} == {128} and all(s.level >= 0 for s in p.stagings)
     )
     (kernel,) = compile(sample.program, target, plans={"kernel_0": plan}).kernels.kernels
     assert kernel.function is not None

@@ -101,6 +101,22 @@ def test_rows_of_half_a_team_go_on_in_the_panel_of_another_loop() -> None:
     agrees(sample, 1, next(p for p in plans if p.tile("v", 0, 3) > 1 and p.tile("c", 0, 32) == 32))
 
 
+def test_columns_that_are_no_whole_panels_are_turned_before() -> None:
+    """160 of 16 bits are two panels and a half, in which neighbours cannot lie; rows along the depth are whole ones."""
+    source = "function (D[X, C], K[T, C, O]) -> (R) { R[x, o : 33, O] = +(D[x + t, c] * K[t, c, o]); }"
+
+    def operands(x: Mapping[str, Array]) -> tuple[Array, Array]:
+        return np.stack([x["D"][t : t + 33] for t in range(2)], axis=1).reshape(33, -1), x["K"].reshape(-1, 160)
+
+    sample, name = Sample(bound(source, BF16, D=(34, 16), K=(2, 16, 160)), operands), "wgmma_m64n160k16_bf16"
+    found = TensorTile().candidates(view_of(sample, ONLY_TEAMS), ONLY_TEAMS)
+    wide = [p for p in found if p.instruction is not None and p.instruction.name == name]
+    copied = [p for p in wide if any(s.level < 0 for s in p.stagings)]
+    assert {(s.operand, s.order[-1]) for p in copied for s in p.stagings if s.level < 0} == {("K", "c")}
+    assert all(s.unit != "LOCAL" or s.order[-1] == "c" for p in wide for s in p.stagings if s.operand == "K")
+    agrees(sample, 1, copied[0])
+
+
 def test_two_steps_in_turn_have_registers_that_products_go_on_reading() -> None:
     """One would write what those of the step before still read."""
     local = replace(ONLY_TEAMS.machine.local or LocalMemory(), bytes=228 << 10)

@@ -64,7 +64,7 @@ def test_float32_is_rounded_and_turned_on_its_way(layout: str, m: int, n: int, k
     agrees(matmul(layout, F32, m, n, k), rounding=True)
 
 
-@pytest.mark.parametrize(("columns", "last"), [(33, "j"), (21, "k")])
+@pytest.mark.parametrize(("columns", "last"), [(61, "j"), (21, "k")])
 def test_rows_of_16_bits_that_begin_anywhere_go_on_as_they_are(columns: int, last: str) -> None:
     """Turned where they make no whole panels: columns of an instruction that has 32."""
     sample = matmul("tn", BF16, 61, columns, 35)

@@ -59,6 +59,6 @@ def _whole(size: int) -> Digit:
 FACTORS = {"bf16": DType.BFLOAT16, "f16": DType.FLOAT16, "tf32": DType.FLOAT32}
 DEPTH_BYTES = 32
 """Bytes of a row of factors that one instruction of a team reads."""
-COLUMNS = (256, 192, 128, 96, 64, 32)
+COLUMNS = (256, 224, 192, 160, 128, 112, 96, 80, 64, 48, 32)
 WGMMA = tuple(_wgmma(n, *kind) for kind in FACTORS.items() for n in COLUMNS)
 """Every ``wgmma`` that is described here, the widest first."""

@@ -25,7 +25,7 @@ from tile_opt.plan.builders.tensor_plans import (
 from tile_opt.plan.builders.tensor_tiles import TensorTile
 from tile_opt.plan.panels import is_alone
 from tile_opt.plan.plan import TF32, Plan
-from tile_opt.plan.steps.groups.banks import takes_copies
+from tile_opt.plan.steps.groups.banks import in_panels, takes_copies
 from tile_opt.plan.steps.groups.copy import GroupCopy
 
 COPIED_BYTES = 8
@@ -128,12 +128,16 @@ def may_fit(view: KernelView, match: Match, *, through: bool, brought: Collectio
     What is asked of each tile by `problems`, as far as it is the same for all: there are hundreds.
     """
     factors = (match.main.use(name) for name in (match.left, match.right))
-    pieces = through or all(_has_pieces(view.type_of(u.buffer), _least(match)) for u in factors)
-    return pieces and all(
-        _is_of_tensor(view, match, use)
-        and _may_run_along_depth(view, match, use)
-        and _ends_whole(view, match, use, PANEL_BYTES // match.instruction.a.dtype.bytes)
-        for use in brought
+    direct = through or all(_has_pieces(view.type_of(u.buffer), _least(match)) for u in factors)
+    return (
+        direct
+        and (through or _has_panels(view, match))
+        and all(
+            _is_of_tensor(view, match, use)
+            and _may_run_along_depth(view, match, use)
+            and _ends_whole(view, match, use, PANEL_BYTES // match.instruction.a.dtype.bytes)
+            for use in brought
+        )
     )
 
 
@@ -149,6 +153,14 @@ def _has_pieces(type: TensorType, least: int) -> bool:
         stride == 1 and all(s % unit == 0 for e, (size, s) in enumerate(dims) if e != d and size > 1)
         for d, (_, stride) in enumerate(dims)
     )
+
+
+def _has_panels(view: KernelView, match: Match) -> bool:
+    """Columns that are neighbours in memory are whole panels in local memory: a team has all of an instruction's."""
+    use, columns = match.main.use(match.right), dict(match.loops)["n"]
+    strides = zip(use.forms, view.type_of(use.buffer).strides, strict=True)
+    line = PANEL_BYTES // match.instruction.a.dtype.bytes
+    return in_panels(match.instruction.sides["n"], line) or not any(s == 1 and columns in f.names for f, s in strides)
 
 
 def _is_of_tensor(view: KernelView, match: Match, use: Use) -> bool:

@@ -73,7 +73,10 @@ def _on_copies(copies: Copies, match: Match, target: Target, *, rounded: bool) -
     """Every tile on copies of both factors, or of all but the first one, which items round then."""
     inner = match_of(copies.view, match.instruction, dict(match.loops))
     if inner is not None:
-        found = _in_boxes(copies.view, inner, target) or [*tiles_of(copies.view, inner, target, rounded=rounded)]
+        # What copies have rounded takes no tensor copies: those of 16 bytes bring it sooner.
+        whole = len(copies.stagings) == len(factors(match))
+        boxes = [] if whole else _in_boxes(copies.view, inner, target)
+        found = boxes or [*tiles_of(copies.view, inner, target, rounded=rounded)]
         yield from copies.of((*found, *variants(copies.view, found)))
 
 

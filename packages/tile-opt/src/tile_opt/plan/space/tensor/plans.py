@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import takewhile
 from math import inf
 
+from tile_ir.matrix import PANEL_BYTES
 from tile_ir.powers import power_of_two
 from tile_ir.target import Target
 
@@ -22,8 +23,12 @@ from tile_opt.plan.steps.groups.banks import takes_copies
 
 LIKELY = 1.3
 """Times the best prediction up to which a tile may be the best one after all."""
-WIDE = 128
-"""Columns of instructions up to which those of no power of two are tried only where they leave few behind the end."""
+WIDE = 192
+"""Columns of instructions that are tried wherever there are more than fit half as many again: groups of another size share out
+otherwise what the cores have to do. Others of no power of two are tried only where they leave few behind the end."""
+KNOWN = 96, WIDE
+"""Those for products without windows. Others of theirs were slower in half of all cases (an H200: 4096x1024x1440 of bfloat16 took 33 µs
+by 160, 27 by 192)."""
 
 
 def plans(view: KernelView, target: Target, *, faster: bool = False) -> Iterator[Plan]:
@@ -36,7 +41,11 @@ def plans(view: KernelView, target: Target, *, faster: bool = False) -> Iterator
         return
     ways = [m for i in usable(target) if i.team > 1 for m in matches(view, i) if _suits(view, m)]
     teams = [*_tiles(view, target, ways)]
-    others = () if _has_direct(teams) else (*_single(view, target), *copied_tiles(view, ways, target))
+    others = (
+        ()
+        if _has_direct(teams) and not _lacks_columns(view, ways, teams)
+        else (*_single(view, target), *copied_tiles(view, ways, target))
+    )
     built = (t for t in best_first([*teams, *others]) if t.may_be_built)
     yield from (tile.plan() for tile in (_faster(view, target, built) if faster else built))
 
@@ -46,6 +55,22 @@ def _has_direct(teams: Sequence[Ranked | Later]) -> bool:
     first = next((tile for tile in best_first(teams) if tile.may_be_built), None)
     near = takewhile(lambda t: first is not None and t.seconds <= LIKELY * first.seconds, best_first(teams))
     return first is not None and all(_is_direct(tile) or not tile.may_be_built for tile in near)
+
+
+def _lacks_columns(view: KernelView, ways: Iterable[Match], teams: Iterable[Ranked | Later]) -> bool:
+    """Copies alone give a team those columns that leave fewer behind the end than whole panels do."""
+    direct = {tile.match.instruction for tile in teams if isinstance(tile, Tile) and not tile.through}
+    missing = (m for m in ways if m.instruction not in direct)
+    return any(_behind(view, m, m.instruction.sides["n"]) < _behind(view, m, _panel(m)) for m in missing)
+
+
+def _panel(match: Match) -> int:
+    return PANEL_BYTES // match.instruction.a.dtype.bytes
+
+
+def _behind(view: KernelView, match: Match, columns: int) -> int:
+    """Columns of the last of so many that are behind the end."""
+    return -view.ranges[dict(match.loops)["n"]] % columns
 
 
 def _faster(view: KernelView, target: Target, ranked: Iterable[Ranked]) -> Iterator[Ranked]:
@@ -79,15 +104,13 @@ def _is_direct(tile: Ranked) -> bool:
 
 
 def _suits(view: KernelView, match: Match) -> bool:
-    """Columns of no power of two leave fewer behind the end than twice the next lower one, or as many as half of it, do.
-
-    Wide ones need not: groups of another size share out otherwise what the cores have to do.
-    """
+    """Columns of no power of two leave fewer behind the end than the next higher and lower ones do."""
     columns, extent = match.instruction.sides["n"], view.ranges[dict(match.loops)["n"]]
     near = power_of_two(columns)
-    if columns == near or min(columns, extent) > WIDE:
+    if columns == near or (columns == WIDE and extent > near // 2):
         return True
-    return -extent % columns < min(-extent % near, -extent % (near // 2))
+    known = columns in KNOWN or len(match.main.loops) > 1
+    return known and _behind(view, match, columns) < min(_behind(view, match, n) for n in (near, near // 2))
 
 
 def _single(view: KernelView, target: Target) -> Iterator[Tile | Later]:

@@ -37,11 +37,10 @@ ROUNDED, APART = 1.3, 1.9
 """Times longer than predicted that tiles through registers take, of factors that are rounded there, and of rows that follow two loops (an H200)."""
 READ, ALONG = 1.06, 1.04
 """Times longer that products take whose first factor items read and round, and where its rows run along the depth (an H200)."""
-TAPPED = 1.15, 1.4
-"""Times longer than predicted that products of teams take in steps of several taps, and where all is one step (an H200)."""
+TAPPED = 1.15, 1.38, 1.4
+"""Times longer than predicted that products of teams take in steps of all taps of a window, of several, and where all is one step (an H200)."""
 FAR = 2
-"""Latencies of memory that a step through registers waits for at least, where groups are few: it fetches many elements one by one (an H200: 2.4);
-and one by tensor copies, of a group that has its core to itself (an H200: 2.4)."""
+"""Latencies of memory that a step waits for: of elements one by one through registers, and of tensor copies where a core has one group (an H200: 2.4)."""
 PUT = 0.3
 """Share of the time of putting factors into local memory that is not beside products."""
 FETCHED, KEPT = 12, 6
@@ -273,7 +272,8 @@ class Tile:
         seconds = products + stored + machine.launch.kernel
         put = self.through and takes_copies(self.instruction)
         seconds *= self._read * (ROUNDED if put else 1.0) * (APART if self.through and self.beside else 1.0)
-        return seconds * (TAPPED[self._turns == 1] if self.taps and self.instruction.team > 1 else 1.0)
+        steps = 2 if self._turns == 1 else len(self.taps) > 1
+        return seconds * (TAPPED[steps] if self.taps and self.instruction.team > 1 else 1.0)
 
     @property
     def _read(self) -> float:
