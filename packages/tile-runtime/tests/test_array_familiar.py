@@ -23,6 +23,7 @@ AMOUNTS = RNG.random((50, 3)).astype(np.float32)
 POINTS, HEIGHTS = np.sort(RNG.random(9)).astype(np.float32), RNG.random(9).astype(np.float32)
 OCTETS = np.array([3, 15, 25, 35, 249, 0, 99], np.uint8)
 WHOLE = np.array([-25, 25, 15, -15, 50, -50, 14, -36, 0], np.int32)
+LARGE = np.array([[2**24 + 1, 2**24], [2**24 + 3, -(2**24) - 1]], np.int32)
 MATRICES = RNG.standard_normal((3, 4, 5, 5)).astype(np.float32)
 POSITIVE = MATRICES @ MATRICES.swapaxes(-1, -2) + np.eye(5, dtype=np.float32)
 
@@ -50,6 +51,7 @@ SAME: tuple[tuple[str, tuple[Any, ...], dict[str, Any]], ...] = (
     ("diagonal", (X, 1, 0, 2), {}), ("diagonal", (M, -7), {}), ("diag", (V, -2), {}), ("indices", ((2, 3),), {}),
     ("cumsum", (X,), {}), ("cumprod", (X, 2), {}), ("ptp", (X, 1), {}), ("average", (X, 1), {"weights": M[0] ** 2}),
     ("nansum", (HOLES, 1), {}), ("nanmean", (HOLES[[0, 1, 3]], 2), {}), ("nanmax", (HOLES, 2), {}), ("nanmin", (HOLES,), {}),
+    ("nanmax", (LARGE, 1), {}), ("nanmin", (LARGE,), {}),
     ("quantile", (X, [0.1, 0.5, 1.0], 1), {"keepdims": True}), ("percentile", (X, 25), {}), ("median", (HOLES, 2), {}),
     ("cov", (M,), {}), ("corrcoef", (M,), {}), ("isclose", (HOLES, HOLES), {"equal_nan": True}), ("nan_to_num", (HOLES,), {}),
     ("digitize", (V, POINTS), {"right": True}), ("gradient", (V,), {}), ("gradient", (X,), {}),

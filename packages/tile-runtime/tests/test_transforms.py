@@ -185,6 +185,8 @@ def test_static_values_that_are_equal_but_not_the_same_make_programs_of_their_ow
     assert scaled(whole, (1.0,)).dtype == np.float32
     assert not np.signbit(scaled(ones, (0.0,))).any()
     assert np.signbit(scaled(ones, (-0.0,))).all()
+    assert not np.signbit(scaled(ones, (np.float32(0),))).any()
+    assert np.signbit(scaled(ones, (np.float32(-0.0),))).all()
 
 
 def test_donated_tensors_receive_the_results() -> None:

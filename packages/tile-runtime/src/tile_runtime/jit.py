@@ -331,7 +331,7 @@ def _told_apart(value: Any) -> Hashable:
     kind = type(cast("object", value))
     if isinstance(value, tuple):
         return kind, *map(_told_apart, cast("tuple[Any, ...]", value))
-    return kind, repr(value) if isinstance(value, float) else value
+    return kind, repr(value) if issubclass(kind, (complex, float, np.generic)) else value
 
 
 def _unhashable(call: _Call) -> TileTypeError:

@@ -134,6 +134,9 @@ def nanmin(x: Operand, /, axis: Axes = None, *, keepdims: bool = False) -> Resul
 
 
 def _without_nan(aggregated: Any, empty: float, x: Operand, axis: Axes, keepdims: bool) -> Result:
+    shape_of(x)
+    if not dtype_of(x.dtype).is_float:
+        return aggregated(x, axis, keepdims=keepdims)
     found = aggregated(where(isnan(x), empty, x), axis, keepdims=keepdims)
     return where(all(isnan(x), axis, keepdims=keepdims), np.nan, found)
 
