@@ -142,7 +142,7 @@ def _for_groups(target: Target) -> tuple[Rewrite, ...]:
     kept = STEPPED if steps else 0
     masked = MaskedRows(kept=kept, options=target.options)
     weighted = (
-        AlikeFactors(uses=ALIKE if target.matrix and target.options.reduced_precision else 0),
+        AlikeFactors(uses=ALIKE if target.options.reduced_precision and DType.BFLOAT16 in _factors(target) else 0),
         *((OnePlace(), PlacedParts(products=True)) if steps else ()),
         Distribute(kept=kept, deep=DEEP if _rounds(target) else 0),
         ExchangeSums(kept=kept),
