@@ -120,6 +120,19 @@ def test_a_row_of_which_a_mask_leaves_nothing_has_no_gradient() -> None:
     np.testing.assert_allclose(got, want, 2e-4, 2e-4)
 
 
+@pytest.mark.parametrize("name", ["masked", "biased"])
+def test_what_a_tensor_leaves_out_of_all_rows_may_be_of_any_size(name: str) -> None:
+    """It was in the mean that is taken away from what the others are multiplied with."""
+    given = inputs()
+    given["V"][:10], given["B"][:] = 1e30, 1.0
+    given["B"][:, :10] = 0.0 if name == "masked" else -np.inf
+    before = program(source(name), given)
+    after = rewrite(before, REWRITES)
+    assert "DQ_moved" in names(after)
+    want, got = (evaluate(p, dict(given))["DQ"] for p in (before, after))
+    np.testing.assert_allclose(got, want, 2e-4, 2e-4)
+
+
 @pytest.mark.parametrize("old_and_new", [("(G / Z + RB)", "(G / Z + B)"), ("N = -(G / Z * Y)", "N = -(G / Z * Y * Y)")])
 def test_what_is_no_sum_of_the_same_elements_stays_where_it_is(old_and_new: tuple[str, str]) -> None:
     after = rewrite(program(source("scaled").replace(*old_and_new), inputs()), REWRITES)

@@ -8,18 +8,19 @@
 Then all sums of a row take the same weights in one reading, which carries them from piece to piece (`kernel.rows_in_steps`). Weighted
 elements are rounded before they are multiplied with K, so that they are those of ``G - c`` with c the mean of a few elements of the row,
 and r is ``r + c / z``: what all elements of a row have in common would be rounded with each, and taken away afterwards.
+Where a tensor has a say in what counts, c is 0: those few may be behind its mask, and of any size.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from math import inf, prod
 
 from tile_ir.dtype import DType
 from tile_ir.frozen import frozen
 from tile_ir.names import claim
-from tile_ir.program.nodes import Contraction, Literal, Op, TensorType
+from tile_ir.program.nodes import Contraction, IndexOf, Literal, Op, TensorType
 from tile_ir.stripe.affine import Affine, names_in
 
 from tile_opt.program.cascade import (
@@ -63,8 +64,8 @@ class _Added:
     still: Leaf
     rest: tuple[Tree, ...]
     """What else is inside."""
-    product: RowProduct
-    """What gives the elements, as the sum of a row has it."""
+    product: RowProduct | None
+    """What gives the elements, as the sum of a row has it; None where some may not count."""
 
     @staticmethod
     def of(member: Weighted, rows: Mapping[str, Weighted], groups: Groups, deep: int) -> _Added | None:
@@ -79,7 +80,7 @@ class _Added:
                 total = rows.get(still.tensor)
                 product = RowProduct.of(total, groups) if total is not None and _is_sum(total, member, moved) else None
                 if product is not None:
-                    return _Added(member, fn, moved, still, rest, product)
+                    return _Added(member, fn, moved, still, rest, product if _all_count(member, groups) else None)
         return None
 
     def apart(self, taken: set[str]) -> tuple[Op, ...]:
@@ -87,36 +88,19 @@ class _Added:
         member, acc = self.member, self.member.pair.op.acc
         over, under = factors_of(self.moved, rounded=True)
         inside, outside = ([f for f in over if member.moves(f) is moves] for moves in (True, False))
-        mean, common = self._common(taken)
-        at_common = Leaf(common.name, tuple(map(Affine.var, rows_of(member))), acc)
-        elements, element = _below(member, inside[0], at_common, taken)
-        alone, moved = self._sums("alone", (), taken), self._sums("moved", (element,), taken)
+        added, front = as_dtype(self.still, acc), tuple[Contraction, ...]()
+        if self.product is not None:
+            mean, common = _common(self.product, taken)
+            at_common = Leaf(common.name, tuple(map(Affine.var, rows_of(member))), acc)
+            elements, *inside = _below(member, inside[0], at_common, taken)
+            added = call(self.fn, (added, quotient((at_common, *outside), under, acc)), acc)
+            front = mean, common, elements
+        alone, moved = self._sums("alone", (), taken), self._sums("moved", inside, taken)
         at_alone, at_moved = (Leaf(s.name, member.pair.domain.output, acc) for s in (alone, moved))
-        added = call(self.fn, (as_dtype(self.still, acc), quotient((at_common, *outside), under, acc)), acc)
         both = call(self.fn, (quotient((at_moved, *outside), under, acc), product_of((at_alone, added))), acc)
-        finished = self._finished(quotient((both, *member.outside), member.divisors, acc))
-        return mean, common, elements, alone, moved, finished
+        return *front, alone, moved, self._finished(quotient((both, *member.outside), member.divisors, acc))
 
-    def _common(self, taken: set[str]) -> tuple[Contraction, Contraction]:
-        """What the product gives each row in the mean of a few of its elements, whatever weighs them; the mean of factors before."""
-        product, total = self.product, self.product.member
-        op, acc, ranges = (
-            total.pair.op,
-            total.pair.op.acc,
-            total.pair.domain.extents | {self.product.depth: self.product.size},
-        )
-        names = sorted({n for leaf in leaves(product.other) for f in leaf.forms for n in f.names} - {total.index})
-        at, rows = (tuple(map(Affine.var, each)) for each in (names, rows_of(total)))
-        few = Literal(1.0 / min(FEW, ranges[total.index]), acc)
-        value = product_of((as_dtype(product.other, acc), few))
-        type = TensorType(acc, tuple(ranges[n] for n in names))
-        cut = ranges | {total.index: min(FEW, ranges[total.index])}
-        mean = computed(cut, claim(f"{op.name}_mean", taken), type, at, value, op)
-        value = product_of((as_dtype(product.row, acc), Leaf(mean.name, at, acc)))
-        type = TensorType(acc, tuple(ranges[f.names[0]] for f in rows))
-        return mean, computed(ranges, claim(f"{op.name}_common", taken), type, rows, value, op)
-
-    def _sums(self, name: str, inside: tuple[Tree, ...], taken: set[str]) -> Contraction:
+    def _sums(self, name: str, inside: Iterable[Tree], taken: set[str]) -> Contraction:
         """The weighted sums of what is `inside`, beside what all elements are multiplied with."""
         member, op = self.member, self.member.pair.op
         type = replace(op.type, dtype=op.acc)
@@ -132,6 +116,28 @@ class _Added:
             none = call("cmp_eq", (row, Literal(-inf, row.dtype)), DType.BOOL)
             value = call("cond", (none, Literal(0.0, value.dtype), value), value.dtype)
         return computed(pair.domain.extents, op.name, op.type, pair.domain.output, value, origin=op.origin)
+
+
+def _all_count(member: Weighted, groups: Groups) -> bool:
+    """Products and places alone decide what an element of the row weighs."""
+    places = {op.name for op in groups.program.ops if isinstance(op, IndexOf)}
+    return {leaf.tensor for leaf in leaves(member.pair.inner)} <= groups.products | places
+
+
+def _common(product: RowProduct, taken: set[str]) -> tuple[Contraction, Contraction]:
+    """What the product gives each row in the mean of a few of its elements, whatever weighs them; the mean of factors before."""
+    total, op = product.member, product.member.pair.op
+    acc, ranges = op.acc, total.pair.domain.extents | {product.depth: product.size}
+    names = sorted({n for leaf in leaves(product.other) for f in leaf.forms for n in f.names} - {total.index})
+    at, rows = (tuple(map(Affine.var, each)) for each in (names, rows_of(total)))
+    few = Literal(1.0 / min(FEW, ranges[total.index]), acc)
+    value = product_of((as_dtype(product.other, acc), few))
+    type = TensorType(acc, tuple(ranges[n] for n in names))
+    cut = ranges | {total.index: min(FEW, ranges[total.index])}
+    mean = computed(cut, claim(f"{op.name}_mean", taken), type, at, value, op)
+    value = product_of((as_dtype(product.row, acc), Leaf(mean.name, at, acc)))
+    type = TensorType(acc, tuple(ranges[f.names[0]] for f in rows))
+    return mean, computed(ranges, claim(f"{op.name}_common", taken), type, rows, value, op)
 
 
 def _is_sum(total: Weighted, member: Weighted, moved: Tree) -> bool:
