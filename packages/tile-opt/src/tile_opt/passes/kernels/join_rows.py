@@ -299,10 +299,13 @@ class _Chains(Kernels):
         }
 
     def _again(self, members: list[int]) -> set[str]:
-        """The rows that members give and others read, or those that these come from: members compute them for themselves."""
+        """The rows that members give and others read, or those that these come from: members compute them for themselves.
+
+        What the last one gives are results, and may be as many.
+        """
         made = {b: k for k in members for b in self._view(k).writes() & self.temps}
         rows = max((self._size(b) for b in made), default=0)
-        wide = {b: k for b, k in made.items() if self._size(b) == rows}
+        wide = {b: k for b, k in made.items() if self._size(b) == rows and k != members[-1]}
         found = {b for b in wide if not self.users[b] <= {*members}}
         while more := {b for n in {wide[b] for b in found} for b in self._view(n).reads() & wide.keys()} - found:
             found |= more
