@@ -21,7 +21,7 @@ from tile_opt.kernel.strides import flat_stride, row_starts
 from tile_opt.kernel.view import Use
 from tile_opt.model.coalescing import PER_TURN, sectors
 from tile_opt.model.contraction import SECTOR, Contraction, Operand
-from tile_opt.model.group_cost import ADDRESSES, SPARE, Cells, Cost, cache_rate, started
+from tile_opt.model.group_cost import ADDRESSES, SPARE, Cost, ItemTile, cache_rate, started
 from tile_opt.model.group_cost import sectors as by_sectors
 
 ACCESS = 2.5
@@ -44,7 +44,7 @@ APART, CROWD = 0.1, 6.0
 
 
 @frozen
-class DirectTile(Cells):
+class DirectTile(ItemTile):
     """A tile whose items are in the order of memory, the last loop the fastest."""
 
     pieces: Mapping[str, int] = field(default_factory=dict[str, int])

@@ -94,7 +94,7 @@ def beside(parts: Iterable[float]) -> float:
 
 
 @frozen
-class Cells:
+class ItemTile:
     """A group's tile of the shared loops: items, and iterations of each."""
 
     items: dict[str, int]
@@ -116,7 +116,7 @@ class Cells:
 
 
 @frozen
-class Tile(Cells):
+class Tile(ItemTile):
     """A group's tile, and how the reduction goes in steps."""
 
     vector: str

@@ -6,7 +6,7 @@ from math import pi
 
 import torch
 from tile_ir.dtype import DType
-from tile_runtime.ops.elementwise import as_tensor, integer_power
+from tile_runtime.ops.elementwise import OPERATORS, as_tensor, integer_power
 from tile_runtime.ops.text import cast
 from tile_runtime.ops.values import apply, dtype_of
 
@@ -146,20 +146,16 @@ def div_mode(call: Call, x: Value, other: Value, rounding_mode: str | None = Non
     """The quotient as it is, without its fraction, or the whole number below."""
     if rounding_mode is None:
         return call.elementwise("{0} / {1}", x, other)
-    if call.dtype.is_float:
-        text = "trunc({0} / {1})" if rounding_mode == "trunc" else _FLOOR_DIVISION
-        return call.elementwise(text, x, other)
-    if rounding_mode == "trunc" or not call.dtype.is_signed:
-        return call.elementwise("{0} / {1}", x, other)
-    return call.elementwise(f"{{0}} / {{1}} - {_BELOW}", x, other)
+    if rounding_mode == "floor" and (call.dtype.is_float or call.dtype.is_signed):
+        return call.elementwise(_floored(call.dtype), x, other)
+    return call.elementwise("trunc({0} / {1})" if call.dtype.is_float else "{0} / {1}", x, other)
 
 
-_REST = "fmod({0}, {1})"
-_BELOW = f"(({_REST} != 0) & (({_REST} < 0) != ({{1}} < 0)) ? 1 : 0)"
-_NONE = f"({_REST} == {{0}}) & (({{0}} == 0) | ({{0}} < 0) == ({{1}} < 0))"
-_WHOLE = f"(({_NONE}) ? {{0}} / {{1}} * 0 : round_even(({{0}} - {_REST}) / {{1}}) - {_BELOW})"
-_FLOOR_DIVISION = f"({{1}} == 0 ? {{0}} / {{1}} : {_WHOLE})"
-"""As Python divides floats, by infinities too, and with the sign of what comes to 0; PyTorch does so."""
+def _floored(dtype: DType) -> str:
+    """As Python divides, by infinities too, and with the sign of what comes to 0; PyTorch does so."""
+    floor = OPERATORS["floor_divide"]
+    text = floor.text if dtype.is_float else floor.integers or floor.text
+    return text.replace("X0", "{0}").replace("X1", "{1}")
 
 
 @operator(aten.maximum.default)
