@@ -122,6 +122,18 @@ def test_products_without_a_cheaper_order_stay() -> None:
     assert Factorise().apply(program) is program
 
 
+@pytest.mark.parametrize(("a", "b", "c"), ["ijk", "kij", "jki"])
+def test_a_third_factor_of_a_product_of_matrices_is_taken_before_it(a: str, b: str, c: str) -> None:
+    """Whatever the indexes are called, what it is multiplied by lies as it did."""
+    types = {"A": TensorType(F, (20, 60)), "B": TensorType(F, (30, 60)), "C": TensorType(F, (60,))}
+    text = f"function (A[I, K], B[J, K], C[K]) -> (O) {{ O[{a}, {b} : I, J] = +(A[{a}, {c}] * B[{b}, {c}] * C[{c}]); }}"
+    program = tile_lang.bind(tile_lang.parse(text), types)
+    after = Factorise(spared=1 << 14).apply(program)
+    assert [after.types()[op.name].shape for op in after.ops] == [(20, 60), (20, 30)]
+    same_results(program, after)
+    assert Factorise(spared=1 << 16).apply(program) is program, "too little for another kernel"
+
+
 @pytest.mark.parametrize(
     ("statement", "apart"),
     [

@@ -79,6 +79,10 @@ MOVES: dict[str, tuple[Operator, Operator]] = {
         lambda x: einsum.einsum("abc,dc,bd->da", x, drawn((6, 5)), drawn((4, 6))),
         lambda x: np.einsum("abc,dc,bd->da", x, drawn((6, 5)), drawn((4, 6))),
     ),
+    "einsum of ones": (
+        lambda x: einsum.einsum("abc,bd,...c->da...", x, drawn((1, 2)), drawn((3, 1))),
+        lambda x: np.einsum("abc,bd,...c->da...", x, drawn((4, 2))[:1].repeat(4, 0), drawn((3, 1)).repeat(5, 1)),
+    ),
     "doubled": (lambda x: resize.repeated_cells(x, (2, 1, 3)), lambda x: x.repeat(2, 0).repeat(3, 2)),
 }
 
@@ -176,3 +180,9 @@ def test_a_dtype_that_tile_lacks_is_said() -> None:
         apply("function (X) -> (Y) { Y = X; }", np.zeros(3, np.complex64))
     with pytest.raises(TypeError, match="list"):
         apply("function (X) -> (Y) { Y = X; }", [1, 2])
+
+
+def test_what_einsum_multiplies_is_nowhere_kept_at_all_indexes() -> None:
+    x, y, z = drawn((5, 7)), drawn((6, 7)), drawn((7,))
+    program = tile.jit(lambda x, y, z: einsum.einsum("ac,bc,c->ab", x, y, z)).lower(x, y, z).program
+    assert [op.type.shape for op in program.ops] == [(5, 6)]

@@ -92,7 +92,7 @@ CLEAN: tuple[Rewrite, ...] = (
 )
 """What leaves nothing that need not be computed, so that others find what they look for."""
 FASTER: tuple[Rewrite, ...] = (
-    Factorise(columns=16),
+    Factorise(columns=16, spared=1 << 16),
     SeparateWindows(),
     Subsample(),
     Prepack(),

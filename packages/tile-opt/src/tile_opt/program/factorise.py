@@ -39,7 +39,8 @@ Names = frozenset[str]
 
 @frozen
 class Factorise(OpRewrite):
-    """Contract pairs of factors first where that visits a `gain`-th of the points or less, of `worth` points or more.
+    """Contract pairs of factors first where that visits a `gain`-th of the points or less, of `worth` points or more; or takes two
+    thirds of the multiplications or less, and `spared` fewer, which make up for another kernel: each point of three factors takes two.
 
     Of more than `searched` factors the cheapest pairs are taken together before the search. Where rows have fewer than `columns`
     elements, what is constant in a sum of two factors comes after it.
@@ -49,6 +50,7 @@ class Factorise(OpRewrite):
     worth: int = 1 << 12
     searched: int = 8
     columns: int = 0
+    spared: int = 1 << 24
 
     def instead(self, types: Mapping[str, TensorType], taken: set[str], op: Op) -> Iterable[Op]:
         sizes = index_sizes(op) if isinstance(op, Contraction) and self._may(op, types) else None
@@ -67,11 +69,16 @@ class Factorise(OpRewrite):
             return None
         search = _Search(sizes, _pinned(op))
         tree = search.best([Leaf(load, _names(load.formulas)) for load in op.loads], self.searched)
-        if tree.cost * self.gain > whole and not self._scales(tree, sizes):
+        fewer = tree.cost * self.gain <= whole or self._spares((len(op.loads) - 1) * whole, tree.cost)
+        if not fewer and not self._scales(tree, sizes):
             return None
         made = _Builder(op, sizes, types, taken)
         made.finish(tree)
         return made.ops
+
+    def _spares(self, together: int, pairs: int) -> bool:
+        """Pairs need far fewer multiplications than all factors together."""
+        return 3 * pairs <= 2 * together and together - pairs >= self.spared
 
     def _scales(self, tree: Product, sizes: Mapping[str, int]) -> bool:
         """What is left after the sum of one factor over few columns is another times it, or a sum of that over few cells."""
@@ -263,8 +270,8 @@ class _Builder:
         """A contraction of its own; gives the load of its element."""
         loads = self._merged(tree)
         name = claim(f"{self.op.name}_part", self.taken)
-        # What a single factor is summed to lies as that does.
-        names = [n for f in loads[0].formulas for n in f.names] if len(loads) == 1 else sorted(tree.names)
+        # Lies as its factors do, whatever the indexes are called.
+        names = (n for load in loads for f in load.formulas for n in f.names)
         cells = [n for n in dict.fromkeys(names) if n in tree.names]
         cell = tuple(Poly.of({n: 1}) for n in cells)
         type_ = TensorType(self.op.acc, tuple(self.sizes[n] for n in cells))
