@@ -8,21 +8,22 @@ weights of its own: the gradients of keys and values are made of the same scores
 
 The largest element grows while a row is walked piece by piece, and ``exp(x - new) = exp(x - old) * exp(old - new)``: a sum
 over the pieces so far becomes one about the new largest element when it is multiplied once. So a piece is all that is kept
-of a row. `rows_in_steps` finds that a kernel in normal form is of this kind from what its stages compute.
+of a row. `rows_in_steps` finds that a kernel in normal form is of this kind from what its stages compute. What belongs to the first few
+elements of a row alone, and waits for no largest element, is known from the first piece on: that is a sample of the row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 from math import inf, isfinite, prod
 
-from tile_ir.names import claim
 from tile_ir.ops import Aggregation
 from tile_ir.stripe.affine import Affine, names_in
-from tile_ir.stripe.nodes import Const, Direction, Load, LoadIndex, Op, Store
+from tile_ir.stripe.nodes import Const, Load, LoadIndex, Op, Store
 from tile_ir.stripe.walk import scalars_behind
 
+from tile_opt.kernel.row_stages import GIVES, WEIGHS, in_order, kind_of, named_apart
 from tile_opt.kernel.unify import is_indirect
 from tile_opt.kernel.view import KernelView, Stage, Use
 from tile_opt.kernel.work import is_elementwise, is_heavy, is_product, merged_use
@@ -59,6 +60,8 @@ class RowsInSteps:
     """Below what the sums are where the largest element is -inf, if not below that."""
     totals: tuple[str, ...] = ()
     """What stages behind the pieces sum up of the results of a row."""
+    samples: tuple[str, ...] = ()
+    """What stages merge of the first few elements of a row, whatever weighs these: pieces know it from the first one on."""
 
     @property
     def products(self) -> tuple[int, ...]:
@@ -80,9 +83,17 @@ class RowsInSteps:
         return next(u.buffer for u in self.view.stages[last].uses if u.buffer in self.wide)
 
     def before(self, number: int) -> bool:
-        """The stage starts what pieces merge into."""
+        """The stage starts what pieces merge into, or what is made of samples."""
         uses = self.view.stages[number].uses
-        return number not in self.pieces and all(u.buffer in (*self.sums, self.largest) and not u.reads for u in uses)
+        known = self.largest, *self.sums, *self.samples
+        starts = number not in self.pieces and all(u.buffer in known and not u.reads for u in uses)
+        return starts or self.of_samples(number)
+
+    def of_samples(self, number: int) -> bool:
+        """The stage makes a number of each row of samples alone."""
+        stage, read = self.view.stages[number], {u.buffer for u in self.view.stages[number].uses if u.reads}
+        alone = number not in self.pieces and bool(read) and read <= {*self.samples} and is_elementwise(stage)
+        return alone and all(self.view.is_local(u.buffer) for u in stage.uses)
 
 
 def rows_in_steps(view: KernelView) -> RowsInSteps | None:
@@ -90,76 +101,10 @@ def rows_in_steps(view: KernelView) -> RowsInSteps | None:
     of = next((of for of in (is_heavy, is_product) if sum(of(view, s) for s in view.stages) >= LEAST), None)
     if of is None or view.constraints or not _plain(view):
         return None
-    ordered = _named_apart(replace(view, stages=tuple(_in_order(view, of))), of)
-    kinds = [_kind(ordered, s, of) for s in ordered.stages]
+    ordered = named_apart(replace(view, stages=tuple(in_order(view, of))), of)
+    kinds = [kind_of(ordered, s, of) for s in ordered.stages]
     firsts, lasts = (tuple(k for k, kind in enumerate(kinds) if kind == wanted) for wanted in (GIVES, WEIGHS))
     return _Finder(ordered, firsts, lasts).found() if firsts and lasts else None
-
-
-Products = Callable[[KernelView, Stage], bool]
-"""Which stages are products: where a row has nothing in common with others, those of a matrix and a vector."""
-
-
-def _named_apart(view: KernelView, of: Products) -> KernelView:
-    """Factors of products that lie in one buffer, such as keys beside values, under names of their own: each is copied by itself.
-
-    Values that are keys, element by element, have the name of these: one copy serves both products.
-    """
-    refs, taken = {r.into: r for r in view.refs}, view.buffers
-    keys, known, stages = dict[object, str](), set[str](), list[Stage]()
-    for stage in view.stages:
-        kind, names = _kind(view, stage, of), dict[Use, str]()
-        for use in (u for u in stage.uses if kind != BETWEEN and u.dir is Direction.IN and u.buffer in refs):
-            place = use.buffer, _place(stage, use, kind)
-            name = keys.get(place, "") if kind == WEIGHS else ""
-            if not name:
-                name = claim(use.buffer, taken) if use.buffer in known else use.buffer
-                refs[name] = replace(refs[use.buffer], into=name)
-                known.add(use.buffer)
-            if kind == GIVES:
-                keys.setdefault(place, name)
-            names[use] = name
-        stages.append(stage.map_uses(lambda use, names=names: replace(use, buffer=names[use]) if use in names else use))
-    return replace(view, stages=tuple(stages), refs=tuple(refs.values()))
-
-
-def _place(stage: Stage, use: Use, kind: int) -> tuple[Affine, ...]:
-    """Where a factor lies, whatever its product calls the loop along the row, and the other one."""
-    given = names_in(f for u in stage.uses if u.writes for f in u.forms)
-    ranges = {i.name: i.range for i in stage.loops}
-    own = dict.fromkeys(n for f in use.forms for n in f.names if n in ranges)
-    alike = {n: Affine.var(f"{k} {(n in given) is (kind == GIVES)} {ranges[n]}") for k, n in enumerate(own)}
-    return tuple(f.substitute(alike) for f in use.forms)
-
-
-STARTS, GIVES, BETWEEN, WEIGHS, ENDS = range(5)
-"""What stages do with rows, in order: they start sums, give rows, make others of them, or weigh with them; or they end all."""
-
-
-def _kind(view: KernelView, stage: Stage, of: Products) -> int:
-    """Whether it is a product, of what is in memory, or of rows."""
-    if not of(view, stage):
-        return BETWEEN
-    return WEIGHS if any(view.is_local(u.buffer) for u in stage.uses if u.reads and not u.writes) else GIVES
-
-
-def _in_order(view: KernelView, of: Products) -> Iterator[Stage]:
-    """The stages with products that give rows first, and those that weigh with what is made of these behind it.
-
-    What starts sums comes first of all, and what goes on with those of the last products last.
-    """
-    kinds = [_kind(view, s, of) for s in view.stages]
-    sums = {u.buffer for s, kind in zip(view.stages, kinds, strict=True) if kind != BETWEEN for u in s.uses if u.writes}
-    ends = {u.buffer for s, kind in zip(view.stages, kinds, strict=True) if kind == WEIGHS for u in s.uses if u.writes}
-    for k, stage in enumerate(view.stages):
-        reads, writes = {u.buffer for u in stage.uses if u.reads}, {u.buffer for u in stage.uses if u.writes}
-        if kinds[k] == BETWEEN and reads & ends:
-            kinds[k] = ENDS
-            ends |= writes
-        elif kinds[k] == BETWEEN and not reads and writes <= sums:
-            kinds[k] = STARTS
-    for kind in (STARTS, GIVES, BETWEEN, WEIGHS, ENDS):
-        yield from (s for s, its in zip(view.stages, kinds, strict=True) if its == kind)
 
 
 def _plain(view: KernelView) -> bool:
@@ -191,8 +136,9 @@ class _Finder:
             return None
         self.pieces = dict(sorted(self.pieces.items()))
         columns, across = self._along(dict(results))
-        carried = list(dict.fromkeys(self._carried()))
-        if not all(self.view.is_local(b) for b, _ in carried):
+        samples = self._samples()
+        carried = [c for c in dict.fromkeys(self._carried()) if c[0] not in (samples or ())]
+        if samples is None or not all(self.view.is_local(b) for b, _ in carried):
             return None
         largest = [b for b, agg in carried if agg is Aggregation.MAX]
         sums = tuple(b for b, agg in carried if agg is Aggregation.SUM)
@@ -203,10 +149,21 @@ class _Finder:
             return None
         kinds = RowsInSteps(
             self.view, self.firsts, self.lasts, self.pieces, columns, across, self.wide, made, "".join(largest), sums,
-            totals=tuple(dict.fromkeys(self._totals({*columns} - {*self.pieces}))),
+            totals=tuple(dict.fromkeys(self._totals({*columns} - {*self.pieces}))), samples=samples,
         )  # fmt: skip
         proved = _proved(kinds) if largest else _given(kinds)
         return None if proved is None else _met(proved)
+
+    def _samples(self) -> tuple[str, ...] | None:
+        """What stages merge of the first few elements of a row; None where one does something else with these."""
+        ranges, found = self.view.ranges, list[str]()
+        for k in (k for k, name in self.pieces.items() if ranges[name] != ranges[self.pieces[self.firsts[0]]]):
+            use = merged_use(self.view.stages[k])
+            if use is None or not self.view.is_local(use.buffer):
+                return None
+            found.append(use.buffer)
+        written = [u.buffer for k in self.pieces for u in self.view.stages[k].uses if u.writes]
+        return tuple(found) if all(written.count(b) == 1 for b in found) else None
 
     def _totals(self, stages: Set[int]) -> Iterator[str]:
         """What these sum up, for each row a number."""
@@ -294,7 +251,10 @@ def _proved(kinds: RowsInSteps) -> RowsInSteps | None:
         stage = kinds.view.stages[k]
         reads = {u.buffer for u in stage.uses if u.reads and not u.writes}
         written = {u.buffer for u in stage.uses if u.writes}
-        if reads & carried:
+        if written & {*kinds.samples}:
+            if reads & (carried | weights):
+                return None
+        elif reads & carried:
             known = reads & carried == {kinds.largest} and not reads & weights and not written & carried
             pivot = _pivot(kinds, k) if known and len(written) == 1 else None
             if pivot is None:
@@ -348,9 +308,9 @@ def _is_in_order(kinds: RowsInSteps) -> bool:
         for use in kinds.view.stages[k].uses:
             first.setdefault(use.buffer, k)
             last[use.buffer] = k
-    for buffer in (kinds.largest, *kinds.sums):
+    for buffer in (kinds.largest, *kinds.sums, *kinds.samples):
         for k, stage in enumerate(kinds.view.stages):
-            if k in kinds.pieces or not any(u.buffer == buffer for u in stage.uses):
+            if k in kinds.pieces or kinds.of_samples(k) or not any(u.buffer == buffer for u in stage.uses):
                 continue
             if not (k < first[buffer] if kinds.before(k) else k > last[buffer]):
                 return False

@@ -6,9 +6,9 @@
     dQ[s, d] = (sum over t of w * G * K) / z[s]  +  r[s] * (sum over t of w * K)
 
 Then all sums of a row take the same weights in one reading, which carries them from piece to piece (`kernel.rows_in_steps`). Weighted
-elements are rounded before they are multiplied with K, so that they are those of ``G - c`` with c the mean of a few elements of the row,
-and r is ``r + c / z``: what all elements of a row have in common would be rounded with each, and taken away afterwards.
-Where a tensor has a say in what counts, c is 0: those few may be behind its mask, and of any size.
+elements are rounded before they are multiplied with K, so that they are those of ``G - c`` with c what the first few elements of the row
+have in common, and r is ``r + c / z``: it would be rounded with each, and taken away afterwards. Any c would do.
+Where a tensor is added to what weighs them, c is 0: it may leave those few out, which may be of any size.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from math import inf, prod
 from tile_ir.dtype import DType
 from tile_ir.frozen import frozen
 from tile_ir.names import claim
+from tile_ir.ops import Aggregation
 from tile_ir.program.nodes import Contraction, IndexOf, Literal, Op, TensorType
 from tile_ir.stripe.affine import Affine, names_in
 
@@ -34,11 +35,12 @@ from tile_opt.program.cascade import (
     rows_of,
     shortened,
 )
+from tile_opt.program.chunks import LOWEST
 from tile_opt.program.exchange import RowProduct
 from tile_opt.program.trees import Call, Leaf, Tree, as_dtype, call, computed, leaves, substituted, unwidened
 
 FEW = 8
-"""Elements of which the mean is near enough to that of all, beside what these differ by."""
+"""Elements that show what all have in common, beside what these differ by."""
 
 
 @frozen
@@ -64,8 +66,8 @@ class _Added:
     still: Leaf
     rest: tuple[Tree, ...]
     """What else is inside."""
-    product: RowProduct | None
-    """What gives the elements, as the sum of a row has it; None where some may not count."""
+    common: bool
+    """The first few elements show what all have in common."""
 
     @staticmethod
     def of(member: Weighted, rows: Mapping[str, Weighted], groups: Groups, deep: int) -> _Added | None:
@@ -78,9 +80,9 @@ class _Added:
             rest = tuple(f for k, f in enumerate(member.inside) if k != number)
             for fn, moved, still in _sides(factor):
                 total = rows.get(still.tensor)
-                product = RowProduct.of(total, groups) if total is not None and _is_sum(total, member, moved) else None
-                if product is not None:
-                    return _Added(member, fn, moved, still, rest, product if _all_count(member, groups) else None)
+                found = total is not None and _is_sum(total, member, moved) and RowProduct.of(total, groups)
+                if found:
+                    return _Added(member, fn, moved, still, rest, _all_count(member, groups))
         return None
 
     def apart(self, taken: set[str]) -> tuple[Op, ...]:
@@ -89,12 +91,12 @@ class _Added:
         over, under = factors_of(self.moved, rounded=True)
         inside, outside = ([f for f in over if member.moves(f) is moves] for moves in (True, False))
         added, front = as_dtype(self.still, acc), tuple[Contraction, ...]()
-        if self.product is not None:
-            mean, common = _common(self.product, taken)
-            at_common = Leaf(common.name, tuple(map(Affine.var, rows_of(member))), acc)
+        if self.common:
+            ends = _common(member, inside[0], taken)
+            at_common = Leaf(ends[-1].name, tuple(map(Affine.var, rows_of(member))), acc)
             elements, *inside = _below(member, inside[0], at_common, taken)
             added = call(self.fn, (added, quotient((at_common, *outside), under, acc)), acc)
-            front = mean, common, elements
+            front = *ends, elements
         alone, moved = self._sums("alone", (), taken), self._sums("moved", inside, taken)
         at_alone, at_moved = (Leaf(s.name, member.pair.domain.output, acc) for s in (alone, moved))
         both = call(self.fn, (quotient((at_moved, *outside), under, acc), product_of((at_alone, added))), acc)
@@ -119,25 +121,53 @@ class _Added:
 
 
 def _all_count(member: Weighted, groups: Groups) -> bool:
-    """Products and places alone decide what an element of the row weighs."""
+    """Products and places alone are what the element of a row is weighed by, where it is not left out."""
     places = {op.name for op in groups.program.ops if isinstance(op, IndexOf)}
-    return {leaf.tensor for leaf in leaves(member.pair.inner)} <= groups.products | places
+    return {leaf.tensor for leaf in _chosen(member.pair.inner)} <= groups.products | places
 
 
-def _common(product: RowProduct, taken: set[str]) -> tuple[Contraction, Contraction]:
-    """What the product gives each row in the mean of a few of its elements, whatever weighs them; the mean of factors before."""
-    total, op = product.member, product.member.pair.op
-    acc, ranges = op.acc, total.pair.domain.extents | {product.depth: product.size}
-    names = sorted({n for leaf in leaves(product.other) for f in leaf.forms for n in f.names} - {total.index})
-    at, rows = (tuple(map(Affine.var, each)) for each in (names, rows_of(total)))
-    few = Literal(1.0 / min(FEW, ranges[total.index]), acc)
-    value = product_of((as_dtype(product.other, acc), few))
-    type = TensorType(acc, tuple(ranges[n] for n in names))
-    cut = ranges | {total.index: min(FEW, ranges[total.index])}
-    mean = computed(cut, claim(f"{op.name}_mean", taken), type, at, value, op)
-    value = product_of((as_dtype(product.row, acc), Leaf(mean.name, at, acc)))
-    type = TensorType(acc, tuple(ranges[f.names[0]] for f in rows))
-    return mean, computed(ranges, claim(f"{op.name}_common", taken), type, rows, value, op)
+def _chosen(tree: Tree) -> Iterator[Leaf]:
+    """The leaves, but those that choose between others."""
+    match tree:
+        case Leaf():
+            yield tree
+        case Call("cond", (_, *args)) | Call(args=args):
+            for arg in args:
+                yield from _chosen(arg)
+        case _:
+            return
+
+
+def _common(member: Weighted, element: Tree, taken: set[str]) -> tuple[Contraction, ...]:
+    """What the first few elements of a row have in common, that of the row last: the middle between the least and the most of them.
+
+    It is at most twice as far from 0 as the closest of them, and 0 between two signs: a few may be of any size.
+    """
+    acc, at = member.pair.op.acc, tuple(map(Affine.var, rows_of(member)))
+    least, most = ends = tuple(_end(member, element, agg, taken) for agg in (Aggregation.MIN, Aggregation.MAX))
+    zero, half, two, lowest = (Literal(x, acc) for x in (0.0, 0.5, 2.0, LOWEST[acc]))
+    low, high = (Leaf(end.name, at, acc) for end in ends)
+    # Where none counts, both are infinite.
+    low, high = call("min", (low, Literal(-LOWEST[acc], acc)), acc), call("max", (high, lowest), acc)
+    middle = call("add", (product_of((low, half)), product_of((high, half))), acc)
+    above, below = (product_of((call(fn, (end, zero), acc), two)) for fn, end in (("max", low), ("min", high)))
+    value = call("min", (call("max", (middle, below), acc), above), acc)
+    name, extents = claim(f"{member.pair.op.name}_common", taken), member.pair.domain.extents
+    common = computed(extents, name, least.type, at, value, origin=member.pair.op.origin)
+    return least, most, common
+
+
+def _end(member: Weighted, element: Tree, agg: Aggregation, taken: set[str]) -> Contraction:
+    """The least or the most of the first few elements of each row that are not left out."""
+    op, inner, ranges = member.pair.op, member.pair.inner, member.pair.domain.extents
+    rows, few = rows_of(member), min(FEW, ranges[member.index])
+    value = as_dtype(unwidened(element), op.acc)
+    if len([*_chosen(inner)]) < len([*leaves(inner)]):
+        counts = call("cmp_gt", (inner, Literal(-inf, inner.dtype)), DType.BOOL)
+        value = call("cond", (counts, value, Literal(agg.identity(op.acc), op.acc)), op.acc)
+    type = TensorType(op.acc, tuple(ranges[n] for n in rows))
+    name = claim(f"{op.name}_{'least' if agg is Aggregation.MIN else 'most'}", taken)
+    return computed(ranges | {member.index: few}, name, type, tuple(map(Affine.var, rows)), value, replace(op, agg=agg))
 
 
 def _is_sum(total: Weighted, member: Weighted, moved: Tree) -> bool:

@@ -8,6 +8,7 @@
           scores of the piece, in registers            (`plan.builders.row_parts`)
           its largest elements; exchange; the largest so far
           sums times exp(old largest - new largest)
+          what the first piece alone shows of the row
           weights
           sums; values                                 (`plan.builders.row_parts`)
         }
@@ -95,7 +96,8 @@ class _Tiles:
     def shares(self) -> dict[str, Refinement]:
         """An item's part of what belongs to rows, by the name of the whole."""
         kinds = self.kinds
-        names = [n for n in (kinds.largest, *kinds.sums, *kinds.totals) if n and n not in kinds.results]
+        every = kinds.largest, *kinds.sums, *kinds.totals, *kinds.samples
+        names = [n for n in every if n and n not in kinds.results]
         return {n: self.run.home(f"{n}_share", self.view.type_of(n).dtype) for n in names}
 
     @cached_property
@@ -179,6 +181,8 @@ class _Tiles:
             yield from self.parts.valued(number, piece)
         elif self.kinds.largest and self._merges(number) == self.kinds.largest:
             yield from self._grown(number, piece)
+        elif self._merges(number) in self.kinds.samples:
+            yield from self._sampled(number, piece)
         else:
             yield self._stage(number, piece)
 
@@ -206,7 +210,8 @@ class _Tiles:
                 yield self._empty(f"{name}_start", name)
 
     def _aggregate(self, name: str) -> Aggregation:
-        return Aggregation.MAX if name == self.kinds.largest else Aggregation.SUM
+        merging = (use for stage in self.view.stages if (use := merged_use(stage)) is not None)
+        return next(use.agg for use in merging if use.buffer == name and use.agg is not None)
 
     def _empty(self, name: str, rows: str) -> Stage:
         """An item's part of what belongs to rows, with nothing merged into it."""
@@ -225,6 +230,17 @@ class _Tiles:
         yield from self._gathered(name)
         yield self._turned(below=True)
         yield from self._scaled()
+
+    def _sampled(self, number: int, piece: Piece) -> Iterator[Node]:
+        """What is known of the first few elements of rows, in the piece that has them."""
+        name, at = self._merges(number), piece.number
+        if self.view.ranges[self.kinds.pieces[number]] > self.parts.size:
+            raise ValueError(f"a piece has fewer elements than {self.view.name!r} takes first of a row")
+        if not (at.is_const and at.const):
+            first = self._stage(number, replace(piece, number=Affine()))
+            made = (self._stage(k) for k in range(len(self.view.stages)) if self.kinds.of_samples(k))
+            body = (self._empty(f"{name}_share_start", name), first, *self._gathered(name), *made)
+            yield Nest(f"{name}_sampled", (), body, guard=() if at.is_const else (at * -1,))
 
     def _gathered(self, name: str) -> Iterator[Node]:
         """Every item merges the parts of all that share its rows."""
@@ -340,9 +356,12 @@ class _Tiles:
         names = self._sides(number) | ({self.kinds.row} if number in self.kinds.pieces else set[str]())
         alike = number not in {*self.kinds.pieces, *self.kinds.columns}
         stored = all(not self.view.is_local(u.buffer) for u in stage.uses if u.writes)
+        # Of a row that goes on, some stages take the first few elements.
+        own, few = self.kinds.pieces.get(number), self._merges(number) in self.kinds.samples
+        last = ((self.parts.where(number, piece)[own] * -1 + (self.view.ranges[own] - 1)),) if own and few else ()
         # All items that share a row know what belongs to it: one of them stores it.
         first = (self.parts.sharers.number * -1,) if alike and stored else ()
-        return (*self.parts.limits(number, piece, names), *first)
+        return (*self.parts.limits(number, piece, names), *last, *first)
 
     def _sides(self, number: int) -> set[str]:
         """Of rows and columns, the loops along which a stage walks through memory."""

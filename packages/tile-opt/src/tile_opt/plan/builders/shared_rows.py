@@ -66,7 +66,7 @@ def may_share(kinds: RowsInSteps) -> bool:
     alone = all(
         k in kinds.columns or all(kinds.view.is_local(u.buffer) for u in kinds.view.stages[k].uses) for k in ends
     )
-    return bool(kinds.largest) and len(kinds.lasts) == 1 and not kinds.totals and alone
+    return bool(kinds.largest) and len(kinds.lasts) == 1 and not (kinds.totals or kinds.samples) and alone
 
 
 def share(kinds: RowsInSteps, ways: int) -> SharedRows:
