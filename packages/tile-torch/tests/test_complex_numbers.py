@@ -11,6 +11,7 @@ from tile_torch.explaining import recorded
 from torch import Tensor, nn
 
 C = torch.complex64
+INDEX = torch.tensor([2, 0, 2, 1])
 Function = Callable[..., Any]
 
 
@@ -66,11 +67,32 @@ CASES: dict[str, tuple[Function, Callable[[], tuple[Tensor, ...]]]] = {
         lambda z: (z.abs(), z.angle(), z.real + 1, z.imag * 2, torch.exp(z), z.reciprocal(), z.log(), z**2, z.sqrt()),
         lambda: (drawn(3, 4),),
     ),
+    "elementary functions": (
+        lambda z: (z.sin(), z.cos(), z.tan(), z.sinh(), z.cosh(), z.tanh(), z.sigmoid(), z.expm1(), z.exp2(), z.rsqrt()),
+        lambda: (drawn(3, 4),),
+    ),
+    "logarithms and powers": (
+        lambda z, w: (z.log1p(), z.log2(), z.log10(), z**w, 2.0**z, z.real.abs() ** w, z ** (1 + 2j), z**0.5, z.var(1)),
+        lambda: (drawn(3, 4), drawn(3, 4)),
+    ),
     "moves": (
         lambda z: (z.t(), z[1], torch.cat([z, z.real], 1), z.reshape(-1), z.sum(), z.mean(0), torch.where(z.real > 0, z, -z)),
         lambda: (drawn(3, 4),),
     ),
     "products": (lambda z, w: (z @ w.t(), torch.einsum("ab,cb->ac", z, w.conj())), lambda: (drawn(3, 4), drawn(3, 4))),
+    "products with what is added": (
+        lambda z, w: (torch.addmm(z, z, w, beta=2j, alpha=0.5), torch.nn.functional.linear(z, w, w[0])),
+        lambda: (drawn(4, 4), drawn(4, 4)),
+    ),
+    "states of a recurrence": (
+        lambda z, w: (z.cumsum(0), (z.log() * torch.arange(4)).exp(), z.unfold(1, 2, 1), z.index_add(0, INDEX, w)),
+        lambda: (drawn(3, 4), drawn(4, 4)),
+    ),
+    "places": (
+        lambda z, w: (z.scatter(0, INDEX[None], w[:1]), z.scatter_add(1, INDEX[:3, None], w[:3, :1]), z.take_along_dim(INDEX[None], 0),
+                      z.scatter(0, INDEX[None], 2.0), z.index_put((INDEX,), w, accumulate=True), z.diagonal_scatter(w[0, :3])),
+        lambda: (drawn(3, 4), drawn(4, 4)),
+    ),
     "rotary positions": (rotary, lambda: (real(2, 5, 8), real(5, 4))),
     "a neural operator": (neural_operator, lambda: (real(2, 4, 16), drawn(4, 4, 5))),
     "slices that are written": (placed, lambda: (drawn(3, 2, 4),)),
@@ -116,6 +138,26 @@ def test_forward_and_backward_agree(name: str) -> None:
     for found, wanted in zip(both(torch.compile(function, backend="tile"), given), both(function, given), strict=True):
         assert (found.dtype, found.shape, found.stride()) == (wanted.dtype, wanted.shape, wanted.stride())
         assert float((found - wanted).abs().max()) <= 2e-6 * float(wanted.abs().max())
+
+
+@pytest.mark.parametrize("shape", [(3, 12), (150, 250)])
+def test_the_middle_frequency_of_real_numbers_is_real(shape: tuple[int, ...]) -> None:
+    """Exactly, as a negative one has an angle of π, not of whichever sign rounding gives; also where a transform is two."""
+    compiled = torch.compile(torch.fft.rfft, backend="tile")
+    with torch.no_grad():
+        found = compiled(real(*shape))
+    assert not found.imag[:, [0, -1]].any()
+
+
+def test_functions_of_numbers_at_the_edges() -> None:
+    z = torch.tensor([0, -0.0, 4, -4, complex(-4, -0.0), 90 + 1j, -90 - 1j, 1e-6 + 1e-6j, 2j])
+
+    def function(z: Tensor) -> tuple[Tensor, ...]:
+        return z.sqrt(), z.tanh(), z.log1p(), z ** (1 + z.abs()), (z / 0).isnan(), z.isinf()
+
+    with torch.no_grad():
+        for found, wanted in zip(torch.compile(function, backend="tile")(z), function(z), strict=True):
+            torch.testing.assert_close(found, wanted, equal_nan=True)
 
 
 def test_signals_of_several_spectra() -> None:

@@ -1,17 +1,20 @@
-"""Functions of complex numbers, by formulas of their parts."""
+"""Parts, products and sizes of complex numbers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from tile_runtime.ops.values import Value, dtype_of
 
-from tile_torch.call import Call, Unsupported
+from tile_torch.call import Call
 from tile_torch.complexes import PARTS, Complex, apart, formula, parts, together
-from tile_torch.registry import find
+from tile_torch.ops.linear import mm
+from tile_torch.ops.reduce import var
+from tile_torch.ops.scatter import scatter
 
 aten = torch.ops.aten
 _CREATING = (
@@ -56,38 +59,44 @@ def _conj(call: Call, x: Complex) -> Complex:
     return Complex(x.real, call.elementwise("-{0}", x.imag))
 
 
-# --- products and functions --------------------------------------------------------------------------------
+# --- products and quotients --------------------------------------------------------------------------------
 
 
-def _product(times: Callable[[Any, Any], Value], minus: Callable[[Any, Any], Value], plus: Callable[[Any, Any], Value],
-             x: Any, y: Any) -> Complex:  # fmt: skip
+def _product(call: Call, multiplied: Callable[[Any, Any], Value], x: Any, y: Any) -> Complex:
     """What is linear in both."""
     (a, b), (c, d) = parts(x), parts(y)
     if b is None:
-        return Complex(times(a, c), times(a, d))
+        return Complex(multiplied(a, c), multiplied(a, d))
     if d is None:
-        return Complex(times(a, c), times(b, c))
-    return Complex(minus(times(a, c), times(b, d)), plus(times(a, d), times(b, c)))
+        return Complex(multiplied(a, c), multiplied(b, c))
+    real = call.elementwise("{0} - {1}", multiplied(a, c), multiplied(b, d))
+    return Complex(real, call.elementwise("{0} + {1}", multiplied(a, d), multiplied(b, c)))
 
 
 @formula(aten.mul.Tensor, aten.mul.Scalar)
-def _mul(call: Call, x: Any, y: Any) -> Complex:
-    def of(text: str) -> Callable[[Any, Any], Value]:
-        return lambda a, b: call.elementwise(text, a, b)
-
-    return _product(of("{0} * {1}"), of("{0} - {1}"), of("{0} + {1}"), x, y)
+def times(call: Call, x: Any, y: Any) -> Complex:
+    """Of numbers, one of which may be real."""
+    return _product(call, lambda a, b: call.elementwise("{0} * {1}", a, b), x, y)
 
 
 @formula(aten.mm.default, aten.bmm.default)
 def _matmul(call: Call, x: Any, y: Any) -> Complex:
     """Of matrices, or stacks of them."""
-    converter = find(call.target)
-    assert converter is not None
+    return _product(call, partial(mm, call), x, y)
 
-    def of(text: str) -> Callable[[Any, Any], Value]:
-        return lambda a, b: call.elementwise(text, a, b)
 
-    return _product(lambda a, b: converter(call, a, b), of("{0} - {1}"), of("{0} + {1}"), x, y)
+@formula(aten.addmm.default, aten.baddbmm.default)
+def _addmm(call: Call, x: Any, left: Any, right: Any, beta: complex = 1, alpha: complex = 1) -> Complex:
+    """``beta * x + alpha * (left @ right)``; x is not looked at where beta is 0."""
+    term = _scaled(call, _matmul(call, left, right), alpha)
+    if beta == 0:
+        return term
+    pairs = zip(parts(_scaled(call, x, beta)), parts(term), strict=True)
+    return Complex(*(call.elementwise("{0} + {1}", one, other) for one, other in pairs))
+
+
+def _scaled(call: Call, x: Any, factor: complex) -> Any:
+    return x if factor == 1 else times(call, x, factor)
 
 
 @formula(aten.div.Tensor, aten.div.Scalar)
@@ -105,7 +114,7 @@ def _div(call: Call, x: Any, y: Any) -> Complex:
 
 
 @formula(aten.abs.default)
-def _abs(call: Call, x: Complex) -> Value:
+def size(call: Call, x: Complex) -> Value:
     """Scaled by the larger part, so that no square overflows."""
     large = call.elementwise("max(abs({0}), abs({1}))", x.real, x.imag)
     return call.elementwise(
@@ -113,14 +122,18 @@ def _abs(call: Call, x: Complex) -> Value:
     )
 
 
-@formula(aten.polar.default)
-def _polar(call: Call, size: Value, angle: Value) -> Complex:
-    return Complex(call.elementwise("{0} * cos({1})", size, angle), call.elementwise("{0} * sin({1})", size, angle))
+@formula(aten.var.correction)
+def _var(call: Call, x: Complex, *given: Any, **how: Any) -> Value:
+    """That of both parts together."""
+    return call.elementwise("{0} + {1}", *(var(call, part, *given, **how) for part in (x.real, x.imag)))
 
 
-@formula(aten.exp.default)
-def _exp(call: Call, x: Complex) -> Complex:
-    return _polar(call, call.elementwise("exp({0})", x.real), x.imag)
+@formula(aten.scatter.value)
+def _scattered(call: Call, x: Complex, dim: int, index: Value, value: complex) -> Complex:
+    """A number, where the indices say."""
+    return Complex(
+        *(scatter(call, *one) for one in ((x.real, dim, index, value.real), (x.imag, dim, index, value.imag)))
+    )
 
 
 @formula(aten._to_copy.default)
@@ -152,32 +165,12 @@ def _equal(call: Call, x: Any, y: Any) -> Value:
 @formula(aten.sgn.default)
 def _sgn(call: Call, x: Complex) -> Complex:
     """The number of size 1 in its direction; 0 of 0."""
-    size = _abs(call, x)
-    return Complex(*(call.elementwise("({1} == 0 ? 0 : {0} / {1})", part, size) for part in (x.real, x.imag)))
-
-
-@formula(aten.log.default)
-def _log(call: Call, x: Complex) -> Complex:
-    return Complex(call.elementwise("log({0})", _abs(call, x)), call.elementwise("atan2({1}, {0})", x.real, x.imag))
-
-
-@formula(aten.pow.Tensor_Scalar)
-def _pow(call: Call, x: Complex, exponent: float) -> Complex:
-    if isinstance(exponent, complex):
-        raise Unsupported("an exponent that is complex")
-    if exponent == 2:
-        return _mul(call, x, x)
-    angle = call.elementwise("{1} * {0}", call.elementwise("atan2({1}, {0})", x.real, x.imag), exponent)
-    return _polar(call, call.elementwise("pow({0}, {1})", _abs(call, x), exponent), angle)
-
-
-@formula(aten.sqrt.default)
-def _sqrt(call: Call, x: Complex) -> Complex:
-    return _pow(call, x, 0.5)
+    length = size(call, x)
+    return Complex(*(call.elementwise("({1} == 0 ? 0 : {0} / {1})", part, length) for part in (x.real, x.imag)))
 
 
 @formula(aten.reciprocal.default)
-def _reciprocal(call: Call, x: Complex) -> Complex:
+def reciprocal(call: Call, x: Complex) -> Complex:
     return _div(call, 1.0, x)
 
 

@@ -1,7 +1,7 @@
 """Complex numbers: Tile has none, and computes with their parts.
 
 A complex value of a graph is a pair of values. What moves or adds numbers is done to each part; products and functions are
-formulas of parts (`complex_functions`), transforms of Fourier products with cosines and sines (`fourier`). Tensors that go in and out are their parts
+formulas of parts (`complex_functions`, `complex_elementary`), transforms of Fourier products with cosines and sines (`fourier`). Tensors that go in and out are their parts
 side by side, as they lie in memory.
 """
 
@@ -81,7 +81,7 @@ def formula(*targets: Overload) -> Callable[[AnyFormula], AnyFormula]:
 @cache
 def formulas() -> Mapping[Overload, Formula]:
     """Every formula by its operator."""
-    for name in ("complex_functions", "fourier"):
+    for name in ("complex_functions", "complex_elementary", "fourier"):
         import_module(f"tile_torch.{name}")
     return _table
 
@@ -105,7 +105,9 @@ _MOVING = (
     aten.index_select.default, aten.gather.default, aten.constant_pad_nd.default, aten.clone.default, aten.alias.default,
     aten.detach.default, aten.neg.default, aten.sum.default, aten.sum.dim_IntList, aten.mean.default, aten.mean.dim,
     aten.embedding.default, aten.split_with_sizes.default, aten.unbind.int, aten.diagonal.default, aten.copy.default,
-    aten.slice_scatter.default, aten.select_scatter.default,
+    aten.slice_scatter.default, aten.select_scatter.default, aten.diagonal_scatter.default, aten.scatter.src,
+    aten.scatter_add.default, aten.index_put.default, aten._unsafe_index_put.default, aten.cumsum.default, aten.unfold.default,
+    aten.unfold_backward.default, aten.as_strided.default,
 )  # fmt: skip
 _SUMS = (aten.add.Tensor, aten.sub.Tensor, aten.add.Scalar, aten.sub.Scalar)
 _ADDING = (*_SUMS, aten.cat.default, aten.where.self)

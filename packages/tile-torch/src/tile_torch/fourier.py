@@ -93,10 +93,13 @@ def _transformed(
 def _in_two(x: Complex, along: int, made: int, sign: int, rows: int) -> Complex:
     """The same of ``x[columns * p + q]`` at ``u + rows * v``: sums over p, turns by ``q * u``, and sums over q.
 
-    Each number takes part in ``rows + columns`` products instead of as many as there are numbers.
+    Each number takes part in ``rows + columns`` products instead of as many as there are numbers. With an even number of
+    columns the middle frequency of real numbers is exactly real.
     """
     shape = list(x.shape)
     columns = shape[along] // rows
+    if columns % 2:
+        rows, columns = columns, rows
     split = [*shape[:along], rows, columns, *shape[along + 1 :]]
     matrix = Complex(reshaped(x.real, split), reshaped(x.imag, split) if x.imag.shape else x.imag)
     turned = _turned(_transformed(matrix, along, rows, sign), along, sign)
@@ -131,10 +134,12 @@ def _side(size: int) -> int:
 
 
 def _waves(times: int, frequencies: int, period: int) -> tuple[Array, Array]:
-    """Cosines and sines, a row for each time."""
+    """Cosines and sines, a row for each time; those of whole quarters of a turn are exact."""
     steps: Array = np.arange(times)[:, None] * np.arange(frequencies) % period
     turns: Array = steps * (2 * np.pi / period)
-    return np.cos(turns), np.sin(turns)
+    quarters = 4 * steps % period == 0
+    cosines, sines = (np.where(quarters, np.rint(wave), wave) for wave in (np.cos(turns), np.sin(turns)))
+    return cosines, sines
 
 
 def _sum(x: Value, y: Value) -> Value:
