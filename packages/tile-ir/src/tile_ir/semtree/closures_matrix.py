@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -127,56 +128,94 @@ def team_product(node: TeamMma, args: Sequence[Evaluate], slots: Sequence[int]) 
     """A work item's own elements: its factors are in memory, so that it need not meet others."""
     instruction = MATRIX_INSTRUCTIONS[node.instruction]
     left, left_at, right, right_at, *sums = args
-    _, columns, depth = instruction.shape
-    wide = instruction.c.sizes[1]
-    held = elements(instruction.c)
+    (_, columns, depth), rows = instruction.shape, instruction.a.sizes[0]
+    first = [
+        _Panel(range(rows * i, rows * i + rows), depth, node.a_panels, node.a_chunk) for i in range(instruction.team)
+    ]
+    second = _Panel(range(columns), depth, node.b_panels)
 
     def run(f: Frame) -> None:
         thread: Thread = f[0]
         part, lane = divmod(thread.item, LANES)
-        cells = [held[lane, register] for register in range(instruction.c.registers)]
-        rows = [instruction.c.sizes[0] * (part % instruction.team) + row for row in dict.fromkeys(r for r, _ in cells)]
-        # Lanes share what they read: one of them answers for a row, and one for a column.
-        first = cells[0][0] % LINES == 0, cells[0][1] == 0
-        a = _panel_rows(left(f), left_at(f), rows, depth, node.a_panels, thread if first[1] else None, node.a_chunk)
-        a = _rounded(a, TF32_BITS) if node.rounded else a
-        own = sorted({column for _, column in cells})
-        which = [wide * piece + column for piece in range(columns // wide) for column in own]
-        b = _panel_rows(right(f), right_at(f), which, depth, node.b_panels, thread if first[0] else None).T
-        total = np.zeros((len(rows), len(which)), np.float32)
-        places = [(rows.index(rows[0] + r - cells[0][0]), own.index(c)) for r, c in cells]
-        for piece, value in enumerate(sums):
-            for (row, column), x in zip(places, value(f), strict=True):
-                total[row, piece * len(own) + column] = x
-        result = _product(_operand(a, instruction), _operand(b, instruction), total, Type(DType.FLOAT32))
-        for piece, slot in enumerate(slots):
-            f[slot] = np.array([result[row, piece * len(own) + column] for row, column in places], np.float32)
+        a = first[part % instruction.team].factor(left(f), left_at(f), thread, instruction, node.rounded)
+        b = second.factor(right(f), right_at(f), thread, instruction)
+        which, across = _team_places(instruction, lane)
+        total = np.concatenate([value(f) for value in sums])
+        total = _summed(a.values[:, which], b.values[:, across], total, Type(DType.FLOAT32), a.exact_with(b))
+        for slot, piece in zip(slots, total.reshape(len(slots), -1), strict=True):
+            f[slot] = piece
 
     return run
 
 
-def _panel_rows(
-    memory: Memory,
-    start: int,
-    lines: Sequence[int],
-    depth: int,
-    panels: int,
-    reader: Thread | None,
-    chunk_bytes: int = CHUNK_BYTES,
-) -> npt.NDArray[Any]:
-    """[line, k]: rows of a, or columns of b, out of swizzled rows of local memory; `reader` is who has read them."""
-    flat = start + _panel_cells(tuple(lines), depth, panels, memory.data.itemsize)
-    row, chunk = PANEL_BYTES // memory.data.itemsize, chunk_bytes // memory.data.itemsize
-    flat = flat ^ ((flat // row % (row // chunk)) * chunk)
-    if reader is not None:
+@cache
+def _team_places(instruction: MatrixInstruction, lane: int) -> tuple[Array, Array]:
+    """Rows and columns of what a lane of a team's sub-group holds, piece after piece."""
+    wide, held = instruction.c.sizes[1], elements(instruction.c)
+    cells = np.array([held[lane, register] for register in range(instruction.c.registers)])
+    pieces = np.arange(instruction.shape[1] // wide)
+    return np.tile(cells[:, 0], len(pieces)), (wide * pieces[:, None] + cells[:, 1]).ravel()
+
+
+@dataclass(frozen=True, slots=True)
+class _Factor:
+    """[k, line] of float32, and what decides whether products are exact."""
+
+    values: Array
+    short: bool
+    """Whether significands have half as many bits as float32's, or fewer."""
+    least: Any
+    """The smallest size that is not zero."""
+    most: Any
+
+    def exact_with(self, other: _Factor) -> bool:
+        """Whether float32 holds each product, so that adding it rounds as multiplying and adding at once does.
+
+        Short significands make such products, unless one is too large or too small.
+        """
+        fits = self.least * other.least > _TINY and np.isfinite(self.most * other.most)
+        return bool(self.short and other.short and fits)
+
+
+def _factor(values: Array) -> _Factor:
+    sizes = np.abs(values)
+    short = not np.any(values.view(np.uint32) & _LOWER)
+    return _Factor(values, short, sizes.min(where=sizes > 0, initial=np.inf), sizes.max(initial=0))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Panel:
+    """Rows of a, or columns of b, that several items read out of swizzled rows of local memory."""
+
+    lines: range
+    depth: int
+    panels: int
+    chunk_bytes: int = CHUNK_BYTES
+
+    def factor(
+        self, memory: Memory, start: int, thread: Thread, instruction: MatrixInstruction, rounded: bool = False
+    ) -> _Factor:
+        """Read by the first of the items until the next barrier: nobody writes there meanwhile."""
+        key = (id(self), id(memory), start)
+        if key not in thread.common:
+            values = self.read(memory, start, thread).T
+            values = _rounded(values, TF32_BITS) if rounded else values
+            thread.common[key] = _factor(_operand(values, instruction))
+        return thread.common[key]
+
+    def read(self, memory: Memory, start: int, reader: Thread) -> Array:
+        """[line, k]"""
+        flat = start + _panel_cells(self.lines, self.depth, self.panels, memory.data.itemsize)
+        row, chunk = PANEL_BYTES // memory.data.itemsize, self.chunk_bytes // memory.data.itemsize
+        flat = flat ^ ((flat // row % (row // chunk)) * chunk)
         low, high = int(flat.min()), int(flat.max())
         memory.locate(low, high - low + 1, None, reader, "read")
-        memory.on_read(flat.ravel().tolist(), reader)
-    return memory.data[flat]
+        memory.on_read(flat.ravel().tolist(), reader, several=True)
+        return memory.data[flat]
 
 
 @cache
-def _panel_cells(lines: tuple[int, ...], depth: int, panels: int, width: int) -> Array:
+def _panel_cells(lines: range, depth: int, panels: int, width: int) -> Array:
     """[line, k]: where elements of `width` bytes lie from a panel's start on, before they are swizzled."""
     row = PANEL_BYTES // width
     line, k = np.meshgrid(np.array(lines), np.arange(depth), indexing="ij")
@@ -186,29 +225,19 @@ def _panel_cells(lines: tuple[int, ...], depth: int, panels: int, width: int) ->
 def _product(a: Array, b: Array, total: Array, result: Type) -> Array:
     """Products are added to `total` in ascending k."""
     m, n = total.shape
-    if a.dtype == b.dtype == total.dtype == np.float32 and (each := _exact_products(a, b)) is not None:
-        for product in each:
-            total = total + product
-        return total
-    multiply_add = scalars.fma(result.vector(m * n)) if result.dtype.is_float else None
-    flat = total.ravel()
-    for i in range(a.shape[1]):
-        left, right = np.repeat(a[:, i], n), np.tile(b[i], m)
-        flat = multiply_add(left, right, flat) if multiply_add else left * right + flat
-    return flat.reshape(m, n)
+    left, right = np.repeat(a.T, n, axis=1), np.tile(b, (1, m))
+    exact = a.dtype == b.dtype == total.dtype == np.float32 and _factor(a).exact_with(_factor(b))
+    return _summed(left, right, total.ravel(), result, exact).reshape(m, n)
 
 
-def _exact_products(a: Array, b: Array) -> Array | None:
-    """[k, m, n]: the products, where float32 holds each exactly, so that adding them rounds as multiplying with them does.
-
-    Factors of half a mantissa make such products, unless one is too large or too small.
-    """
-    if np.any(a.view(np.uint32) & _LOWER) or np.any(b.view(np.uint32) & _LOWER):
-        return None
-    each = a.T[:, :, None] * b[:, None, :]
-    size = np.abs(each)
-    exact = np.isfinite(size) & ((size > _TINY) | (a.T[:, :, None] == 0) | (b[:, None, :] == 0))
-    return each if exact.all() else None
+def _summed(left: Array, right: Array, total: Array, result: Type, exact: bool) -> Array:
+    """[k, element] of both factors: to each element, its products are added in ascending k."""
+    if exact:
+        return np.add.accumulate(np.concatenate([total[None], left * right]))[-1]
+    multiply_add = scalars.fma(result.vector(len(total))) if result.dtype.is_float else None
+    for x, y in zip(left, right, strict=True):
+        total = multiply_add(x, y, total) if multiply_add else x * y + total
+    return total
 
 
 def _operand(matrix: Array, instruction: MatrixInstruction) -> Array:

@@ -150,12 +150,13 @@ class _Launch:
     def _threads(self, group: int, at: Triple) -> list[Thread]:
         sx, sy, sz = self.compiled.function.group_size
         arrays: dict[int, Memory] = {}
+        common: dict[Any, Any] = {}
         threads: list[Thread] = []
         for lane, (z, y, x) in enumerate(product(range(sz), range(sy), range(sx))):
             item = group * sx * sy * sz + lane
             stamp = Stamp(self.stage, item, group)
             position = (at[0] * sx + x, at[1] * sy + y, at[2] * sz + z)
-            threads.append(Thread(item, group, (position, at, (x, y, z)), arrays, stamp, stamp))
+            threads.append(Thread(item, group, (position, at, (x, y, z)), arrays, stamp, stamp, common=common))
         return threads
 
 
@@ -238,6 +239,7 @@ class _LockStep:
 
     def _pass(self, fence: str) -> None:
         self.launch.stage += 1
+        self.threads[0].common.clear()
         for thread in self.threads:
             stamp = Stamp(self.launch.stage, thread.item, thread.group)
             if fence in ("local", "all"):

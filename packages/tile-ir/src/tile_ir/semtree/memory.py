@@ -47,6 +47,8 @@ class Thread:
     """Batches of unfinished copies by group, the last one open."""
     tiles: dict[int, Any] = field(default_factory=dict[int, Any])
     """What its tile registers hold, as words or as sums."""
+    common: dict[Any, Any] = field(default_factory=dict[Any, Any])
+    """What items of the group compute alike until the next barrier: the first one does."""
 
     def __str__(self) -> str:
         return f"work item {self.ids[2]} of group {self.ids[1]}"
@@ -100,8 +102,8 @@ class Memory:
             self.fail(f"{verb} out of bounds ({self.size} elements)", wrong // self.unit, thread)
         return positions
 
-    def on_read(self, positions: range | list[int], thread: Thread) -> None:
-        """Record a read; raises on a race or when nothing was written there."""
+    def on_read(self, positions: range | list[int], thread: Thread, several: bool = False) -> None:
+        """Record a read, of `several` items of the group; raises on a race or when nothing was written there."""
         known, shadow = self.known, self.shadow
         if known is not None:
             for p in positions:
@@ -110,6 +112,7 @@ class Memory:
         if shadow is None:
             return
         stamp, reads = self._stamp(thread), shadow.reads
+        stamp = stamp._replace(item=_MANY) if several else stamp
         for p in positions:
             at = p + self.offset
             if reads[at] is not stamp:
