@@ -17,6 +17,7 @@ OPERATORS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "erfinv": lambda x, y: x.erfinv(),
     "floor_divide": torch.floor_divide,
     "hypot": torch.hypot,
+    "remainder": torch.remainder,
 }
 
 

@@ -55,6 +55,7 @@ _MASTER = re.compile(
     r"|(?P<bare_point>[0-9]+\.(?!\.)|\.[0-9]+(?:[eE][+-]?[0-9]+)?)"
     r"|(?P<INT>[0-9]+)"
     rf"|(?P<escaped>[#$]{_NAME})"
+    r"|(?P<hash_comment>#[^\n]*)"
     rf"|(?P<name>{_NAME})"
     r"|(?P<block_comment>/\*(?:[^*]|\*(?!/))*(?:\*/)?)"
     r"|(?P<foreign>@|&&|\|\||\*\*|(?:[+\-*/]|<<|>>)=(?!=)|:=|\+\+(?=;)|%|!(?!=))"
@@ -190,6 +191,11 @@ def _block_comment(lexed: Lexed, token: Token) -> None:
     )
 
 
+def _hash_comment(lexed: Lexed, token: Token) -> None:
+    shown = token._replace(end=token.start + 1)
+    _report(lexed, shown, "TILE-E002", "comments of Tile do not start with #", "start the comment with //")
+
+
 def _string(lexed: Lexed, token: Token) -> Token:
     named = _DTYPE.fullmatch(token.text[1:-1])
     hint = None if named is None else f"write as_{named['kind']}(X, {named['bits']})"
@@ -220,6 +226,7 @@ _REPAIRS: dict[str, Callable[[Lexed, Token], Token | None]] = {
     "foreign": _foreign,
     "underscore": _underscore,
     "block_comment": _block_comment,
+    "hash_comment": _hash_comment,
     "string": _string,
     "unknown": _unknown,
 }

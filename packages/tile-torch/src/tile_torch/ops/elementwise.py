@@ -50,7 +50,10 @@ PLAIN: dict[Overload, str] = {
     aten.sigmoid_backward.default: "{0} * ((1 - {1}) * {1})",
     aten.atan2.default: "atan2({0}, {1})",
     **dict.fromkeys((aten.div.Tensor, aten.div.Scalar, aten.true_divide.Tensor), "{0} / {1}"),
-    **dict.fromkeys((aten.remainder.Tensor, aten.remainder.Scalar, aten.remainder.Scalar_Tensor), "mod({0}, {1})"),
+    **dict.fromkeys(
+        (aten.remainder.Tensor, aten.remainder.Scalar, aten.remainder.Scalar_Tensor),
+        "(mod({0}, {1}) == 0 ? {0} * 0 : mod({0}, {1}))",  # a zero has the sign of what is divided
+    ),
     **dict.fromkeys((aten.fmod.Tensor, aten.fmod.Scalar), "fmod({0}, {1})"),
     aten.bitwise_not.default: "~{0}",
     **dict.fromkeys((aten.bitwise_and.Tensor, aten.bitwise_and.Scalar), "{0} & {1}"),
