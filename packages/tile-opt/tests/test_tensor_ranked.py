@@ -13,7 +13,8 @@ from tile_ir.frozen import replace
 from tile_opt.passes.kernels.tensor_tile import TensorTile
 from tile_opt.plan.space.gpu.tiles import forecast, least_seconds
 from tile_opt.plan.space.tensor import plans
-from tile_opt.plan.space.tensor.ranked import Later, Ranked, best_first
+from tile_opt.plan.space.tensor.later import Later, best_first
+from tile_opt.plan.space.tensor.ranked import Ranked
 
 F16 = DType.FLOAT16
 TEAMS = replace(BUSY, matrix=("wgmma_m64n32k16_f16",))
@@ -34,7 +35,7 @@ def ranked(*found: Any) -> Iterator[Any]:
 def test_what_cannot_be_the_best_is_made_last() -> None:
     made: list[str] = []
 
-    def later(name: str, least: float, *seconds: float) -> Later:
+    def later(name: str, least: float, *seconds: float) -> Later[Any]:
         def make() -> Iterable[Any]:
             made.append(name)
             return map(Alone, seconds)
@@ -49,12 +50,20 @@ def test_what_cannot_be_the_best_is_made_last() -> None:
 def test_equal_ones_keep_their_order_however_late_they_are_made() -> None:
     several = [Alone(1) for _ in range(4)]
     middle: Any = several[1:3]
-    last = Later(1, lambda: middle)
+    last: Later[Any] = Later(1, lambda: middle)
     assert [*ranked(several[0], last, several[3])] == several
 
 
-def flat(found: Iterable[Ranked | Later]) -> Iterator[Ranked]:
+def flat(found: Iterable[Ranked | Later[Ranked]]) -> Iterator[Ranked]:
     return chain.from_iterable(flat(t.made) if isinstance(t, Later) else (t,) for t in found)
+
+
+def laters(found: Iterable[Ranked | Later[Ranked]]) -> Iterator[Later[Ranked]]:
+    """Those among them, and those that these make."""
+    for each in found:
+        if isinstance(each, Later):
+            yield each
+            yield from laters(each.made)
 
 
 def never(*asked: object) -> float:
@@ -73,9 +82,9 @@ SAMPLES = {
 def test_no_tile_takes_less_than_is_said_of_it_before_it_is_made(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     counts: list[int] = []
 
-    def checked(found: Iterable[Ranked | Later]) -> Iterator[Ranked]:
+    def checked(found: Iterable[Ranked | Later[Ranked]]) -> Iterator[Ranked]:
         entries = [*found]
-        for later in (t for t in entries if isinstance(t, Later)):
+        for later in laters(entries):
             assert all(t.seconds >= later.seconds * (1 - 1e-9) for t in flat([later]))
         assert [*best_first(entries)] == sorted(flat(entries), key=lambda t: t.seconds)
         counts.append(sum(isinstance(t, Later) for t in entries))

@@ -22,25 +22,26 @@ from tile_opt.plan.builders.tensor_plans import factors
 from tile_opt.plan.panels import copied_before, is_alone
 from tile_opt.plan.plan import Instruction, Plan, Staging
 from tile_opt.plan.space.gpu.copied import copy_seconds
-from tile_opt.plan.space.tensor.bounds import least_seconds
-from tile_opt.plan.space.tensor.ranked import CopiedTile, Copies, Later, Ranked
-from tile_opt.plan.space.tensor.shares import shared
+from tile_opt.plan.space.tensor.later import Later
+from tile_opt.plan.space.tensor.ranked import CopiedTile, Copies, Ranked
+from tile_opt.plan.space.tensor.shares import Shared, shared
 from tile_opt.plan.space.tensor.taps import tapped
 from tile_opt.plan.space.tensor.tile import TAPPED, Tile
 from tile_opt.plan.space.tensor.tiles import tiles_of
+from tile_opt.plan.space.tensor.way import Way
 from tile_opt.plan.steps.groups.banks import COPY_BYTES, in_panels, takes_copies
 
 
-def variants(view: KernelView, found: Sequence[Tile]) -> Iterator[Later]:
+def variants(view: KernelView, found: Sequence[Tile]) -> Iterator[Later[Tile | Shared]]:
     """The same tiles in steps of several taps, and those of which groups share the reduction."""
     if found:
-        target, team = found[0].target, found[0].instruction.team > 1
-        least = min(least_seconds(view, m, target) for m in {id(t.match): t.match for t in found}.values())
+        team = found[0].instruction.team > 1
+        least = min(t.way.least_seconds for t in found)
         yield Later(least * (TAPPED[0] if team else 1), lambda: tapped(found))
         yield Later(least, lambda: shared(view, found))
 
 
-def copied_tiles(view: KernelView, ways: Iterable[Match], target: Target) -> Iterator[Ranked | Later]:
+def copied_tiles(view: KernelView, ways: Iterable[Match], target: Target) -> Iterator[Ranked | Later[Ranked]]:
     """Every tile on copies of those factors that have to be copied; none where none has, or both are one buffer.
 
     Where only rounding asks for it, the first one need not be copied: items round what they read. Neither need be where tensor
@@ -58,7 +59,7 @@ def copied_tiles(view: KernelView, ways: Iterable[Match], target: Target) -> Ite
             stagings = tuple(s for use in uses if several and (s := _staging(view, match, use)) is not None)
             if stagings:
                 copies = turned[stagings] = turned.get(stagings) or _turned(view, match, stagings, target)
-                least = least_seconds(view, match, target) + copies.seconds
+                least = Way(view, match, target).least_seconds + copies.seconds
                 yield Later(least, partial(_on_copies, copies, match, target, rounded=len(uses) < 2))
 
 
@@ -69,7 +70,9 @@ def _turned(view: KernelView, match: Match, stagings: tuple[Staging, ...], targe
     return Copies(turned, stagings, panels, sum(copy_seconds(view, p, target.machine) for p in panels))
 
 
-def _on_copies(copies: Copies, match: Match, target: Target, *, rounded: bool) -> Iterator[CopiedTile | Later]:
+def _on_copies(
+    copies: Copies, match: Match, target: Target, *, rounded: bool
+) -> Iterator[CopiedTile | Later[CopiedTile]]:
     """Every tile on copies of both factors, or of all but the first one, which items round then."""
     inner = match_of(copies.view, match.instruction, dict(match.loops))
     if inner is not None:

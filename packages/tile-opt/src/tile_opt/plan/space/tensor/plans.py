@@ -16,7 +16,9 @@ from tile_opt.model.search import FASTER
 from tile_opt.plan.plan import Plan
 from tile_opt.plan.space.gpu.tiles import OPTIMISM, estimated, forecast, least_seconds
 from tile_opt.plan.space.tensor.copied import copied_tiles, variants
-from tile_opt.plan.space.tensor.ranked import Later, Ranked, best_first
+from tile_opt.plan.space.tensor.later import Later, best_first
+from tile_opt.plan.space.tensor.ranked import Ranked
+from tile_opt.plan.space.tensor.shares import Shared
 from tile_opt.plan.space.tensor.tile import Tile
 from tile_opt.plan.space.tensor.tiles import tiles_of
 from tile_opt.plan.steps.groups.banks import takes_copies
@@ -46,18 +48,19 @@ def plans(view: KernelView, target: Target, *, faster: bool = False) -> Iterator
         if _has_direct(teams) and not _lacks_columns(view, ways, teams)
         else (*_single(view, target), *copied_tiles(view, ways, target))
     )
-    built = (t for t in best_first([*teams, *others]) if t.may_be_built)
+    ranked: Iterator[Ranked] = best_first((*teams, *others))
+    built = (t for t in ranked if t.may_be_built)
     yield from (tile.plan() for tile in (_faster(view, target, built) if faster else built))
 
 
-def _has_direct(teams: Sequence[Ranked | Later]) -> bool:
+def _has_direct(teams: Sequence[Ranked | Later[Ranked]]) -> bool:
     """All tiles of teams that may be the best one are direct."""
     first = next((tile for tile in best_first(teams) if tile.may_be_built), None)
     near = takewhile(lambda t: first is not None and t.seconds <= LIKELY * first.seconds, best_first(teams))
     return first is not None and all(_is_direct(tile) or not tile.may_be_built for tile in near)
 
 
-def _lacks_columns(view: KernelView, ways: Iterable[Match], teams: Iterable[Ranked | Later]) -> bool:
+def _lacks_columns(view: KernelView, ways: Iterable[Match], teams: Iterable[Ranked | Later[Ranked]]) -> bool:
     """Copies alone give a team those columns that leave fewer behind the end than whole panels do."""
     direct = {tile.match.instruction for tile in teams if isinstance(tile, Tile) and not tile.through}
     missing = (m for m in ways if m.instruction not in direct)
@@ -100,7 +103,8 @@ def _is_direct(tile: Ranked) -> bool:
     """Factors go straight to local memory, in whole pieces, and more than half of the tile's rows, and of its columns, are some."""
     whole = tile if isinstance(tile, Tile) else tile.tile
     whole = whole if isinstance(whole, Tile) else whole.tile
-    return not (whole.through or whole.narrow_copies or whole.is_half_empty)
+    half_empty = any(2 * whole.view.ranges[n] <= size for n, size in whole.group.items())
+    return not (whole.through or whole.narrow_copies or half_empty)
 
 
 def _suits(view: KernelView, match: Match) -> bool:
@@ -113,12 +117,12 @@ def _suits(view: KernelView, match: Match) -> bool:
     return known and _behind(view, match, columns) < min(_behind(view, match, n) for n in (near, near // 2))
 
 
-def _single(view: KernelView, target: Target) -> Iterator[Tile | Later]:
+def _single(view: KernelView, target: Target) -> Iterator[Tile | Later[Tile | Shared]]:
     """Those of single sub-groups."""
     return _tiles(view, target, [m for i in usable(target) if i.team == 1 for m in matches(view, i) if _suits(view, m)])
 
 
-def _tiles(view: KernelView, target: Target, ways: Iterable[Match]) -> Iterator[Tile | Later]:
+def _tiles(view: KernelView, target: Target, ways: Iterable[Match]) -> Iterator[Tile | Later[Tile | Shared]]:
     """Tiles of the kernel as it is, in steps of one tap and of several, and those of which groups share the reduction."""
     found = [t for m in ways for t in _of_match(view, m, target)]
     yield from (*found, *variants(view, found))

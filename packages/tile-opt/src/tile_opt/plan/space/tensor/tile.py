@@ -14,19 +14,18 @@ from tile_ir.stripe.nodes import Bind, Scope
 from tile_ir.target import Target
 
 from tile_opt.kernel.instructions import Match
-from tile_opt.kernel.view import KernelView, Use
-from tile_opt.model.contraction import contraction
-from tile_opt.model.group_cost import GroupCost, beside
+from tile_opt.kernel.view import KernelView
 from tile_opt.model.group_cost import Tile as Traffic
+from tile_opt.model.group_cost import beside
 from tile_opt.model.multiprocessor import OWN_REGISTERS
-from tile_opt.plan.builders.local import team_local_bytes
 from tile_opt.plan.builders.tensor_checks import problems
 from tile_opt.plan.builders.tensor_plans import LEVELS
 from tile_opt.plan.builders.tensor_results import given, part_of, taken
 from tile_opt.plan.plan import TF32, Across, Cover, Edge, Instruction, Level, Plan, Reduction, Staging
 from tile_opt.plan.space.tensor import stores
 from tile_opt.plan.space.tensor.beside import shares
-from tile_opt.plan.space.tensor.pitches import padded, whole_piece
+from tile_opt.plan.space.tensor.pitches import padded
+from tile_opt.plan.space.tensor.way import Way
 from tile_opt.plan.steps.groups.banks import BANK_BYTES, COPY_BYTES, takes_copies
 from tile_opt.plan.steps.groups.staging import box_of
 
@@ -71,9 +70,7 @@ class Tile:
     Rows that the instruction's loop has not enough iterations for follow the loop `beside` it.
     """
 
-    view: KernelView
-    match: Match
-    target: Target
+    way: Way
     tall: int
     wide: int
     deep: int
@@ -94,12 +91,24 @@ class Tile:
     """Windows of the reduction of which every step has all iterations: neighbours' read one box, which holds what they share once."""
 
     @property
-    def instruction(self) -> MatrixInstruction:
-        return self.match.instruction
+    def view(self) -> KernelView:
+        return self.way.view
 
-    @cached_property
+    @property
+    def match(self) -> Match:
+        return self.way.match
+
+    @property
+    def target(self) -> Target:
+        return self.way.target
+
+    @property
+    def instruction(self) -> MatrixInstruction:
+        return self.way.match.instruction
+
+    @property
     def loops(self) -> dict[str, str]:
-        return dict(self.match.loops)
+        return self.way.loops
 
     @cached_property
     def _rows(self) -> dict[str, tuple[int, int]]:
@@ -171,8 +180,7 @@ class Tile:
             unit = COPY_BYTES // width
             # Neighbours in memory follow the reduction, or not.
             return width * sum(max(n * (deep + unit), deep * (n + 2 * unit)) for _, n in self._sides)
-        uses = ((self.match.main.use(n), count) for n, count in self._sides)
-        along = ((self._order(use.buffer, [use])[-1] == self.loops["k"], count) for use, count in uses)
+        along = ((self._along(name) == self.loops["k"], count) for name, count in self._sides)
         return sum(count * (PANEL_BYTES if panel else width * deep) for panel, count in along)
 
     @property
@@ -194,36 +202,25 @@ class Tile:
         return prod(self.group.values())
 
     @property
-    def is_half_empty(self) -> bool:
-        """Half of a group's rows or columns, or more, are behind the end."""
-        return any(2 * self.view.ranges[n] <= size for n, size in self.group.items())
-
-    @property
     def _rounds(self) -> int:
         """Times that the steps are gone through."""
         return prod(i.range for i in self.match.main.loops if i.name not in (self.loops["k"], *self.taps))
 
     @property
     def local(self) -> int:
-        """Bytes of local memory that a group may declare; a team's tiles may take nearly all that a core has."""
-        if self.instruction.team > 1:
-            return (team_local_bytes(self.target) or self.target.settings.max_mem) - self._given_bytes
-        return self.target.settings.static_local_bytes or self.target.settings.max_mem
+        """Bytes of local memory that a group has for its steps."""
+        return self.way.local_bytes - self._given_bytes
 
     @cached_property
     def _given(self) -> tuple[Staging, ...]:
         """Results that go through local memory: where lanes touch more sectors than they fill, and nothing else is stored."""
-        work, columns = contraction(self.view), self.loops["n"]
-        # Single sub-groups leave no local memory beside their steps.
-        if work is None or len(work.results) != 1 or self.instruction.team == 1:
+        work = self.way.work
+        if work is None or not self.way.gives:
             return ()
         ragged = {n for n, size in self.group.items() if self.view.ranges[n] % size}
         stages = [s for s in self.view.stages if s is not self.match.main and given(self.view, s, ragged)]
-        direct = stores.store_seconds(work, self.loops["m"], columns, self.target.machine)
-        if not stages or direct <= stores.given_seconds(work, self.target.machine):
-            return ()
         operands = (u for s in stages for u in taken(self.view, s, self.warp))
-        return stores.given_results(work, operands, LEVELS.index(Bind.SUBGROUP))
+        return stores.given_results(work, operands, LEVELS.index(Bind.SUBGROUP)) if stages else ()
 
     @cached_property
     def _given_bytes(self) -> int:
@@ -237,9 +234,8 @@ class Tile:
 
     def with_more_beside(self) -> Iterator[Tile]:
         """The tile with a step less under way, where a core may then have another one of its many groups."""
-        fewer = replace(self, most=self.versions - 1)
-        many = self.groups > max(1, self.target.settings.cores) * self.resident
-        if many and fewer.versions > 2 and fewer.resident > self.resident:
+        most, many = self.versions - 1, self.groups > max(1, self.target.settings.cores) * self.resident
+        if most > 2 and many and (fewer := replace(self, most=most)).resident > self.resident:
             yield fewer
 
     # --- what it is worth -------------------------------------------------------------------------------
@@ -247,18 +243,12 @@ class Tile:
     @cached_property
     def seconds(self) -> float:
         """Predicted: instructions, what groups fetch and memory beside each other; then the last results, and the launch."""
-        machine = self.target.machine
-        points = prod(self.view.ranges.values()) / prod(self.instruction.shape) / self._per_cycle
-        matrix = points / (max(1, machine.cores) * machine.clock_ghz * 1e9) / self.share * self._starts
-        work = contraction(self.view)
+        machine, work = self.target.machine, self.way.work
+        matrix = self.way.matrix_seconds / self.share * self._starts
         if work is None:
             return matrix
-        tile = Traffic(dict.fromkeys(work.shared, 1) | self.group, {}, "", 1, self.loops["k"], self.deep, self.taps)
-        traffic = GroupCost(work, machine, self.local).traffic(tile)
-        cache = traffic["cache"] * (AHEAD * self._idle if self.instruction.team > 1 else 1)
-        run = stores.run_bytes(work, self.warp)
-        direct = stores.store_seconds(work, self.loops["m"], self.loops["n"], machine)
-        stored = stores.given_seconds(work, machine) if self._given else direct
+        traffic, run = self.traffic, stores.run_bytes(work, self.warp)
+        stored = self.way.given if self._given else self.way.stored
         stored = max(traffic["results"], stored / (2 if self.resident > 1 else 1))
         stored *= stores.parts_of_sectors(run) if self._given else 1.0
         # Tiles through registers are compared with those of single sub-groups, for which nobody counts this.
@@ -267,7 +257,7 @@ class Tile:
         stored = max(stored, setting) if self.resident > 1 else stored + setting
         # Fragments are parts of lines, which disturb what memory reads, too.
         memory = traffic["read"] + (0.0 if self._given else traffic["written"])
-        products = beside((matrix, cache, memory))
+        products = beside((matrix, traffic["cache"], memory))
         stored *= stores.narrow_pieces(run) if self._given and stored > products else 1.0
         seconds = products + stored + machine.launch.kernel
         put = self.through and takes_copies(self.instruction)
@@ -275,34 +265,41 @@ class Tile:
         steps = 2 if self._turns == 1 else len(self.taps) > 1
         return seconds * (TAPPED[steps] if self.taps and self.instruction.team > 1 else 1.0)
 
+    @cached_property
+    def traffic(self) -> dict[str, float]:
+        """Seconds of what groups fetch, of memory, and of results, if nothing hinders them; none where nobody knows."""
+        work, cost = self.way.work, self.way.cost
+        if work is None or cost is None:
+            return {}
+        ones = dict.fromkeys(work.shared, 1)
+        found = cost.traffic(Traffic(ones | self.group, {}, "", 1, self.loops["k"], self.deep, self.taps))
+        return found | {"cache": found["cache"] * (AHEAD * self._idle if self.instruction.team > 1 else 1)}
+
     @property
     def _read(self) -> float:
         """Times longer because items read the first factor."""
         if not self.rounded:
             return 1.0
-        left = self.match.main.use(self.match.left)
-        return READ * (ALONG if self._order(left.buffer, [left])[-1] == self.loops["k"] else 1.0)
-
-    @property
-    def _per_cycle(self) -> float:
-        """Instructions that a core starts per cycle."""
-        return self.target.machine.rate(self.instruction.name) or 1.0
+        return READ * (ALONG if self._along(self.match.left) == self.loops["k"] else 1.0)
 
     @cached_property
     def share(self) -> float:
         """Predicted share of the instruction's rate: idle cores, edges, and loads of fragments cost."""
-        counts = self._counts
-        useful = prod(self.view.ranges[n] / (counts[n] * size) for n, size in self.group.items())
+        return self.useful * self._busy(self.groups)
+
+    @cached_property
+    def useful(self) -> float:
+        """Share of what is computed that is not behind the end of a loop."""
+        useful = prod(self.view.ranges[n] / (self._counts[n] * size) for n, size in self.group.items())
         depth = self.view.ranges[self.loops["k"]]
-        useful *= depth / (-(-depth // self.deep) * self.deep)
-        return useful * self._busy(self.groups)
+        return useful * (depth / (-(-depth // self.deep) * self.deep))
 
     @cached_property
     def _counts(self) -> dict[str, int]:
         """Groups along every loop of which one has several iterations."""
         return {n: -(-self.view.ranges[n] // size) for n, size in self.group.items()}
 
-    @property
+    @cached_property
     def groups(self) -> int:
         return prod(i.range for i in self.view.loops if i.name not in self.group) * prod(self._counts.values())
 
@@ -358,10 +355,10 @@ class Tile:
         """Slices of a step, of all sub-groups."""
         return prod(self.warps) * prod(self._tapped.values()) * self.deep // self.instruction.sides["k"]
 
-    @property
+    @cached_property
     def _products(self) -> float:
         """Cycles of a step's instructions."""
-        return self._slices * self.tall * self.wide / self._per_cycle
+        return self._slices * self.tall * self.wide / self.way.per_cycle
 
     @property
     def _puts(self) -> float:
@@ -372,7 +369,7 @@ class Tile:
         width, elements, accesses = self.instruction.a.dtype.bytes, 0.0, 0.0
         for name, count in self._sides:
             elements += count * self.deep
-            accesses += count * self.deep * width / whole_piece(self.view, self.match, name)
+            accesses += count * self.deep * width / self.way.pieces[name]
         issued = (FETCHED * accesses + KEPT * elements) / LANES / occupancy.slots
         return issued + PUT * elements * width / (local.banks * local.bank_bytes)
 
@@ -412,7 +409,7 @@ class Tile:
         width, total = self.instruction.a.dtype.bytes, 0.0
         words = NARROW if self.instruction.team == 1 else TEAM_NARROW
         for name, count in self._sides:
-            piece = whole_piece(self.view, self.match, name)
+            piece = self.way.pieces[name]
             if piece < COPY_BYTES:
                 total += count * self.deep * width / piece / LANES * (words if piece >= BANK_BYTES else WAITED)
         return total
@@ -461,7 +458,15 @@ class Tile:
         )
         used = [self.match.main.use(name) for name in (self.match.left, self.match.right)]
         stagings = tuple(
-            Staging(buffer, 2, "LOCAL", self._order(buffer, used), Scope.GROUP, versions=self.versions, dtype=dtype)
+            Staging(
+                buffer,
+                2,
+                "LOCAL",
+                self._turned(self.way.lying(u for u in used if u.buffer == buffer)),
+                Scope.GROUP,
+                versions=self.versions,
+                dtype=dtype,
+            )
             for buffer, dtype in dict(zip((u.buffer for u in used), self._brought, strict=True)).items()
         )
         stagings += tuple(Staging(s.operand, 2, "REG") for s in stagings if self.through) + self._given
@@ -479,22 +484,17 @@ class Tile:
         """What tensor copies make of each factor."""
         return (TF32 if self.boxes and not self.rounded else "", TF32 if self.boxes else "")
 
-    def _order(self, buffer: str, used: list[Use]) -> tuple[str, ...]:
-        """The tile's loops as they follow in memory, the closest last; on a way that turns them the depth, if rows have to be it.
+    def _along(self, factor: str) -> str:
+        """The loop along rows of a factor in local memory."""
+        return self._turned(self.way.rows[factor])[-1]
+
+    def _turned(self, order: tuple[str, ...]) -> tuple[str, ...]:
+        """The tile's loops as they follow in memory; on a way that turns them the depth is the closest, if rows have to be it.
 
         They do where the instruction reads no others, and where those in memory are no whole panels.
         """
-        strides = self.view.type_of(buffer).strides
-        loops = self.loops.values()
-        apart = {
-            n: s
-            for u in used
-            if u.buffer == buffer
-            for f, s in zip(u.forms, strides, strict=True)
-            for n in f.names
-            if n in loops
-        }
-        order = sorted(apart, key=lambda n: -apart[n])
-        line = PANEL_BYTES // self.instruction.a.dtype.bytes
-        turned = takes_copies(self.instruction) or (self.group | {self.loops["k"]: self.deep})[order[-1]] % line
-        return tuple(sorted(order, key=lambda n: self.through and turned and n == self.loops["k"]))
+        if not self.through:
+            return order
+        depth, line = self.loops["k"], PANEL_BYTES // self.instruction.a.dtype.bytes
+        turned = takes_copies(self.instruction) or (self.group | {depth: self.deep})[order[-1]] % line
+        return tuple(sorted(order, key=lambda n: turned and n == depth))

@@ -14,6 +14,7 @@ from tile_opt.kernel.view import KernelView
 from tile_opt.plan.builders.tensor_checks import may_fit
 from tile_opt.plan.space.tensor.beside import loops_beside
 from tile_opt.plan.space.tensor.tile import MANY, ROWS, WARPS, Tile
+from tile_opt.plan.space.tensor.way import Way
 
 TEAMS = (2, 1)
 """Teams of sub-groups in a group."""
@@ -34,7 +35,7 @@ def tiles_of(
     through registers, into local memory or the first out of it.
     """
     if match.instruction.team > 1:
-        yield from _team_tiles(view, match, target, through, rounded, boxes, cells)
+        yield from _team_tiles(Way(view, match, target), through, rounded, boxes, cells)
         return
     depth = view.ranges[dict(match.loops)["k"]]
     side = match.instruction.sides["k"]
@@ -42,16 +43,16 @@ def tiles_of(
     deep = 2 * side if depth % (2 * side) == 0 or depth > MANY * side else side
     few = match.instruction.sides["n"] < view.ranges[dict(match.loops)["n"]] <= COLUMNS * match.instruction.sides["n"]
     shapes = [*((*each, WARPS) for each in TILES), *((*each, ROWS) for each in NARROW if few)]
+    way = Way(view, match, target)
     for (tall, wide, warps), other in product(shapes, (None, *loops_beside(view, match))):
-        tile = Tile(view, match, target, tall, wide, deep, other, warps)
+        tile = Tile(way, tall, wide, deep, other, warps)
         if _is_held(tile, cells):
             yield tile
 
 
-def _team_tiles(
-    view: KernelView, match: Match, target: Target, through: bool, rounded: bool, boxes: bool, cells: int
-) -> Iterator[Tile]:
+def _team_tiles(way: Way, through: bool, rounded: bool, boxes: bool, cells: int) -> Iterator[Tile]:
     """Every tile of teams of sub-groups, each of which has one instruction's rows of all columns."""
+    view, match = way.view, way.match
     left, right = match.factors
     brought = () if not boxes else (right,) if rounded else (left, right)
     if not may_fit(view, match, through=through, brought=brought):
@@ -59,7 +60,7 @@ def _team_tiles(
     for deep, teams in product(_depths(view, match, boxes), TEAMS):
         for other in (None, *loops_beside(view, match)):
             warps = teams * match.instruction.team, 1
-            tile = Tile(view, match, target, 1, 1, deep, other, warps, through, rounded, boxes=boxes)
+            tile = Tile(way, 1, 1, deep, other, warps, through, rounded, boxes=boxes)
             if _is_held(tile, cells):
                 yield tile
                 yield from tile.with_more_beside()
