@@ -10,6 +10,8 @@ import pytest
 from tensor_support import BUSY, bound, matmul, view_of
 from tile_ir.dtype import DType
 from tile_ir.frozen import replace
+from tile_opt.kernel import instructions
+from tile_opt.kernel.instructions import match_of, matches, usable
 from tile_opt.passes.kernels.tensor_tile import TensorTile
 from tile_opt.plan.space.gpu.tiles import forecast, least_seconds
 from tile_opt.plan.space.tensor import plans
@@ -106,3 +108,16 @@ def test_nobody_looks_for_tiles_of_items_where_instructions_are_surely_faster(mo
     monkeypatch.setattr(plans, "forecast", never)
     view = view_of(matmul("nn", F16, 2048, 2048, 2048), BUSY)
     assert next(TensorTile(faster=True).candidates(view, BUSY), None) is not None
+
+
+def test_constraints_are_asked_of_the_match_that_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    view, (instruction,) = view_of(SAMPLES["channels first"], TEAMS), usable(TEAMS)
+    found, asked = matches(view, instruction), list[object]()
+    assert len(found) > 1 and all(m.bounds for m in found)
+
+    def bounds(*given: object) -> object:
+        asked.append(given)
+        return found[-1].bounds
+
+    monkeypatch.setattr(instructions, "_bounds", bounds)
+    assert match_of(view, instruction, dict(found[-1].loops)) == found[-1] and len(asked) == 1

@@ -7,7 +7,7 @@ from itertools import permutations, product
 from math import prod
 
 from tile_ir.dots import DOTS
-from tile_ir.frozen import frozen
+from tile_ir.frozen import frozen, replace
 from tile_ir.matrix import LANES, MATRIX_INSTRUCTIONS, ROLES, MatrixInstruction
 from tile_ir.stripe.affine import Affine, names_in
 from tile_ir.stripe.nodes import Const, Load, Op, Store
@@ -59,6 +59,17 @@ class Match:
 
 def matches(view: KernelView, instruction: MatrixInstruction) -> list[Match]:
     """Every way in which the kernel's one stage with loops of its own is the instruction, least padding first."""
+    return [m for way in _ways(view, instruction) if (m := _bounded(view, way)) is not None]
+
+
+def match_of(view: KernelView, instruction: MatrixInstruction, loops: Mapping[str, str]) -> Match | None:
+    """The match with these loops by role."""
+    way = next((m for m in _ways(view, instruction) if dict(m.loops) == loops), None)
+    return None if way is None else _bounded(view, way)
+
+
+def _ways(view: KernelView, instruction: MatrixInstruction) -> list[Match]:
+    """The matches if the stage had no constraints."""
     looping = [s for s in view.stages if s.loops]
     if len(looping) != 1 or not _is_meant(view, looping[0], instruction):
         return []
@@ -68,6 +79,12 @@ def matches(view: KernelView, instruction: MatrixInstruction) -> list[Match]:
         [m for p in pairs for m in _assigned(view, main, instruction, least, *p)] for least in _least(instruction)
     )
     return sorted(next(filter(None, assigned), list[Match]()), key=lambda m: volume(view, m))
+
+
+def _bounded(view: KernelView, way: Match) -> Match | None:
+    """The match with what the stage's constraints tell of its factors; None where one tells something else."""
+    bounds = _bounds(view, way.main, way.factors)
+    return None if bounds is None else replace(way, bounds=bounds)
 
 
 def _least(instruction: MatrixInstruction) -> Iterator[dict[str, int]]:
@@ -85,11 +102,6 @@ def _least(instruction: MatrixInstruction) -> Iterator[dict[str, int]]:
     else:
         yield {role: size // 2 + (role != "k") for role, size in sides.items()}
         yield {"m": 1, "n": sides["n"] // 2, "k": sides["k"] // 4}
-
-
-def match_of(view: KernelView, instruction: MatrixInstruction, loops: dict[str, str]) -> Match | None:
-    """The match with these loops by role."""
-    return next((m for m in matches(view, instruction) if dict(m.loops) == loops), None)
 
 
 def _factors(main: Stage) -> list[Use]:
@@ -139,9 +151,6 @@ def _assigned(
     view: KernelView, main: Stage, instruction: MatrixInstruction, least: Mapping[str, int], left: Use, right: Use
 ) -> Iterator[Match]:
     """The loops that the roles may have with these factors."""
-    bounds = _bounds(view, main, (left, right))
-    if bounds is None:
-        return
     shared, own = [i.name for i in view.loops], [i.name for i in main.loops]
     mine, others = names_in(left.forms), names_in(right.forms)
     rows = [n for n in shared if n in mine and n not in others]
@@ -151,7 +160,7 @@ def _assigned(
         loops: dict[str, str] = dict(zip(ROLES, chosen, strict=True))
         long = all(view.ranges[loops[role]] >= size for role, size in least.items())
         if long and all(is_box(u, set(chosen)) for u in (left, right)):
-            yield Match(instruction, main, tuple(loops.items()), left.name, right.name, bounds)
+            yield Match(instruction, main, tuple(loops.items()), left.name, right.name)
 
 
 def _bounds(view: KernelView, main: Stage, factors: tuple[Use, ...]) -> tuple[Bound, ...] | None:

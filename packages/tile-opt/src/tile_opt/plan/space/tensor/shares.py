@@ -11,7 +11,7 @@ from typing import Any
 from tile_ir.frozen import replace
 from tile_ir.stripe.nodes import Scope
 
-from tile_opt.kernel.instructions import matches
+from tile_opt.kernel.instructions import match_of
 from tile_opt.kernel.view import KernelView
 from tile_opt.plan.builders.tensor_shares import is_joined, joining_seconds, most_ways, results_of
 from tile_opt.plan.plan import Across, Plan, Reduction, Staging
@@ -199,11 +199,11 @@ def _ways(view: KernelView, best: Tile, ways: Mapping[str, int]) -> Iterator[Sha
 
 def _tiles(view: KernelView, best: Tile, sizes: Mapping[str, int], ways: Mapping[str, int]) -> Iterator[Shared]:
     parts = share_reduction(view, best.match.main, sizes, results_of(best.match))
-    for match in matches(parts.partial, best.instruction):
-        if match.loops == best.match.loops:
-            for tile in tiles_of(
-                parts.partial, match, best.target, through=best.through, rounded=best.rounded, boxes=best.boxes,
-                cells=best.cells,
-            ):  # fmt: skip
-                found = Shared(tile, ways, parts)
-                yield replace(found, tile=replace(tile, shared=True)) if found.joined else found
+    match = match_of(parts.partial, best.instruction, best.loops)
+    if match is None:
+        return
+    for tile in tiles_of(
+        parts.partial, match, best.target, through=best.through, rounded=best.rounded, boxes=best.boxes, cells=best.cells
+    ):  # fmt: skip
+        found = Shared(tile, ways, parts)
+        yield replace(found, tile=replace(tile, shared=True)) if found.joined else found
