@@ -56,3 +56,10 @@ def test_elements_are_fetched_from_columns() -> None:
 def test_others_stay(shape: tuple[int, ...]) -> None:
     program = bound(TEXTS["sort"], shape)
     assert ShortSorts().apply(program) is program
+
+
+@pytest.mark.parametrize(("text", "copied"), [("sort", True), ("largest", True), ("few", False)])
+def test_rows_that_a_network_sorts_are_columns_unless_few_of_their_elements_are_wanted(text: str, copied: bool) -> None:
+    program = bound(TEXTS.get(text, "V, P = top_k(X, 3, {axis}); S = V + P;"), (200, 100))
+    made = ShortSorts(length=100).apply(program)
+    assert any(isinstance(op, Argsort) and op.axis == 0 for op in made.ops) == copied

@@ -120,7 +120,7 @@ def _for_cores(target: Target) -> tuple[Rewrite, ...]:
         DotProducts(target=target),
         PlacedParts(),
         LongPlaces(),
-        ShortSorts(bytes=target.settings.vector_bytes),
+        ShortSorts(bytes=target.settings.vector_bytes, length=1 << 11 if "Bitcast" in target.nodes else 0),
         *CLEAN,
         *((LongOrders(),) if "Bitcast" in target.nodes else ()),
         BorderPieces(),

@@ -1,7 +1,7 @@
 """Sorting many short rows: along columns of a copy, so that lanes of vectors have a row each.
 
-Places of a row's elements are numbers of elements that go before. Rows shorter than vectors leave most lanes idle, and
-what lanes have in common is put together across them; columns side by side need neither.
+Rows shorter than vectors leave most lanes idle, and what a network puts in order within a row is in different lanes;
+columns side by side take every step at once.
 """
 
 from __future__ import annotations
@@ -20,10 +20,13 @@ from tile_opt.program.permutations import permuted
 
 @frozen
 class ShortSorts(Rewrite):
-    """Sort rows of fewer than `bytes` bytes, of which there are at least `rows`, along the first dimension of a copy."""
+    """Sort rows of fewer than `bytes` bytes, of which there are at least `rows`, along the first dimension of a copy; and those
+    of up to `length` elements of which all or more than `few` are wanted."""
 
     bytes: int = 64
     rows: int = 64
+    length: int = 0
+    few: int = 32
 
     def apply(self, program: Program) -> Program:
         types, taken = program.types(), set(program.types())
@@ -42,8 +45,9 @@ class ShortSorts(Rewrite):
     def _suits(self, op: Argsort, types: Mapping[str, TensorType]) -> bool:
         type = types[op.arg]
         length = type.shape[-1] if type.shape else 0
-        last = op.axis == len(type.shape) - 1 and length * type.dtype.bytes < self.bytes
-        return last and length > 1 and prod(type.shape[:-1]) >= self.rows
+        many = op.type.shape == type.shape or op.type.shape[-1:] > (self.few,)
+        short = length * type.dtype.bytes < self.bytes or (many and length <= self.length)
+        return op.axis == len(type.shape) - 1 and short and length > 1 and prod(type.shape[:-1]) >= self.rows
 
 
 @dataclass(frozen=True, slots=True)

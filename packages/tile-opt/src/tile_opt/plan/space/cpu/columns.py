@@ -27,6 +27,8 @@ MAX_STREAM_VECTORS = 16
 MAX_UNROLL = 16
 MAX_OPS = 32
 """Operations of straight-line code in which neighbouring vectors are computed together."""
+MAX_STRAIGHT = 512
+"""Operations of all stages that are straight-line code of several vectors each."""
 WINDOW = 64
 """Steps of a result, such as a pooling's, that are few."""
 SIDE_BY_SIDE = 8
@@ -196,7 +198,7 @@ def _sliding(facts: Facts, vector: str, unroll: str) -> tuple[str, ...]:
 def _register_tile(facts: Facts, vector: str, unroll: str | None) -> tuple[int, int, tuple[str, ...]]:
     """Rows and vectors of the tile that keeps the ports busiest, and the own loops that are unrolled with it."""
     best, found = 0.0, (1, 1, ())
-    most = MAX_STREAM_VECTORS if facts.main.loops else max(1, min(MAX_VECTORS, MAX_OPS // vector_ops(facts.main)))
+    most = _straight_vectors(facts) if facts.main.loops else max(1, min(MAX_VECTORS, MAX_OPS // vector_ops(facts.main)))
     counts = range(1, min(MAX_UNROLL, facts.extents[unroll]) + 1 if unroll else 2)
     tiles = {rows: _rows_of(facts, vector, unroll, rows) for rows in counts}
     for vectors in range(1, min(most, -(-facts.extents[vector] // facts.lanes)) + 1):
@@ -205,6 +207,12 @@ def _register_tile(facts: Facts, vector: str, unroll: str | None) -> tuple[int, 
             if rate > best * 1.0001:
                 best, found = rate, (tile.rows, vectors, tile.window)
     return found
+
+
+def _straight_vectors(facts: Facts) -> int:
+    """Most vectors of a tile whose stages go along it, each as straight-line code: many stages take long to compile."""
+    ops = sum(vector_ops(s) for s in facts.view.stages)
+    return max(FEW_VECTORS, min(MAX_STREAM_VECTORS, MAX_STRAIGHT // ops))
 
 
 @frozen

@@ -1,0 +1,182 @@
+"""Sorting by a network: which elements are put in order never depends on any, so that lanes take the same steps at once.
+
+Two runs in order make one of twice the length: each element of the first is put in order with that of the second which is as far
+from its other end, which leaves none of the first behind any of the second; then halves of each are put in order element by
+element, halves of these, and so on. A stage takes several such steps while elements are in registers.
+
+Elements become words that differ, though keys be equal: a key's code, behind it the place where it stood. So an order of words
+is the stable order of keys. Lines are filled up with words behind all others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tile_ir.dtype import DType
+from tile_ir.frozen import frozen
+from tile_ir.powers import power_of_two
+from tile_ir.program.nodes import Argsort
+from tile_ir.stripe.affine import Affine
+
+from tile_opt.translate.build import Kernel, Stage, cell_of, loops_over
+from tile_opt.translate.codes import code
+from tile_opt.translate.context import Context
+from tile_opt.translate.sort import PLACE, Sort
+
+JOINED = {8: DType.INT32, 16: DType.INT32, 32: DType.INT64}
+"""By bits of a key, an integer that holds its code and a place, each in a half."""
+APART = DType.INT64
+"""Of a code and of a place, where no integer holds both."""
+RUN = 4
+"""Elements of the first runs."""
+LONGEST = 2048
+"""Elements of a line up to which a network is faster than counting digits."""
+DIGITS = 16
+"""Bits of keys whose digits are counted in so few passes that this is faster where lines do not stand side by side."""
+Pair = tuple[int, int]
+"""Which of a stage's elements comes first, and which second."""
+Word = tuple[str, ...]
+"""Buffers or scalars: one, or those of the code and the place."""
+
+
+def suits(context: Context, op: Argsort) -> bool:
+    """Whether lines are so short, and lanes have a line each, or keys are long and all are wanted."""
+    shape = context.shape(op.arg)
+    beside, whole = op.axis != len(shape) - 1, op.type.shape == shape
+    return shape[op.axis] <= LONGEST and (beside or (whole and context.dtype(op.arg).bits > DIGITS))
+
+
+def networked(context: Context, op: Argsort) -> None:
+    """The places of the elements in order."""
+    work = _Network(context, op)
+    kernel = work.kernel()
+    words = work.words(kernel)
+    work.runs(kernel, words)
+    for exponent in range(RUN.bit_length(), work.length.bit_length()):
+        work.merge(kernel, words, exponent)
+    work.places(kernel, words)
+    context.add(kernel)
+
+
+@frozen
+class _Network(Sort):
+    @property
+    def word(self) -> DType:
+        return JOINED.get(self.dtype.bits, APART)
+
+    @property
+    def joined(self) -> bool:
+        return self.dtype.bits in JOINED
+
+    @property
+    def length(self) -> int:
+        """Of a line that is filled up."""
+        return max(RUN, power_of_two(self.extent))
+
+    # --- words ------------------------------------------------------------------------------------------
+
+    def words(self, kernel: Kernel) -> Word:
+        """Those of the elements, and those that fill lines up."""
+        shape, cells = (*self.lines, self.length), (*self.lines, self.extent)
+        parts = ("words",) if self.joined else ("codes", "places")
+        words = tuple(kernel.alloc(part, self.word, shape) for part in parts)
+        stage, cell = kernel.stage("words", loops_over(cells)), cell_of(cells)
+        self._store(stage, words, cell, self._word(stage, cell))
+        if self.length > self.extent:
+            rest = (*self.lines, self.length - self.extent)
+            stage, (*line, last) = kernel.stage("rest", loops_over(rest)), cell_of(rest)
+            largest = stage.const(self.word.max_value, self.word)
+            self._store(stage, words, (*line, last + Affine((), self.extent)), (largest,) * len(words))
+        return words
+
+    def _word(self, stage: Stage, cell: Sequence[Affine]) -> Word:
+        key = stage.load(self.context.buffers[self.op.arg], self.outside(cell))
+        number, place = code(stage, key, self.dtype, self.op.descending), stage.index(cell[-1], self.word)
+        if not self.joined:
+            sign = stage.const(1 << (self.dtype.bits - 1), DType.UINT64)
+            return stage.op("bitcast", (stage.op("bit_xor", (number, sign), DType.UINT64),), self.word), place
+        half = stage.const(1 << (self.dtype.bits - 1), self.word)
+        signed = stage.op("sub", (stage.op("cast", (number,), self.word), half), self.word)
+        high = stage.op("bit_left", (signed, stage.const(self.word.bits // 2, self.word)), self.word)
+        return (stage.op("bit_or", (high, place), self.word),)
+
+    def _store(self, stage: Stage, words: Word, cell: Sequence[Affine], values: Word) -> None:
+        for buffer, value in zip(words, values, strict=True):
+            stage.store(buffer, cell, value)
+
+    def places(self, kernel: Kernel, words: Word) -> None:
+        shape = (*self.lines, self.wanted)
+        stage, cell = kernel.stage("places", loops_over(shape)), cell_of(shape)
+        place = stage.load(words[-1], cell)
+        if self.joined:
+            mask = stage.const((1 << (self.word.bits // 2)) - 1, self.word)
+            place = stage.op("bit_and", (place, mask), self.word)
+        stage.store(self.result, self.outside(cell), stage.op("cast", (place,), PLACE))
+
+    # --- steps ------------------------------------------------------------------------------------------
+
+    def runs(self, kernel: Kernel, words: Word) -> None:
+        """The first runs: a pair of pairs each."""
+        cells = [self._block(RUN) + Affine((), k) for k in range(RUN)]
+        self._stage(kernel, words, (RUN, 1), cells, [(0, 1), (2, 3), (0, 3), (1, 2), (0, 1), (2, 3)])
+
+    def merge(self, kernel: Kernel, words: Word, exponent: int) -> None:
+        """Pairs of runs become runs of ``1 << exponent`` elements."""
+        size = 1 << exponent
+        first, *others = _taken(exponent)
+        count, step = 1 << (first - 1), size >> first
+        start, each = self._block(size), self._element(step)
+        low = [start + each + Affine((), k * step) for k in range(count)]
+        high = [start - each + Affine((), size - 1 - k * step) for k in range(count)]
+        halves = list(_halves(count))
+        pairs = [(k, k + count) for k in range(count)] + halves + [(count + b, count + a) for a, b in halves]
+        self._stage(kernel, words, (size, step), [*low, *high], pairs)
+        for taken in others:
+            size, step = step, step >> taken
+            start = self._block(size) + self._element(step)
+            cells = [start + Affine((), k * step) for k in range(1 << taken)]
+            self._stage(kernel, words, (size, step), cells, list(_halves(1 << taken)))
+
+    def _block(self, size: int) -> Affine:
+        return Affine.of({"b": size}) if self.length > size else Affine()
+
+    def _element(self, step: int) -> Affine:
+        return Affine.var("t") if step > 1 else Affine()
+
+    def _stage(
+        self, kernel: Kernel, words: Word, steps: tuple[int, int], cells: Sequence[Affine], pairs: Sequence[Pair]
+    ) -> None:
+        """Put pairs of `cells` in order, in each block of the first of `steps`, as often as the second says."""
+        loops = [("b", -(-self.extent // steps[0])), ("t", steps[1])]
+        stage = kernel.stage("pairs", [*loops_over(self.lines), *(loop for loop in loops if loop[1] > 1)])
+        line = cell_of(self.lines)
+        values: list[Word] = [tuple(stage.load(w, (*line, at)) for w in words) for at in cells]
+        for a, b in pairs:
+            values[a], values[b] = self._in_order(stage, values[a], values[b])
+        for at, value in zip(cells, values, strict=True):
+            self._store(stage, words, (*line, at), value)
+
+    def _in_order(self, stage: Stage, first: Word, second: Word) -> tuple[Word, Word]:
+        codes = [stage.op(fn, (first[0], second[0]), self.word) for fn in ("min", "max")]
+        if self.joined:
+            return (codes[0],), (codes[1],)
+        smaller = stage.op("cmp_lt", (second[0], first[0]), DType.BOOL)
+        equal = stage.op("cmp_eq", (second[0], first[0]), DType.BOOL)
+        earlier = stage.op("cmp_lt", (second[1], first[1]), DType.BOOL)
+        swaps = stage.op("bit_or", (smaller, stage.op("bit_and", (equal, earlier), DType.BOOL)), DType.BOOL)
+        low = stage.op("cond", (swaps, second[1], first[1]), self.word)
+        high = stage.op("cond", (swaps, first[1], second[1]), self.word)
+        return (codes[0], low), (codes[1], high)
+
+
+def _taken(steps: int) -> list[int]:
+    """Twos, and a three where they are odd: one step alone would take longer to load and store than for the rest."""
+    return [3, *[2] * ((steps - 3) // 2)] if steps % 2 else [2] * (steps // 2)
+
+
+def _halves(count: int) -> Iterator[Pair]:
+    """Halves of so many elements, element by element, then halves of these."""
+    width = count // 2
+    while width:
+        yield from ((k, k + width) for k in range(count) if not k & width)
+        width //= 2
