@@ -18,6 +18,7 @@ from tile_ir.stripe.nodes import Bind, Const, Load, LoadIndex, Op, Reduce, Store
 from tile_opt.lowering.memory import widest_spread
 from tile_opt.model import operations
 from tile_opt.model.coalescing import PER_TURN, turns
+from tile_opt.model.masks import constrained, masks_of
 from tile_opt.model.operations import DIVISIONS, NARROW, NARROW_ALONE, instructions, latency, rounding, width
 from tile_opt.model.scheduled import Access, Loop, Term, Tree
 
@@ -122,7 +123,7 @@ class _Counter:
         self.wide = self.native if machine.is_gpu else vector.bytes
         self.vector = next((i for i in tree.static if i.bind is Bind.VECTOR and i.lanes > 1), None)
         self.joined, self.lanes = _joined(tree, self.vector, machine)
-        self.masked = self.vector is not None and _constrained(tree, self.vector)
+        self.masked = self.vector is not None and constrained(tree, self.vector)
         self.fragments = any(i.bind is Bind.LANE for i in tree.path)
         self.inner = next((i for i in reversed(tree.path) if i.bind is Bind.NONE and i.extent > 1), None)
         self.moves: dict[str, frozenset[str]] = {}
@@ -158,9 +159,17 @@ class _Counter:
                     self._define(dst, self.moves[src], self.dtypes[src], self.ready[src])
                 case _:
                     pass
+        if self.masked and not self.machine.is_gpu:
+            self._masks()
         if self.inner is not None and self.inner.ordered:
             self._recurrence()
         return self.work
+
+    def _masks(self) -> None:
+        """What a loop moves goes to all lanes, and is added to what they differ by; the least of all conditions is compared."""
+        forms, masks = masks_of(self.tree, self.vector) if self.vector is not None else (0, 0)
+        self._compute("shuffle", forms + masks, self.lanes * DType.INT32.bytes)
+        self._compute("add", 2 * forms, self.lanes * DType.INT32.bytes)
 
     def _define(self, name: str, moves: frozenset[str], dtype: DType, ready: float) -> None:
         """A value: the static loops that it moves with, its type, and the cycles after which it is there."""
@@ -459,20 +468,13 @@ def _joined(tree: Tree, vector: Loop | None, machine: Machine) -> tuple[Loop | N
     lanes = vector.lanes if vector else 1
     unrolled, accesses = [i for i in tree.static if i.bind is Bind.UNROLL], list(tree.accesses.values())
     plain = not any(a.agg is not None or a.buffer.in_registers or a.scattered for a in accesses)
-    if vector is None or machine.is_gpu or len(unrolled) != 1 or not plain or _constrained(tree, *tree.static):
+    if vector is None or machine.is_gpu or len(unrolled) != 1 or not plain or constrained(tree, *tree.static):
         return None, lanes
     whole = machine.vector.bytes // max(a.dtype.bytes for a in accesses)
     (rows,) = unrolled
     written = [(a.dtype.bytes, a.stride(vector.name), a.stride(rows.name)) for a in accesses if a.writes]
     follow = all(step == width and apart == width * vector.extent for width, step, apart in written)
     return (rows, whole) if follow and vector.extent < whole <= rows.extent * vector.extent else (None, lanes)
-
-
-def _constrained(tree: Tree, *loops: Loop) -> bool:
-    """Conditions that differ between the iterations of one of `loops`, the tree's own."""
-    own = (i.name for i in tree.block.indexes if i.value is None)
-    names = {name for name, loop in zip(own, tree.loops, strict=True) if loop in loops}
-    return any(not names.isdisjoint(form.names) for form in tree.block.constraints)
 
 
 def _read_by(statement: object) -> Sequence[str]:
