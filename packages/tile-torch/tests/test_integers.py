@@ -16,7 +16,13 @@ def fresh_dynamo() -> None:
 
 def test_common_divisors_and_the_parts_of_floats() -> None:
     def function(x: Tensor, y: Tensor, z: Tensor) -> tuple[Tensor, ...]:
-        return torch.gcd(x, y), torch.lcm(x, y), torch.lcm(x.to(torch.uint8), y.to(torch.uint8)), *torch.frexp(z)
+        return (
+            torch.gcd(x, y),
+            torch.lcm(x, y),
+            torch.lcm(x.to(torch.uint8), y.to(torch.uint8)),
+            torch.gcd(x, torch.tensor(12)),
+            *torch.frexp(z),
+        )
 
     whole = torch.tensor([0, 1, -4, 6, 12, 18], dtype=torch.int32)
     given = whole[:, None], whole, torch.tensor([0.0, -3.0, 1e-40, 8.0, inf])

@@ -41,6 +41,7 @@ CASES: dict[str, tuple[Function, tuple[Tensor, ...]]] = {
     "a determinant": (torch.linalg.det, (regular(3, 4, 4),)),
     "its logarithm": (lambda a: torch.linalg.slogdet(a.mT)[1], (regular(3, 4, 4),)),
     "eigenvalues between programs": (lambda a: torch.linalg.eigh(a @ a.mT)[0].log().sum(-1), (regular(2, 4, 4),)),
+    "triangular factors": (lambda a: torch.cat(torch.linalg.lu(a), -1), (regular(2, 4, 4),)),
     "a pseudoinverse": (lambda a: torch.linalg.pinv(2 * a) + 1, (torch.randn(2, 4, 3),)),
     "complex eigenvalues": (lambda a: torch.linalg.eigvals(a.tril()).abs().sum(-1), (regular(4, 4) + torch.arange(4.).diag(),)),
     "a normal distribution": (likelihood, (torch.randn(3), torch.randn(3, 3) / 10)),

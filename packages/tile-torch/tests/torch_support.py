@@ -12,7 +12,7 @@ import torch
 from tile_torch.complexes import formulas
 from tile_torch.decompositions import decompositions
 from tile_torch.registry import converters
-from tile_torch.walk import LAPACK
+from tile_torch.walk import BETWEEN
 from torch._ops import OpOverload, OpOverloadPacket
 
 PAGE = Path(__file__).parents[3] / "docs" / "torch-operators.md"
@@ -24,7 +24,7 @@ and backward. This page is written by `packages/tile-torch/tests/torch_support.p
 compares it.
 
 **How**: *Tile*: a converter writes Tile for it; *divided*: PyTorch takes it apart into other operators; *drawn*: PyTorch draws
-random numbers by its own stream before the program runs; *host*: PyTorch's LAPACK computes it between programs; *size*: a number
+random numbers by its own stream before the program runs; *host*: PyTorch computes it between programs; *size*: a number
 that is known before; *refused*: why. **Samples** are those that pass and in whose graphs the operator occurs, **types** their
 dtypes; **gradient** says that gradients of such samples agree, too. An operator without samples occurs in no graph of a sample that was taken.
 
@@ -89,7 +89,7 @@ def how(op: OpOverload) -> str:
         return f"refused: {REFUSED[name]}"
     if name.startswith(SIZES):
         return "size"
-    if op in LAPACK:
+    if op in BETWEEN:
         return "host"
     if op in converters() or op in formulas():
         return "drawn" if torch.Tag.nondeterministic_seeded in op.tags and op not in STILL else "Tile"
@@ -103,7 +103,7 @@ def divided_early(op: OpOverload) -> bool:
 
 def operators() -> list[OpOverload]:
     """Core operators, and others of ATen with converters, or that the host computes."""
-    beyond = {op for op in (*converters(), *LAPACK) if str(op).startswith("aten.")}
+    beyond = {op for op in (*converters(), *BETWEEN) if str(op).startswith("aten.")}
     return sorted({*core()} | beyond, key=str)
 
 

@@ -63,6 +63,12 @@ def _cholesky_inverse(input: Tensor, upper: bool = False) -> Tensor:
     return (inverse @ turned if upper else turned @ inverse).transpose(-2, -1)
 
 
+def _lu(A: Tensor, *, pivot: bool = True) -> tuple[Tensor, Tensor, Tensor]:
+    """A permutation and both triangular factors."""
+    factors, pivots, _ = linalg.lu_factor_ex(A, pivot=pivot)
+    return torch.lu_unpack(factors, pivots, unpack_pivots=pivot)
+
+
 # --- layers -----------------------------------------------------------------------------------------------
 
 
@@ -185,6 +191,7 @@ DIVIDED: Mapping[Any, Callable[..., Any]] = {
     aten._weight_int8pack_mm.default: _of_bytes,
     **dict.fromkeys(present("aten.cholesky.default"), _cholesky),
     aten.cholesky_inverse.default: _cholesky_inverse,
+    aten.linalg_lu.default: _lu,
     aten._weight_norm_interface_backward.default: _weight_norm_backward,
     aten.rrelu_with_noise_functional.default: _rrelu,
     aten.native_dropout.default: _native_dropout,

@@ -41,6 +41,15 @@ LAPACK: frozenset[Any] = frozenset(
     }
 )  # fmt: skip
 """Factors of matrices whose rounds numbers decide: the host computes them between programs."""
+SAMPLED: frozenset[Any] = frozenset(
+    {
+        aten._dirichlet_grad.default, aten._sample_dirichlet.default, aten._standard_gamma.default,
+        aten._standard_gamma_grad.default, aten.binomial.default, aten.poisson.default,
+    }
+)  # fmt: skip
+"""Random numbers of distributions that tensors describe, whose rounds numbers decide, too, and their derivatives."""
+BETWEEN = LAPACK | SAMPLED
+"""What the host computes between programs, whatever the dtype."""
 REAL: frozenset[Any] = frozenset(
     {
         aten._linalg_det.default, aten._linalg_slogdet.default, aten._linalg_solve_ex.default, aten.cholesky_solve.default,
@@ -315,7 +324,7 @@ def _is_hosted(node: Node) -> bool:
     """Whether the host runs a node between programs."""
     if isinstance(node.target, HigherOrderOperator):
         return node.target.name() in HOSTED
-    return node.target in LAPACK or (node.target in REAL and _is_complex(node))
+    return node.target in BETWEEN or (node.target in REAL and _is_complex(node))
 
 
 def _is_complex(node: Node) -> bool:

@@ -7,6 +7,7 @@ from math import pi
 import torch
 from tile_ir.dtype import DType
 from tile_runtime import numpy as tnp
+from tile_runtime.ops.elementwise import converted
 from tile_runtime.ops.text import bits_as, cast, expression
 from tile_runtime.ops.values import Value, apply, dtype_of
 
@@ -101,7 +102,8 @@ def frexp(call: Call, input: Value) -> tuple[Value, Value]:
 @operator(aten.gcd.default, aten.lcm.default)
 def shared(call: Call, input: Value, other: Value) -> Value:
     """The greatest common divisor, or the least common multiple."""
-    return (tnp.gcd if call.target is aten.gcd.default else tnp.lcm)(input, other)
+    function = tnp.gcd if call.target is aten.gcd.default else tnp.lcm
+    return function(converted(input, call.dtype), converted(other, call.dtype))
 
 
 @operator(aten.erfinv.default)
