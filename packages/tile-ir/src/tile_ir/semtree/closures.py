@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -168,7 +169,7 @@ class _Compiler:
                 continue
             steps.append(step)
             depth[id(node)] = 0
-            done[id(node)] = _get(step.slot)
+            done[id(node)] = itemgetter(step.slot)
         return steps, [done[id(root)] for root in roots]
 
     def node(self, node: Expr, args: tuple[Evaluate, ...]) -> Evaluate:
@@ -177,7 +178,7 @@ class _Compiler:
                 constant = scalars.constant(value, t)
                 return lambda f: constant
             case Var(name):
-                return _get(self.lookup(name))
+                return itemgetter(self.lookup(name))
             case Load():
                 return memory_closures.load(node, args)
             case WorkId(kind, axis):
@@ -270,10 +271,6 @@ _MOVES: dict[type, Callable[[Any, list[Evaluate]], Run]] = {
 _ID_ROWS = {IdKind.GLOBAL: 0, IdKind.GROUP: 1, IdKind.LOCAL: 2}
 
 # --- expressions -----------------------------------------------------------------------------------
-
-
-def _get(slot: int) -> Evaluate:
-    return lambda f: f[slot]
 
 
 def _set(slot: int, value: Evaluate) -> Callable[[Frame], None]:

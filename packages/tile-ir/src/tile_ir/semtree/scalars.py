@@ -124,14 +124,23 @@ def _short_integer(name: str, dtype: DType) -> Operation | None:
         return max if name == "max" else min
     wrap = wrapper(dtype)
     if name in _PLAIN:
-        plain = _PLAIN[name]
-        return binary(lambda a, b: wrap(plain(a, b)))
+        return _wrapped(name, dtype, wrap)
     if name == "div":
         return binary(lambda a, b: wrap(_truncated(a, b)))
     if name == "bit_right":
         # A shift by all bits leaves the sign.
         return binary(lambda a, b: a >> (b if 0 <= b < dtype.bits else dtype.bits))
     return None
+
+
+def _wrapped(name: str, dtype: DType, wrap: Callable[[int], int]) -> Operation:
+    """Sums, differences and products, which are most of what kernels compute: few need wrapping, and a call each is saved."""
+    low, high = int(dtype.min_value), int(dtype.max_value)
+    if name == "add":
+        return binary(lambda a, b: x if low <= (x := a + b) <= high else wrap(x))
+    if name == "sub":
+        return binary(lambda a, b: x if low <= (x := a - b) <= high else wrap(x))
+    return binary(lambda a, b: x if low <= (x := a * b) <= high else wrap(x))
 
 
 def _truncated(a: int, b: int) -> int:
