@@ -26,7 +26,7 @@ def rewritten(statement: str) -> tuple[Contraction, ...]:
 @pytest.mark.parametrize("place", [0, 1, 2])
 def test_a_product_is_computed_without_the_dimension_and_put_there(place: int) -> None:
     product, placed = rewritten(f"G[s, {place}, d : S, 3, D] = +(W[s, t] * K[t, d]);")
-    assert product.type.shape == (5, 4) and placed.type.shape == (5, 3, 4)
+    assert product.type.shape == (5, 1, 4) and placed.type.shape == (5, 3, 4)
     assert [load.tensor for load in placed.loads] == [product.name]
 
 

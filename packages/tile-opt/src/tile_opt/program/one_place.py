@@ -12,7 +12,7 @@ from dataclasses import replace
 from tile_ir.frozen import frozen
 from tile_ir.names import claim
 from tile_ir.ops import Aggregation
-from tile_ir.program.nodes import Contraction, Op, TensorType
+from tile_ir.program.nodes import Contraction, Op, Poly, TensorType
 from tile_ir.stripe.affine import Affine
 
 from tile_opt.analysis import affine
@@ -31,9 +31,9 @@ class OnePlace(OpRewrite):
         moved = [d for d, size in enumerate(op.type.shape) if op.output[d].names or size == 1]
         if len(moved) in (0, len(op.output)) or not all(f.is_integral for f in op.output):
             return (op,)
-        shape = tuple(op.type.shape[d] for d in moved)
-        type = TensorType(op.type.dtype, shape)
-        part = replace(op, name=claim(f"{op.name}_part", taken), type=type, output=tuple(op.output[d] for d in moved))
+        type = TensorType(op.type.dtype, tuple(size if d in moved else 1 for d, size in enumerate(op.type.shape)))
+        output = tuple(f if d in moved else Poly.of({}) for d, f in enumerate(op.output))
+        part = replace(op, name=claim(f"{op.name}_part", taken), type=type, output=output)
         return part, _placed(op, part, moved)
 
 
@@ -42,5 +42,6 @@ def _placed(op: Contraction, part: Contraction, moved: list[int]) -> Contraction
     cells = {d: Affine.var(f"d{d}") for d in moved}
     places = tuple(cells.get(d, affine(f)) for d, f in enumerate(op.output))
     extents = {f"d{d}": op.type.shape[d] for d in moved}
-    value = Leaf(part.name, tuple(cells.values()), op.type.dtype)
+    here = tuple(cells.get(d, Affine()) for d in range(len(op.output)))
+    value = Leaf(part.name, here, op.type.dtype)
     return computed(extents, op.name, op.type, places, value, origin=op.origin)

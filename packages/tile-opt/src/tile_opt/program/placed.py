@@ -40,7 +40,9 @@ class PlacedParts(Rewrite):
     def apply(self, program: Program) -> Program:
         products = {op.name for op in program.ops if isinstance(op, Contraction) and len(op.loads) > 1}
         sums, sets, taken = _sums(program, products if self.products else None), Sets(), set(program.types())
-        made = {name: _placed(name, parts, taken) for name, parts in sums.items() if _are_apart(parts, sets)}
+        added = {op.name for op in program.ops if isinstance(op, Contraction) and op.agg is Aggregation.SUM}
+        positive = added & products if self.products else set[str]()
+        made = {name: _placed(name, parts, taken, positive) for name, parts in sums.items() if _are_apart(parts, sets)}
         return with_each(program, lambda op: made.get(op.name, (op,)) if isinstance(op, Elementwise) else (op,))
 
 
@@ -81,11 +83,16 @@ def _meet(one: Box, other: Box) -> bool:
     return all(a <= d and c <= b for (a, b), (c, d) in zip(one, other, strict=True))
 
 
-def _placed(name: str, parts: Parts, taken: set[str]) -> Parts:
-    """The parts in order, the last one under the name of the sum."""
+def _placed(name: str, parts: Parts, taken: set[str], positive: Set[str]) -> Parts:
+    """The parts in order, the last one under the name of the sum; what is `positive` has no -0: sums begin with 0."""
     names = [*(claim(f"{name}_parts", taken) for _ in parts[1:]), name]
     kept = [None, *names[:-1]]
-    return tuple(replace(_beside_zero(p), name=n, default=k) for p, n, k in zip(parts, names, kept, strict=True))
+    alike = (p if _is_copy(p) and {x.tensor for x in p.loads} <= positive else _beside_zero(p) for p in parts)
+    return tuple(replace(p, name=n, default=k) for p, n, k in zip(alike, names, kept, strict=True))
+
+
+def _is_copy(part: Contraction) -> bool:
+    return not part.body
 
 
 def _beside_zero(part: Contraction) -> Contraction:

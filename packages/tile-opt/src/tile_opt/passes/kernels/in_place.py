@@ -53,14 +53,16 @@ class InPlace(Pass):
     """
 
     row: int = 1024
+    apart: bool = True
+    """What is no temporary becomes a kernel of its own; without it, only results of which all parts are temporaries share their memory."""
 
     def apply(self, program: Program, target: Target) -> Program:
         work = _Work.of(program, self.row)
-        links = (work.join(place) for place in sorted(work.kernels, reverse=True))
-        joined = list(dict.fromkeys(buffer for buffer in links if buffer is not None))
-        for buffer in reversed(joined):
-            work.divide(buffer)
-        apart = [place for place in sorted(work.kernels) if work.set_apart(place, program)]
+        joined = work.joined()
+        if not self.apart:
+            work = _Work.of(program, self.row, frozenset(b for b, placed in joined.items() if placed))
+            joined = work.joined()
+        apart = [place for place in sorted(work.kernels) if self.apart and work.set_apart(place, program)]
         return drop_unused_temporaries(work.result(program)) if joined or apart else program
 
 
@@ -95,13 +97,15 @@ class _Work:
     """The kernels that touch a buffer, or a view of it."""
     views: dict[str, _View] = field(default_factory=dict[str, "_View"])
     """Temporaries that are parts of others."""
+    wanted: frozenset[str] | None = None
+    """The results that may share memory with their parts; None where all may."""
 
     @staticmethod
-    def of(program: Program, row: int) -> _Work:
+    def of(program: Program, row: int, wanted: frozenset[str] | None = None) -> _Work:
         kernels = kernels_of(program)
         known = {s for n in fixed_kernels(program) for s in _sources(kernels[n])}
         types = {r.into: r.type for r in main_of(program).refs}
-        work = _Work(row, {}, set(temporaries(program)) - known, types, defaultdict(set))
+        work = _Work(row, {}, set(temporaries(program)) - known, types, defaultdict(set), wanted=wanted)
         for number, kernel in enumerate(kernels):
             work._put((number, -1, 0), kernel)
         return work
@@ -130,6 +134,12 @@ class _Work:
 
     # --- defaults ------------------------------------------------------------------------------------
 
+    def joined(self) -> dict[str, bool]:
+        """The results that share memory with their parts now, and whether all of these are temporaries."""
+        links = [self.join(place) for place in sorted(self.kernels, reverse=True)]
+        found = list(dict.fromkeys(buffer for buffer in links if buffer is not None))
+        return {buffer: self.divide(buffer) for buffer in reversed(found)}
+
     def join(self, place: Place) -> str | None:
         """The result of a kernel that takes its default's place from now on; None where it has none to take."""
         view = self._view(place)
@@ -138,6 +148,8 @@ class _Work:
         old, new = _copied(view.stages[0]) or ("", "")
         later = {u.buffer for s in view.stages[1:] for u in s.uses}
         whole = old in self.own and self.types[old] == self.types[new] and old not in later
+        if self.wanted is not None and new not in self.wanted:
+            return None
         if not whole or _box(view, view.stages[0], new) != _everything(self.types[new]):
             return None
         if max(self.touching[old]) != place or min(self.touching[new]) != place:
@@ -167,9 +179,12 @@ class _Work:
 
     # --- parts ---------------------------------------------------------------------------------------
 
-    def divide(self, buffer: str) -> None:
-        """Lets each part of a result that parts cover be made by itself; a kernel that sets it to zero first is left out."""
-        parts = self._parts(buffer)
+    def divide(self, buffer: str) -> bool:
+        """Lets each part of a result that parts cover be made by itself; a kernel that sets it to zero first is left out.
+
+        Whether all of them are temporaries, in its memory now.
+        """
+        parts, kept = self._parts(buffer), 0
         others = self.touching[buffer] - {part.place for part in parts}
         for fill in [place for place in others if parts and place < parts[-1].place]:
             self.kernels.pop(fill, None)
@@ -180,9 +195,11 @@ class _Work:
                 self.touching[touched].discard(part.place)
             if self._is_placed(part, buffer):
                 continue
+            kept += 1
             after = self._after(part)
             name = part.view.name if len(part.view.stages) == 1 else f"{part.view.name}_{number}"
             self._put((after, part.place[0], number), close_kernel(replace(part.view, name=name, stages=(part.stage,))))
+        return bool(parts) and not kept
 
     def _parts(self, buffer: str) -> list[_Part]:
         """What writes a result, if it is boxes apart from each other that cover it, but for zeros that it starts with."""

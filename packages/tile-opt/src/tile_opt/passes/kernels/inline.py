@@ -251,13 +251,16 @@ class _Work:
         """It is the last step of a product that nothing else reads, and its readers wait for a later product.
 
         Such a reader is the end of that product, and would do this step beside its own: a kernel of another form than
-        where both steps stand with their products, as everywhere else in a network.
+        where both steps stand with their products, as everywhere else in a network. Or it is that of several products, and
+        its readers put it beside other parts of something larger: these would read all of them.
         """
         stage = view.stages[0]
         sources = {u.buffer for u in stage.uses if u.reads and u.forms == producer.forms}
         made = [(k, b) for b in sources for k, maker in self._makers(b).items() if _makes_product(maker, b)]
-        if len(made) != 1 or len(self.touching[made[0][1]]) > 2:
+        if not made or any(len(self.touching[b]) > 2 for _, b in made):
             return False
+        if len(made) > 1:
+            return all(_puts_beside(reader, producer.buffer) for reader in readers.values())
         return all(
             any(self._waits(reader, stage, producer.buffer, made[0][0]) for stage in reader.stages)
             for reader in readers.values()
@@ -312,3 +315,8 @@ def _touched(kernel: Statement | None, view: KernelView | None) -> set[str]:
 
 def _plain_loads(stage: Stage, name: str) -> bool:
     return all(not s.at for s in stage.body if isinstance(s, Load) and s.src == name)
+
+
+def _puts_beside(reader: KernelView, buffer: str) -> bool:
+    """All that the kernel writes is larger than the buffer."""
+    return all(elements(reader.type_of(b)) > elements(reader.type_of(buffer)) for b in reader.writes())
