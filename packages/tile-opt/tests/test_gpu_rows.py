@@ -311,6 +311,16 @@ def test_windows_are_no_rows(step: int) -> None:
     assert plan.reason == "an item per element"
 
 
+@pytest.mark.parametrize("channels", [2, 4, 7])
+def test_few_channels_of_many_pixels_are_a_row(channels: int) -> None:
+    """The last digit of a dimension that groups of channels share lies along memory; of so few groups columns would be few."""
+    source = (
+        f"function (X[N, P, C]) -> (S) {{ Y = reshape(X, N, P, 32, {channels}); S[n, g : N, 32] = +(Y[n, p, g, c]); }}"
+    )
+    plan = plan_of(source, target(threads=256, cores=132), X=(16, 2304, 32 * channels))
+    assert plan.reason == "256 items share a row"
+
+
 def test_what_is_narrower_goes_wider() -> None:
     source = "function (X) -> (R) { R = X + X; }"
     widths = {

@@ -109,10 +109,15 @@ class _Chooser(RowShares):
     def _own(self) -> tuple[str, ...]:
         """Own loops of the main stage that are worth sharing out, the one along memory first: no short ones of a window."""
         loops = [i.name for i in reversed(self.facts.main.loops) if i.range >= SHORT or i.name == self.along]
-        slides = (len(f.names) > 1 for u in self.facts.main.uses for f in u.forms if self.along in f.names)
-        if self.along in loops and self.facts.extent(self.along) < SHORT and any(slides):
+        if self.along in loops and self.facts.extent(self.along) < SHORT and self._is_of_window(self.along, len(loops)):
             loops.remove(self.along)
         return tuple(sorted(loops, key=lambda n: n != self.along))
+
+    def _is_of_window(self, loop: str, own: int) -> bool:
+        """A dimension follows another loop, too: of windows that overlap, or are all that there is; not the last digit of long rows."""
+        forms = (f for u in self.facts.main.uses for f in u.forms if loop in f.names)
+        others = [abs(c) for f in forms for n, c in f.terms if n != loop]
+        return bool(others) and (own == 1 or min(others) < self.facts.extent(loop))
 
     # --- rows ---------------------------------------------------------------------------------------
 
