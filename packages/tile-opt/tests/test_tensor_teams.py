@@ -338,6 +338,16 @@ def test_what_results_are_made_of_comes_through_local_memory(name: str) -> None:
     assert np.array_equal(run_kernels(stripe, TEAMS, inputs).astype(np.float64), wanted)
 
 
+def test_what_results_meet_twice_comes_once() -> None:
+    """A copy for each use took more local memory than there is."""
+    source = f"function (A[M, K], B[N, K], S[M, N]) -> (R) {{ {MATMUL} Q = P * S; T = S * S; R = Q + T; }}"
+    stripe = scheduled(bound(source, BF16, A=(64, 64), B=(96, 64), S=(64, 96)), TEAMS)
+    (kernel,) = (k for k in kernels_of(stripe) if isinstance(k, Block))
+    refs = [r for b in blocks_in(kernel) for r in b.refs]
+    parts = {r.into for r in refs if r.dir is Direction.ALLOC and "_part" in r.into}
+    assert len(parts) == 2, parts
+
+
 @pytest.mark.parametrize(("k", "columns"), [(64, 128), (2048, 256)], ids=["short sums", "long sums"])
 def test_groups_whose_results_take_long_share_a_core(k: int, columns: int) -> None:
     """Setting results is not beside anything in a lone group: where sums are short, two smaller ones are better."""

@@ -136,7 +136,17 @@ class Parts:
 
     @property
     def locals(self) -> tuple[Refinement, ...]:
-        return tuple(self.copy(u, 0).local for u in (self.use, *self.taken))
+        return tuple(self.copy(u, 0).local for u in (self.use, *self._copied))
+
+    @cached_property
+    def _first(self) -> Mapping[str, Use]:
+        """By the name of what is taken the first use of the same elements, whose copy serves all of them."""
+        places: dict[tuple[str, tuple[Affine, ...]], Use] = {}
+        return {u.name: places.setdefault((u.buffer, u.forms), u) for u in self.taken}
+
+    @property
+    def _copied(self) -> tuple[Use, ...]:
+        return tuple(u for u in self.taken if self._first[u.name] is u)
 
     @property
     def _parts(self) -> int:
@@ -150,7 +160,7 @@ class Parts:
     def _operands(self, part: int) -> tuple[Stage, ...]:
         """The copies of a part's operands."""
         first = part * self.size
-        copies = ((u, self.copy(u, first)) for u in self.taken if part < self._parts)
+        copies = ((u, self.copy(u, first)) for u in self._copied if part < self._parts)
         return tuple(c.ahead(self._version(u, first), LANE_INDEXES) for u, c in copies)
 
     def first(self) -> Iterator[Node]:
@@ -183,7 +193,7 @@ class Parts:
 
     def _near(self, use: Use, first: int) -> Use:
         """The use of a part in local memory."""
-        copy, column = self.copy(use, first), self.inside[self.columns]
+        copy, column = self.copy(self._first.get(use.name, use), first), self.inside[self.columns]
         back = {column: Affine.var(column) - first}
         forms = tuple(f.substitute(back) for f in copy.inside(self._version(use, first)))
         return Use(use.name, copy.local.into, forms, use.dir)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from math import prod
 
-from tile_ir.dtype import DType
 from tile_ir.machine import Machine, Occupancy
 from tile_ir.matrix import CHUNK_BYTES, LANES, LINES
 from tile_ir.stripe.nodes import Op, Scope
@@ -91,10 +90,11 @@ def given_results(work: Contraction, operands: Iterable[Use], level: int) -> tup
     return tuple(found)
 
 
-def given_bytes(staging: Staging, dtype: DType, tile: Mapping[str, int]) -> int:
-    """Of a sub-group's part of a result, or of the parts of an operand, rows padded."""
-    line = tile.get(staging.order[-1], 1)
-    return prod(tile.values()) // line * (line + staging.pad) * dtype.bytes * staging.versions
+def given_bytes(view: KernelView, staging: Staging, tile: Mapping[str, int]) -> int:
+    """Of a sub-group's part of a result, or of the parts of an operand at each of its places, rows padded."""
+    line, dtype = tile.get(staging.order[-1], 1), view.type_of(staging.operand).dtype
+    places = len({u.forms for u in view.uses if u.buffer == staging.operand})
+    return places * prod(tile.values()) // line * (line + staging.pad) * dtype.bytes * staging.versions
 
 
 def _touched(work: Contraction, loop: str, lines: int) -> int:

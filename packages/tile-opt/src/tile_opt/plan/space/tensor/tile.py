@@ -227,10 +227,9 @@ class Tile:
         """Of local memory, for parts of results and their operands."""
         if not self._given:
             return 0
-        dtypes = {s: self.view.type_of(s.operand).dtype for s in self._given}
-        result, columns = dtypes[self._given[0]], self.loops["n"]
+        result, columns = self.view.type_of(self._given[0].operand).dtype, self.loops["n"]
         tile = {**self.warp, columns: part_of(self.warp[columns], result)}
-        return prod(self.warps) * sum(stores.given_bytes(s, d, tile) for s, d in dtypes.items())
+        return prod(self.warps) * sum(stores.given_bytes(self.view, s, tile) for s in self._given)
 
     def with_more_beside(self) -> Iterator[Tile]:
         """The tile with a step less under way, where a core may then have another one of its many groups."""
