@@ -58,8 +58,9 @@ def test_windows_have_the_sums_of_gradients(name: str) -> None:
             "function (X[N, C, H, W], K[O, C, I, J]) -> (R) { R[n, o, y, x : N, O, 9, 9] = +(X[n, c, y + i - 1, x + j - 1] * K[o, c, i, j]); }",
             {"X": (2, 3, 9, 9), "K": (5, 3, 3, 3)},
         ),
+        ("function (G[X], D[X]) -> (R) { R[] = +(G[x] * D[x]); }", {"G": (7,), "D": (7,)}),
     ],
-    ids=["channels are many", "windows lie apart", "one index in two subscripts", "a convolution"],
+    ids=["channels are many", "windows lie apart", "one index in two subscripts", "a convolution", "one number"],
 )  # fmt: skip
 def test_other_sums_stay(source: str, shapes: Shapes) -> None:
     program = bound(source, BF16, **shapes)

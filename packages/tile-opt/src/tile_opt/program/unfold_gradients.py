@@ -178,7 +178,7 @@ def _is_gradient(
     given: tuple[Poly, ...], weight: tuple[Poly, ...], windows: tuple[Poly, ...], sizes: Mapping[str, int]
 ) -> bool:
     """Windows of the weights' size at positions of the results; what weights have of a window lies together."""
-    if any(f.index is None for f in (*given, *weight)):
+    if not weight or any(f.index is None for f in (*given, *weight)):
         return False
     here, there = names_in(given), names_in(weight)
     plain = len(here) == len(given) and len(there) == len(weight)
