@@ -146,6 +146,36 @@ def test_the_schedule_of_teams_on_a_device(device: Device) -> None:
     near(on_device(device, compiled, inputs)["R"], straight("nn", inputs), 1e-6)
 
 
+BYTES = "{ P = as_int(A, 32); Q = as_int(B, 32); R[i, j : M, N] = +(P[i, k] * Q[%s]); }"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "right"), [(np.int8, np.int8, "j, k"), (np.uint8, np.int8, "k, j")], ids=["nt", "nn"]
+)
+def test_bytes_by_teams_on_a_device(device: Device, first: type, second: type, right: str) -> None:
+    """Exact, and no user has to allow it; rows that run across the reduction are copied before."""
+    target = gpu(device)
+    if device.id.startswith("interp"):
+        pytest.skip("minutes: the optimizer's tests have smaller ones")
+    local = LocalMemory(bytes=64 << 10)
+    machine = replace(target.machine, local=local)
+    teams = replace(target, machine=machine, matrix=tuple(i.name for i in WGMMA), options=Options())
+    sides = {"k, j": "B[K, N]", "j, k": "B[N, K]"}
+    rng = np.random.default_rng(1)
+    a, b = (rng.integers(*limits(d), s, d, endpoint=True) for d, s in ((first, (72, 136)), (second, (136, 40))))
+    inputs = {"A": a, "B": b if right == "k, j" else b.T.copy()}
+    source = f"function (A[M, K], {sides[right]}) -> (R) {BYTES % right}"
+    program = bind(source, {n: TensorType(DType(str(x.dtype)), x.shape) for n, x in inputs.items()})
+    compiled = tile_opt.compile(program, teams, verify=True)
+    assert "wgmma" in str(compiled.stripe)
+    np.testing.assert_array_equal(on_device(device, compiled, inputs)["R"], a.astype(np.int32) @ b.astype(np.int32))
+
+
+def limits(dtype: type) -> tuple[int, int]:
+    """The smallest and the largest value."""
+    return np.iinfo(dtype).min, np.iinfo(dtype).max
+
+
 def test_a_retargeted_stage_on_a_device(device: Device) -> None:
     """The way of the runtime: a lowered function, its target exchanged."""
     target = gpu(device)

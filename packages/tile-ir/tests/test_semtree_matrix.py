@@ -1,6 +1,7 @@
 """Matrix instructions in semtree: rounding, loads of matrices, products across the lanes of a sub-group."""
 
 from fractions import Fraction
+from itertools import product
 
 import numpy as np
 import pytest
@@ -244,6 +245,8 @@ def test_a_part_of_a_subgroup_multiplies_nothing():
         launch(kernel, (1, 1, 1), [np.zeros(192, np.float32)])
 
 
-def test_every_instruction_accumulates_in_float32():
-    assert {i.a.dtype for i in MATRIX_INSTRUCTIONS.values()} == {DType.FLOAT32, DType.BFLOAT16, DType.FLOAT16}
-    assert {i.c.dtype for i in MATRIX_INSTRUCTIONS.values()} == {DType.FLOAT32}
+def test_instructions_accumulate_in_32_bits():
+    floats, integers = ([i for i in MATRIX_INSTRUCTIONS.values() if i.is_exact is exact] for exact in (False, True))
+    assert {i.a.dtype for i in floats} == {DType.FLOAT32, DType.BFLOAT16, DType.FLOAT16}
+    assert {(i.a.dtype, i.b.dtype) for i in integers} == {*product((DType.INT8, DType.UINT8), repeat=2)}
+    assert {i.c.dtype for i in floats} == {DType.FLOAT32} and {i.c.dtype for i in integers} == {DType.INT32}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from string import Template
 
 from tile_ir.matrix import MATRIX_INSTRUCTIONS
+from tile_ir.semtree.nodes import Type
 
 from hal_opencl import binding
 from hal_opencl.compiler import OPTIONS, build
@@ -12,6 +13,7 @@ from hal_opencl.context import DeviceContext
 from hal_opencl.emit import teams
 
 _INSTRUCTION = MATRIX_INSTRUCTIONS["wgmma_m64n32k16_bf16"]
+_PIECE = Type(_INSTRUCTION.c.dtype, _INSTRUCTION.c.registers)
 _ITEMS = 128
 _PROBE = Template("""
 kernel __attribute__((reqd_work_group_size(128, 1, 1)))
@@ -37,9 +39,9 @@ WANTED = 256
 def probe() -> str:
     """The probe's OpenCL C."""
     return "\n".join([
-        teams.fence("ready", 4, 4),
+        teams.fence("ready", 4, _PIECE),
         teams.multiply("multiply", _INSTRUCTION, a_panels=False, b_panels=False),
-        teams.wait("finish", 4, 4, 0),
+        teams.wait("finish", 4, _PIECE, 0),
         teams.descriptor("panels"),
         _PROBE.substitute(complete=teams.COMPLETE),
     ])  # fmt: skip

@@ -461,8 +461,8 @@ class OpenCLPrinter(BoxStatements):
     def _fence(self, node: TeamMma) -> None:
         """In front of a batch, and where it is known that no earlier one adds to these sums, in front of the first that does."""
         if self._apart and any(isinstance(v, Var) and v.name not in self._multiplying for v in node.c):
-            lanes, count = node.c[0].type.lanes, len(node.c)
-            name = self.helper(f"ready_{count}", teams.fence, count, lanes)
+            piece, count = node.c[0].type, len(node.c)
+            name = self.helper(f"ready_{count}{teams.suffix(piece)}", teams.fence, count, piece)
             self.line(f"{name}({', '.join(self._pointers(node.c))});")
         elif not self._multiplying:
             self.line(teams.FENCE)
@@ -477,8 +477,9 @@ class OpenCLPrinter(BoxStatements):
     def _finish_products(self, pending: int) -> None:
         # Sums that nothing adds to need not wait, and may be elsewhere meanwhile.
         sums = tuple(self._multiplying.values()) if self._apart else self._sums_here()
-        lanes, count = sums[0].type.lanes, len(sums)
-        name = self.helper(f"products_{count}_{pending}", teams.wait, count, lanes, pending, self._packed)
+        piece, count = sums[0].type, len(sums)
+        name = f"products_{count}_{pending}{teams.suffix(piece)}"
+        name = self.helper(name, teams.wait, count, piece, pending, self._packed)
         self.line(f"{name}({', '.join(self._pointers(sums))});")
         self._multiplying.clear()
 

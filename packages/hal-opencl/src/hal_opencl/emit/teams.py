@@ -7,9 +7,9 @@ instructions of in what the compiler has made of the program (`hal_opencl.compil
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from math import prod
+from collections.abc import Iterator, Mapping, Sequence
 
+from tile_ir.dtype import DType
 from tile_ir.matrix import (
     CHUNK_BYTES,
     LANES,
@@ -21,6 +21,9 @@ from tile_ir.matrix import (
     MatrixInstruction,
     elements,
 )
+from tile_ir.semtree.nodes import Type
+
+from hal_opencl.emit.types import register
 
 HIDDEN = "//@ "
 """What stands before an instruction for another target."""
@@ -31,6 +34,10 @@ ROUNDED = MATRIX_INSTRUCTIONS["mma_m16n8k8_tf32"].a
 """How the lanes of a sub-group hold its rows of a first factor that is rounded: as those of the single instruction do."""
 PERIOD = ATOM // ROUNDED.dtype.bytes
 """Elements of these rows: behind them the swizzle starts anew."""
+KINDS: Mapping[DType, str] = {
+    DType.FLOAT32: "tf32", DType.BFLOAT16: "bf16", DType.FLOAT16: "f16", DType.INT8: "s8", DType.UINT8: "u8",
+}  # fmt: skip
+"""What instructions call the dtypes of factors."""
 HALF = 1 << (MANTISSA_BITS - TF32_BITS - 1)
 _ITEM = "get_local_id(0) + get_local_size(0) * (get_local_id(1) + get_local_size(1) * get_local_id(2))"
 COMPLETE = f'asm volatile("{HIDDEN}fence.proxy.async.shared::cta;" ::: "memory");'
@@ -61,40 +68,40 @@ FENCE = f'asm volatile("{HIDDEN}wgmma.fence.sync.aligned;" ::: "memory");'
 
 def multiply(name: str, instruction: MatrixInstruction, a_panels: bool, b_panels: bool) -> str:
     """Start a product of one team; factors by their descriptors, sums by pieces that are not to be read yet."""
-    count, lanes = _pieces_of(instruction)
-    options = "p, 1, 1"
-    if instruction.a.dtype.bytes == 2:  # rows of wider factors run along the depth, and nothing can be said of them
+    count, piece = _pieces_of(instruction)
+    options = "p" if instruction.is_exact else "p, 1, 1"
+    if not instruction.along_depth:
         options += f", {int(a_panels)}, {int(b_panels)}"
     return "\n".join([
-        f"void {name}({_pieces(count, lanes)}, ulong a, ulong b) {{",
-        *_taken(count, lanes),
+        f"void {name}({_pieces(count, piece)}, ulong a, ulong b) {{",
+        *_taken(count, piece),
         *_started(instruction, ['"l"(a)'], options),
-        *_given(count, lanes),
+        *_given(count, piece),
         "}",
     ])  # fmt: skip
 
 
 def multiply_held(name: str, instruction: MatrixInstruction, pairs: int, b_panels: bool) -> str:
     """The same with a first factor of 16 bits in registers, so many pairs of an item's own elements."""
-    count, lanes = _pieces_of(instruction)
+    count, piece = _pieces_of(instruction)
     return "\n".join([
-        f"void {name}({_pieces(count, lanes)}, {', '.join(f'ushort2 a{n}' for n in range(pairs))}, ulong b) {{",
-        *_taken(count, lanes),
+        f"void {name}({_pieces(count, piece)}, {', '.join(f'ushort2 a{n}' for n in range(pairs))}, ulong b) {{",
+        *_taken(count, piece),
         *_started(instruction, [f'"r"(as_uint(a{n}))' for n in range(pairs)], f"p, 1, 1, {int(b_panels)}"),
-        *_given(count, lanes),
+        *_given(count, piece),
         "}",
     ])  # fmt: skip
 
 
 def multiply_rounded(name: str, instruction: MatrixInstruction) -> str:
     """The same with a first factor in registers, as `read` gives it."""
-    count, lanes = _pieces_of(instruction)
+    count, piece = _pieces_of(instruction)
     return "\n".join([
-        f"void {name}({_pieces(count, lanes)}, uint{ROUNDED.registers} a, ulong b) {{",
-        *_taken(count, lanes),
+        f"void {name}({_pieces(count, piece)}, uint{ROUNDED.registers} a, ulong b) {{",
+        *_taken(count, piece),
         f"    {FENCE}",
         *_started(instruction, [f'"r"(a.s{n})' for n in range(ROUNDED.registers)], "p, 1, 1"),
-        *_given(count, lanes),
+        *_given(count, piece),
         "}",
     ])  # fmt: skip
 
@@ -131,7 +138,7 @@ def _read_places(instruction: MatrixInstruction, panels: bool) -> Iterator[str]:
     width = instruction.a.dtype.bytes
     line, chunk = (n // width for n in (PANEL_BYTES, OWN_BYTES if panels else CHUNK_BYTES))
     rows = line // chunk
-    for m, k in (elements(ROUNDED)[0, register] for register in range(ROUNDED.registers)):
+    for m, k in (elements(ROUNDED)[0, number] for number in range(ROUNDED.registers)):
         if panels:
             column = f"((row + {m}) % {line} ^ (k + {k}) % {rows} * {chunk})"
             yield f"{width} * ((row + {m}) / {line} * apart + (k + {k}) * {line} + {column}) + {width} * first + {width} * behind"
@@ -142,46 +149,51 @@ def _read_places(instruction: MatrixInstruction, panels: bool) -> Iterator[str]:
 
 def _started(instruction: MatrixInstruction, first: Sequence[str], options: str) -> Iterator[str]:
     """The instruction itself: a descriptor of the first factor or its registers, and the descriptor `b`."""
-    count = prod(_pieces_of(instruction))
-    (m, n, k), kind = instruction.shape, instruction.name.rpartition("_")[2]
-    text = f"wgmma.mma_async.sync.aligned.m{m * instruction.team}n{n}k{k}.f32.{kind}.{kind}"
+    pieces, piece = _pieces_of(instruction)
+    (m, n, k), count = instruction.shape, pieces * piece.lanes
+    sums = "s32" if instruction.is_exact else "f32"
+    kinds = ".".join((sums, KINDS[instruction.a.dtype], KINDS[instruction.b.dtype]))
+    text = f"wgmma.mma_async.sync.aligned.m{m * instruction.team}n{n}k{k}.{kinds}"
     *own, second = (f"%{count + operand}" for operand in range(len(first) + 1))
     sums, factor = ", ".join(f"%{r}" for r in range(count)), ", ".join(own)
     factors = f"{factor if len(own) == 1 else f'{{{factor}}}'}, {second}, {options}"
     yield f'    asm volatile("{HIDDEN}{{.reg .pred p; setp.ne.u32 p, 1, 0; {text} {{{sums}}}, {factors};}}"'
-    yield f"""        : {_tied([f"r{r}" for r in range(count)])} : {", ".join(first)}, "l"(b) : "memory");"""
+    yield f"""        : {_tied(count, piece)} : {", ".join(first)}, "l"(b) : "memory");"""
 
 
-def _pieces_of(instruction: MatrixInstruction) -> tuple[int, int]:
-    """Pieces of a sub-group's sums, and elements of one that a lane holds."""
-    return instruction.sides["n"] // instruction.c.sizes[1], instruction.c.registers
+def _pieces_of(instruction: MatrixInstruction) -> tuple[int, Type]:
+    """Pieces of a sub-group's sums, and what a lane holds of each."""
+    return instruction.sides["n"] // instruction.c.sizes[1], Type(instruction.c.dtype, instruction.c.registers)
 
 
-def fence(name: str, count: int, lanes: int) -> str:
+def suffix(piece: Type) -> str:
+    """Of the names of functions whose sums are integers."""
+    return "" if piece.dtype.is_float else "_integers"
+
+
+def fence(name: str, count: int, piece: Type) -> str:
     """The same, for sums that nothing adds to yet: their values are in registers of their own before it, not behind."""
-    registers = [f"r{n}" for n in range(count * lanes)]
     return "\n".join([
-        f"void {name}({_pieces(count, lanes)}) {{",
-        *_taken(count, lanes),
-        f'    asm volatile("{HIDDEN}wgmma.fence.sync.aligned;" : {_tied(registers)} :: "memory");',
-        *_given(count, lanes),
+        f"void {name}({_pieces(count, piece)}) {{",
+        *_taken(count, piece),
+        f'    asm volatile("{HIDDEN}wgmma.fence.sync.aligned;" : {_tied(count * piece.lanes, piece)} :: "memory");',
+        *_given(count, piece),
         "}",
     ])  # fmt: skip
 
 
-def wait(name: str, count: int, lanes: int, pending: int, packed: bool = False) -> str:
+def wait(name: str, count: int, piece: Type, pending: int, packed: bool = False) -> str:
     """Close the batch of products, and wait until at most so many are unfinished; the sums come out of it.
 
     They may be `packed` into pairs of 16-bit floats behind it.
     """
-    registers = [f"r{n}" for n in range(count * lanes)]
     end = STAY if packed and not pending else ""
     return "\n".join([
-        f"void {name}({_pieces(count, lanes)}) {{",
-        *_taken(count, lanes),
+        f"void {name}({_pieces(count, piece)}) {{",
+        *_taken(count, piece),
         f'    asm volatile("{HIDDEN}wgmma.commit_group.sync.aligned;" ::: "memory");',
-        f'    asm volatile("{HIDDEN}wgmma.wait_group.sync.aligned {pending};{end}" : {_tied(registers)} :: "memory");',
-        *_given(count, lanes),
+        f'    asm volatile("{HIDDEN}wgmma.wait_group.sync.aligned {pending};{end}" : {_tied(count * piece.lanes, piece)} :: "memory");',
+        *_given(count, piece),
         "}",
     ])  # fmt: skip
 
@@ -199,20 +211,21 @@ def descriptor(name: str) -> str:
     )
 
 
-def _pieces(count: int, lanes: int) -> str:
-    return ", ".join(f"float{lanes}* c{n}" for n in range(count))
+def _pieces(count: int, piece: Type) -> str:
+    return ", ".join(f"{register(piece.dtype, piece.lanes)}* c{n}" for n in range(count))
 
 
-def _taken(count: int, lanes: int) -> list[str]:
+def _taken(count: int, piece: Type) -> list[str]:
     """The elements of all pieces as variables of their own, which inline assembly can tie."""
-    return [f"    float {', '.join(f'r{lanes * n + e} = c{n}->s{e:x}' for e in range(lanes))};" for n in range(count)]
+    lanes, T = piece.lanes, register(piece.dtype)
+    return [f"    {T} {', '.join(f'r{lanes * n + e} = c{n}->s{e:x}' for e in range(lanes))};" for n in range(count)]
 
 
-def _given(count: int, lanes: int) -> list[str]:
-    return [
-        f"    *c{n} = (float{lanes})({', '.join(f'r{lanes * n + e}' for e in range(lanes))});" for n in range(count)
-    ]
+def _given(count: int, piece: Type) -> list[str]:
+    lanes, T = piece.lanes, register(piece.dtype, piece.lanes)
+    return [f"    *c{n} = ({T})({', '.join(f'r{lanes * n + e}' for e in range(lanes))});" for n in range(count)]
 
 
-def _tied(registers: list[str]) -> str:
-    return ", ".join(f'"+f"({name})' for name in registers)
+def _tied(count: int, piece: Type) -> str:
+    constraint = "f" if piece.dtype.is_float else "r"
+    return ", ".join(f'"+{constraint}"(r{n})' for n in range(count))

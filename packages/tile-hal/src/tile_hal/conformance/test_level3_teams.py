@@ -21,9 +21,9 @@ TOLERANCE = 1e-5
 """Of Σ|a||b| + |c|: hardware adds products in an order of its own, and may cut them below float32's last bit."""
 NARROW = [i for i in WGMMA if i.sides["n"] in (32, 64)]
 """Wider ones differ in the number of pieces alone."""
-INSTRUCTIONS = pytest.mark.parametrize("instruction", NARROW, ids=lambda i: i.name)
-LAID = [(i, panels) for i in NARROW for panels in (False, True) if not (panels and i.a.dtype is DType.FLOAT32)]
-"""With how their factors lie: those of 32 bits along the depth alone."""
+INSTRUCTIONS = pytest.mark.parametrize("instruction", [i for i in NARROW if not i.is_exact], ids=lambda i: i.name)
+LAID = [(i, panels) for i in NARROW for panels in (False, True) if not (panels and i.along_depth)]
+"""With how their factors lie: some along the depth alone."""
 
 
 def sizes(instruction: MatrixInstruction) -> tuple[int, int, int]:
@@ -49,7 +49,7 @@ def swizzled(flat: Array, together: int = CHUNK_BYTES) -> Array:
 
 def along_k(lines: Array, dtype: DType) -> Array:
     """[line, k] as rows that hold neighbours along k; what lies behind them is not to be read."""
-    whole = np.full((len(lines), row_of(dtype.bytes)), np.nan, np.float32)
+    whole = np.full((len(lines), row_of(dtype.bytes)), np.nan if dtype.is_float else dtype.max_value, np.float32)
     whole[:, : lines.shape[1]] = lines
     return swizzled(whole.ravel().astype(dtype.numpy))
 
@@ -79,20 +79,21 @@ def product_kernel(
     instruction: MatrixInstruction, left: Array, right: Array, panels: tuple[int, int], rounded: bool
 ) -> Function:
     """c += a · b by one team; both factors come as they are to lie in local memory."""
-    dtype, items, register = instruction.a.dtype.value, LANES * instruction.team, instruction.c.registers
+    first, second, sums = (operand.dtype.value for operand in (instruction.a, instruction.b, instruction.c))
+    items, register = LANES * instruction.team, instruction.c.registers
     pieces = instruction.sides["n"] // instruction.c.sizes[1]
     places = [f"(local_id(0) * {pieces} + {p}) * {register}" for p in range(pieces)]
     indexes = [f"0, panels={p}" if p else "0" for p in panels]
     indexes[0] += ", rounded=1" if rounded else ""
     return parse_function(f"""
-function kernel(readwrite global float32* c [elements={items * pieces * register}],
-        read global {dtype}* a [elements={left.size}], read global {dtype}* b [elements={right.size}])
+function kernel(readwrite global {sums}* c [elements={items * pieces * register}],
+        read global {first}* a [elements={left.size}], read global {second}* b [elements={right.size}])
         group({items}, 1, 1) subgroup({LANES}) {{
-    alloc local {dtype}[{left.size}] left [align={SWIZZLED * PANEL_BYTES}];
-    alloc local {dtype}[{right.size}] right [align={SWIZZLED * PANEL_BYTES}];
+    alloc local {first}[{left.size}] left [align={SWIZZLED * PANEL_BYTES}];
+    alloc local {second}[{right.size}] right [align={SWIZZLED * PANEL_BYTES}];
     for (i = local_id(0); i < {left.size}; i += {items}) {{ left[i] = a[i]; }}
     for (i = local_id(0); i < {right.size}; i += {items}) {{ right[i] = b[i]; }}
-    {" ".join(f"var sum{p} = c[{at}]:float32x{register};" for p, at in enumerate(places))}
+    {" ".join(f"var sum{p} = c[{at}]:{sums}x{register};" for p, at in enumerate(places))}
     barrier("group", "local");
     team_mma "{instruction.name}" = left[{indexes[0]}] * right[{indexes[1]}], ({", ".join(f"sum{p}" for p in range(pieces))});
     async_wait(1, 0);
@@ -111,16 +112,16 @@ def product(
     rounded: bool = False,
 ) -> Array:
     """c + a @ b on the device, [item, piece, register]; both factors in `panels`, or either of them."""
-    dtype = instruction.a.dtype
+    dtype, other = instruction.a.dtype, instruction.b.dtype
     need_threads(device, LANES * instruction.team, "TeamMma", "Barrier", dtype)
     which = panels if isinstance(panels, tuple) else (panels, panels)
     left = in_panels(a, dtype, OWN_BYTES if rounded else CHUNK_BYTES) if which[0] else along_k(a, dtype)
-    right = in_panels(b.T, dtype) if which[1] else along_k(b.T, dtype)
+    right = in_panels(b.T, other) if which[1] else along_k(b.T, other)
     if device.capabilities.local_bytes < left.nbytes + right.nbytes:
         pytest.skip("device has too little local memory")
     apart = row_of(dtype.bytes) * a.shape[1]
     item = product_kernel(instruction, left, right, (apart * which[0], apart * which[1]), rounded)
-    return launch(device, item, [dealt(instruction, c), left, right])[0]
+    return launch(device, item, [dealt(instruction, c).astype(instruction.c.dtype.numpy), left, right])[0]
 
 
 @pytest.mark.parametrize(
@@ -131,7 +132,23 @@ def test_team_product_of_whole_numbers(tile_device: Device, instruction: MatrixI
     rng = np.random.default_rng(1)
     m, n, k = sizes(instruction)
     c, a, b = (rng.integers(-8, 9, shape).astype(np.float32) for shape in ((m, n), (m, k), (k, n)))
-    assert_same(product(tile_device, instruction, c, a, b, panels=panels), dealt(instruction, c + a @ b))
+    a, b = (abs(x) if o.dtype is DType.UINT8 else x for x, o in ((a, instruction.a), (b, instruction.b)))
+    want = dealt(instruction, c + a @ b).astype(instruction.c.dtype.numpy)
+    assert_same(product(tile_device, instruction, c, a, b, panels=panels), want)
+
+
+@pytest.mark.parametrize("instruction", [i for i in NARROW if i.is_exact and i.sides["n"] == 32], ids=lambda i: i.name)
+def test_team_product_of_extreme_integers(tile_device: Device, instruction: MatrixInstruction) -> None:
+    """Sums wrap; factors have all of their range."""
+    rng = np.random.default_rng(5)
+    m, n, k = sizes(instruction)
+    a, b = (
+        rng.choice([o.dtype.min_value, o.dtype.max_value], shape).astype(np.int64)
+        for o, shape in ((instruction.a, (m, k)), (instruction.b, (k, n)))
+    )
+    c = np.full((m, n), (1 << 31) - 1, np.int64)
+    want = dealt(instruction, (c + a @ b).astype(np.int32))
+    assert_same(product(tile_device, instruction, c, a, b, panels=False), want)
 
 
 def of_eight_bits(rng: np.random.Generator, shape: tuple[int, int]) -> Array:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from tile_ir.dtype import DType
 from tile_ir.matrix.definition import (
     CHUNK_BYTES,
+    HALF_BYTES,
     MANTISSA_BITS,
     OWN_BYTES,
     PANEL_BYTES,
@@ -25,6 +26,7 @@ from tile_ir.matrix.nvidia import LANES, LINE_BYTES, LINES, MATRIX_LOADS, MMA, T
 __all__ = [
     "CHUNK_BYTES",
     "DPAS",
+    "HALF_BYTES",
     "LANES",
     "LINES",
     "LINE_BYTES",

@@ -104,6 +104,16 @@ class MatrixInstruction:
     elements), and `c` is one of the pieces, side by side, of which each holds its rows of the result.
     """
 
+    @property
+    def is_exact(self) -> bool:
+        """Its sums are the same in any order: integers, which wrap."""
+        return not self.c.dtype.is_float
+
+    @property
+    def along_depth(self) -> bool:
+        """A team reads rows of its factors along the depth alone; those of 16 bits may run along their other sides, too."""
+        return self.team > 1 and self.a.dtype.bytes != HALF_BYTES
+
     @cached_property
     def shape(self) -> tuple[int, int, int]:
         """(m, n, k)."""
@@ -121,6 +131,8 @@ class MatrixInstruction:
         return prod(d.size for d in (*self.c.rows, *self.c.columns) if d.lane)
 
 
+HALF_BYTES = 2
+"""Of a float that teams of sub-groups take in rows along either of its loops."""
 PANEL_BYTES = 128
 """Bytes of a row of a factor that a team of sub-groups reads from local memory: wider factors are cut into panels."""
 CHUNK_BYTES = 16

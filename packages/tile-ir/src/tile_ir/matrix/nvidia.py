@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+
 from tile_ir.dtype import DType
 from tile_ir.matrix.definition import Digit, MatrixInstruction, Operand, Places, lanes, registers
 
@@ -45,18 +48,25 @@ MMA = (_TF32, _BF16, _F16)
 """Every ``mma.sync`` that is described here."""
 
 
-def _wgmma(columns: int, name: str, dtype: DType) -> MatrixInstruction:
+def _wgmma(columns: int, name: str, factors: tuple[DType, DType]) -> MatrixInstruction:
     """A ``wgmma`` of four sub-groups: 64 rows, 16 of each (PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions")."""
-    deep = DEPTH_BYTES // dtype.bytes
-    a, b = (Operand(dtype, *((_whole(n),) for n in sizes)) for sizes in ((16, deep), (deep, columns)))
-    return MatrixInstruction(f"wgmma_m64n{columns}k{deep}_{name}", a, b, _BF16.c, team=4)
+    deep = DEPTH_BYTES // factors[0].bytes
+    sizes = (16, deep), (deep, columns)
+    a, b = (Operand(dtype, *map(_whole, each)) for dtype, each in zip(factors, sizes, strict=True))
+    c = replace(_BF16.c, dtype=DType.FLOAT32 if factors[0].is_float else DType.INT32)
+    return MatrixInstruction(f"wgmma_m64n{columns}k{deep}_{name}", a, b, c, team=4)
 
 
-def _whole(size: int) -> Digit:
-    return registers(size, 1, 1)
+def _whole(size: int) -> tuple[Digit]:
+    return (registers(size, 1, 1),)
 
 
-FACTORS = {"bf16": DType.BFLOAT16, "f16": DType.FLOAT16, "tf32": DType.FLOAT32}
+FACTORS: Mapping[str, tuple[DType, DType]] = {
+    "bf16": (DType.BFLOAT16, DType.BFLOAT16), "f16": (DType.FLOAT16, DType.FLOAT16), "tf32": (DType.FLOAT32, DType.FLOAT32),
+    "s8": (DType.INT8, DType.INT8), "u8": (DType.UINT8, DType.UINT8),
+    "s8u8": (DType.INT8, DType.UINT8), "u8s8": (DType.UINT8, DType.INT8),
+}  # fmt: skip
+"""The dtypes of both factors by what instructions call them."""
 DEPTH_BYTES = 32
 """Bytes of a row of factors that one instruction of a team reads."""
 COLUMNS = (256, 224, 192, 160, 128, 112, 96, 80, 64, 48, 32)

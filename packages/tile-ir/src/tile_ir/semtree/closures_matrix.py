@@ -141,7 +141,7 @@ def team_product(node: TeamMma, args: Sequence[Evaluate], slots: Sequence[int]) 
         b = second.factor(right(f), right_at(f), thread, instruction)
         which, across = _team_places(instruction, lane)
         total = np.concatenate([value(f) for value in sums])
-        total = _summed(a.values[:, which], b.values[:, across], total, Type(DType.FLOAT32), a.exact_with(b))
+        total = _summed(a.values[:, which], b.values[:, across], total, Type(instruction.c.dtype), a.exact_with(b))
         for slot, piece in zip(slots, total.reshape(len(slots), -1), strict=True):
             f[slot] = piece
 
@@ -159,7 +159,7 @@ def _team_places(instruction: MatrixInstruction, lane: int) -> tuple[Array, Arra
 
 @dataclass(frozen=True, slots=True)
 class _Factor:
-    """[k, line] of float32, and what decides whether products are exact."""
+    """[k, line] of float32 or of integers, and what decides whether products of floats are exact."""
 
     values: Array
     short: bool
@@ -178,6 +178,8 @@ class _Factor:
 
 
 def _factor(values: Array) -> _Factor:
+    if values.dtype != np.float32:  # integers wrap, however they are added
+        return _Factor(values, short=False, least=0, most=0)
     sizes = np.abs(values)
     short = not np.any(values.view(np.uint32) & _LOWER)
     return _Factor(values, short, sizes.min(where=sizes > 0, initial=np.inf), sizes.max(initial=0))
@@ -241,9 +243,9 @@ def _summed(left: Array, right: Array, total: Array, result: Type, exact: bool) 
 
 
 def _operand(matrix: Array, instruction: MatrixInstruction) -> Array:
-    """What the hardware sees of an operand, in float32."""
+    """What the hardware sees of an operand, in the dtype of its sums."""
     if instruction.a.dtype is not DType.FLOAT32:
-        return matrix.astype(np.float32)
+        return matrix.astype(instruction.c.dtype.numpy)
     kept = np.uint32(0xFFFFFFFF << (MANTISSA_BITS - TF32_BITS) & 0xFFFFFFFF)
     # A NaN may have its payload in the bits that are ignored.
     return np.where(np.isnan(matrix), matrix, (matrix.view(np.uint32) & kept).view(np.float32))

@@ -9,9 +9,6 @@ from tile_ir.semtree import errors as err
 from tile_ir.semtree.nodes import Expr, MatrixLoad, Mma, Round, Space, TeamMma, TensorCopy, TileStep, Type
 from tile_ir.semtree.verify_common import check_access, check_equal, fail
 
-HALF_BYTES = 2
-"""Bytes of the widest factor that a team may read in panels along its other side."""
-
 
 def round_bits(e: Round) -> None:
     """Some, but not all, of a float32's mantissa stays."""
@@ -80,7 +77,7 @@ def team_mma(node: TeamMma, subgroup: int) -> None:
         check_access(ptr, index, Type(operand.dtype), None, 0, node)
         if ptr.type.space is not Space.LOCAL or panels < 0:
             fail(err.IllegalDtype, f"{node.instruction} takes {operand.dtype} from local memory, not {ptr.type}", ptr)
-        if panels and operand.dtype.bytes > HALF_BYTES and not through:
+        if panels and instruction.along_depth and not through:
             fail(err.IllegalDtype, f"{node.instruction} takes rows of {operand.dtype} along k alone", ptr)
     piece = Type(instruction.c.dtype, instruction.c.registers)
     columns = len(node.c) * instruction.c.sizes[1]

@@ -8,7 +8,7 @@ from math import prod
 
 from tile_ir.dots import DOTS
 from tile_ir.frozen import frozen, replace
-from tile_ir.matrix import LANES, MATRIX_INSTRUCTIONS, ROLES, MatrixInstruction
+from tile_ir.matrix import HALF_BYTES, LANES, MATRIX_INSTRUCTIONS, ROLES, MatrixInstruction
 from tile_ir.stripe.affine import Affine, names_in
 from tile_ir.stripe.nodes import Const, Load, Op, Store
 from tile_ir.target import Target
@@ -16,16 +16,13 @@ from tile_ir.target import Target
 from tile_opt.kernel.view import KernelView, Stage, Use
 from tile_opt.kernel.work import is_heavy, merged_use
 
-HALF_BYTES = 2
-"""Of a float that teams of sub-groups take in rows along either of its loops."""
-
 
 def usable(target: Target) -> list[MatrixInstruction]:
     """The target's instructions of sub-groups whose rounding is allowed, the preferred ones first."""
     if target.machine.subgroup != LANES:
         return []
     named = (MATRIX_INSTRUCTIONS[name] for name in target.matrix)
-    return [i for i in named if i.lanes == LANES and target.options.rounds(i.a.dtype)]
+    return [i for i in named if i.lanes == LANES and (i.is_exact or target.options.rounds(i.a.dtype))]
 
 
 @frozen
@@ -74,7 +71,7 @@ def _ways(view: KernelView, instruction: MatrixInstruction) -> list[Match]:
     if len(looping) != 1 or not _is_meant(view, looping[0], instruction):
         return []
     (main,) = looping
-    pairs = [pair for pair in permutations(_factors(main)) if _is_in_order(main, instruction, *pair)]
+    pairs = [pair for pair in permutations(_factors(main)) if _is_in_order(view, main, instruction, *pair)]
     assigned = (
         [m for p in pairs for m in _assigned(view, main, instruction, least, *p)] for least in _least(instruction)
     )
@@ -117,9 +114,8 @@ def _is_meant(view: KernelView, main: Stage, instruction: MatrixInstruction) -> 
         return False
     factors = _factors(main)
     inside = [u for u in (*factors, out) if view.is_local(u.buffer)]
-    types = [view.type_of(u.buffer).dtype for u in (*factors, out)]
-    expected = [o.dtype for o in (instruction.a, instruction.b, instruction.c)]
-    return inside == [out] and types == expected and _has_body(main, out, instruction)
+    summed = view.type_of(out.buffer).dtype is instruction.c.dtype
+    return inside == [out] and len(factors) == 2 and summed and _has_body(main, out, instruction)
 
 
 def _has_body(main: Stage, out: Use, instruction: MatrixInstruction) -> bool:
@@ -137,8 +133,10 @@ def _has_body(main: Stage, out: Use, instruction: MatrixInstruction) -> bool:
     return out.agg is instruction.agg and plain
 
 
-def _is_in_order(main: Stage, instruction: MatrixInstruction, left: Use, right: Use) -> bool:
-    """A dot product's first factor, whose dtype may differ from the second one's, is the left one."""
+def _is_in_order(view: KernelView, main: Stage, instruction: MatrixInstruction, left: Use, right: Use) -> bool:
+    """The factors have their dtypes, which may differ; a dot product's first one is the left one."""
+    if [view.type_of(u.buffer).dtype for u in (left, right)] != [instruction.a.dtype, instruction.b.dtype]:
+        return False
     dot = DOTS.get(instruction.product)
     if dot is None or dot.a is dot.b:
         return True

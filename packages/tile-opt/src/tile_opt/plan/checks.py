@@ -126,7 +126,7 @@ def instructions_are_known(view: KernelView, plan: Plan, target: Target) -> Iter
 
 def _rounds(name: str) -> bool:
     """Sums of integers are exact in any order."""
-    return name not in TILED_INSTRUCTIONS or TILED_INSTRUCTIONS[name].c.dtype.is_float
+    return not (TILED_INSTRUCTIONS.get(name) or MATRIX_INSTRUCTIONS[name]).is_exact
 
 
 def _factor(name: str) -> DType:

@@ -178,9 +178,9 @@ def _team_factors(target: Target) -> frozenset[DType]:
 
 
 def _factors(target: Target) -> frozenset[DType]:
-    """Of all matrix instructions, where their rounding is allowed."""
-    found = (MATRIX_INSTRUCTIONS[name].a.dtype for name in target.matrix)
-    return frozenset(filter(target.options.rounds, found))
+    """Of all matrix instructions, where their rounding is allowed: that of integers is none."""
+    found = (MATRIX_INSTRUCTIONS[name] for name in target.matrix)
+    return frozenset(i.a.dtype for i in found if i.is_exact or target.options.rounds(i.a.dtype))
 
 
 def _channels_last(target: Target) -> tuple[Rewrite, ...]:

@@ -28,7 +28,7 @@ class ConvertOnce(Rewrite):
     """Give contractions converted copies of the narrow operands whose elements they convert `uses` times and more.
 
     Only where `least` terms are met. Others convert what they load, unless it is converted before a run. With `alike` that
-    is left as it is unless all operands are of one dtype: instructions that take such may add up their products.
+    is left as it is unless all operands are of one dtype, or bytes: instructions that take such may add up their products.
     """
 
     uses: int = 32
@@ -70,7 +70,7 @@ class _Copies:
     def _contraction(self, op: Contraction) -> list[Op]:
         inner = self._taken_in(op)
         wide = {load.dst: dtype for load in inner.loads if (dtype := self._converted(inner, load)) is not None}
-        if not wide or (self.options.alike and len({self.types[str(x.tensor)].dtype for x in inner.loads}) > 1):
+        if not wide or (self.options.alike and not _are_alike({self.types[str(x.tensor)].dtype for x in inner.loads})):
             return [op]
         worth = self._worth(inner, [load for load in inner.loads if load.dst in wide])
         if not worth:
@@ -115,6 +115,11 @@ class _Copies:
             type = TensorType(dtype, self.types[source].shape)
             copies.append(Elementwise(name, type, "cast", (source,), origin=op.origin))
         return replace(load, tensor=self.made[source, dtype])
+
+
+def _are_alike(dtypes: Set[DType]) -> bool:
+    """Instructions may take them together: of one dtype, or bytes, signed or not."""
+    return len(dtypes) == 1 or dtypes <= {DType.INT8, DType.UINT8}
 
 
 def _unconverted(op: Contraction, loaded: Set[str]) -> Contraction:

@@ -236,7 +236,7 @@ class _Exchange:
             for array, offset, index in ((area.left, at_row, row), (area.right, at_column, column)):
                 key = (array.name, offset)
                 if key not in loaded:
-                    loaded[key] = self._bound("factor", float_load(array, index.expr), body)
+                    loaded[key] = self._bound("factor", wide_load(_F32, array, index.expr), body)
                 factors.append(loaded[key])
             body.append(Assign(total.name, Fma(factors[0], factors[1], total, _F32)))
         return For(step.name, Const(0, _INT), Const(k, _INT), 1, Block(tuple(body)))
@@ -250,10 +250,10 @@ def linear(group_size: tuple[int, int, int]) -> Term:
     return number
 
 
-def float_load(array: Expr, index: Expr) -> Expr:
-    """An element of an array, as float32."""
+def wide_load(wide: Type, array: Expr, index: Expr) -> Expr:
+    """An element of an array, as `wide`."""
     value = Load(array, index, Type(array.type.dtype))
-    return value if value.type == _F32 else Cast(value, _F32)
+    return value if value.type == wide else Cast(value, wide)
 
 
 def _stores(array: Var, at: Expr, operand: Operand, stride: int, values: Sequence[Expr]) -> list[Statement]:

@@ -108,7 +108,7 @@ def _factor_problems(tile: TensorTile, copied: set[str], deep: int) -> Iterator[
         yield f"{match.instruction.name}: both factors go through registers, or none"
     elif not through and any(c.plan.lanes * c.source.dtype.bytes < least for c in boxes):
         yield f"{match.instruction.name}: factors are copied by {least} bytes or more"
-    elif takes_copies(match.instruction) and not all(
+    elif match.instruction.along_depth and not all(
         c.runs_along(in_tile(loops["k"])) for c in boxes if c.use.buffer not in rounded
     ):
         yield f"{match.instruction.name}: rows of both factors run along {loops['k']!r}"

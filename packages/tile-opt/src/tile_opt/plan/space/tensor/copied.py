@@ -111,6 +111,8 @@ def _lies_in_pieces(view: KernelView, match: Match, use: Use, unit: int) -> bool
     """Its rows begin and end on multiples of `unit` wherever they are read."""
     strides = view.type_of(use.buffer).strides
     rows = [form for form, stride in zip(use.forms, strides, strict=True) if stride == 1 and form.terms]
+    if match.instruction.along_depth and not any(dict(match.loops)["k"] in form.names for form in rows):
+        return False
     return all(s % unit == 0 for s in strides if s > 1) and all(_in_pieces(view, match, form, unit) for form in rows)
 
 
@@ -133,7 +135,7 @@ def _last(view: KernelView, match: Match, use: Use, walked: list[str], unit: int
     sides = dict(match.loops)
     form = {n: next(f for f in use.forms if n in f.names) for n in walked}
     pieces = [n for n in sides.values() if n in walked and _in_pieces(view, match, form[n], unit)]
-    if sides["k"] in pieces or (pieces and not takes_copies(match.instruction)):
+    if sides["k"] in pieces or (pieces and not match.instruction.along_depth):
         return sides["k"] if sides["k"] in pieces else pieces[0]
     return sides["k"] if sides["k"] in walked and is_alone(view, use, sides["k"]) else None
 

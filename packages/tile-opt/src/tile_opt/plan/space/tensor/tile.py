@@ -495,5 +495,5 @@ class Tile:
         if not self.through:
             return order
         depth, line = self.loops["k"], PANEL_BYTES // self.instruction.a.dtype.bytes
-        turned = takes_copies(self.instruction) or (self.group | {depth: self.deep})[order[-1]] % line
+        turned = self.instruction.along_depth or (self.group | {depth: self.deep})[order[-1]] % line
         return tuple(sorted(order, key=lambda n: turned and n == depth))
