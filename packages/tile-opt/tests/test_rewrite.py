@@ -36,6 +36,7 @@ from tile_opt.program import (
     Subsample,
     rewrite,
 )
+from tile_opt.program.strided_targets import StridedTargets
 from tile_opt.translate import to_stripe
 
 F = DType.FLOAT32
@@ -45,7 +46,7 @@ EAGER = Factorise(gain=0, worth=0, searched=3)
 SEPARATE = SeparateWindows(gain=0, ragged=0, worth=0)
 NARROW = ConvertOnce(uses=1, least=0)
 ALL: tuple[Rewrite, ...] = (
-    ShareCommon(), DropDead(), EAGER, SEPARATE, Subsample(uses=1), Prepack(least=0), TINY, NARROW
+    StridedTargets(), ShareCommon(), DropDead(), EAGER, SEPARATE, Subsample(uses=1), Prepack(least=0), TINY, NARROW
 )  # fmt: skip
 
 
@@ -162,6 +163,37 @@ def test_few_cells_of_a_large_factor_are_summed_before_the_other_comes() -> None
     program = tile_lang.bind(tile_lang.parse(text), types)
     after = Factorise(columns=16).apply(program)
     assert after.types()[after.ops[0].name].shape == (6, 5)
+
+
+STEPS = """function (X[M, N], Y[M, N], Z[M, K]) -> (O) {
+    P[m, 2*n : M, 2*N] = =(X[m, n]); Q[m, 2*n + 1 : M, 2*N] = +(Y[m, n]); O = (P + Q) * Z;
+}"""
+
+
+def test_what_is_put_down_with_a_step_is_a_digit() -> None:
+    """Elements of both are neighbours where they meet, and what they meet gets their shape."""
+    types = {n: TensorType(F, s) for n, s in {"X": (3, 4), "Y": (3, 4), "Z": (3, 8)}.items()}
+    before = tile_lang.bind(tile_lang.parse(STEPS), types)
+    after = rewrite(before, (StridedTargets(), DropDead()))
+    same_results(before, after)
+    made = [op for op in after.ops if isinstance(op, Contraction | Elementwise)]
+    assert len(made) == 4 and all(op.type.shape == (3, 4, 2) for op in made)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "O[2*n + 1 : 2*N + 1] = =(X[n]);",  # no whole steps
+        "O[2*n + 3 : 2*N] = =(X[n]);",  # begins in the second one
+        "O[2*n + k : 2*N] = =(X[n]), k < 2;",  # every cell
+        "O[2*n, n : 2*N, N] = =(X[n]);",
+        "O[2*n : 2*N] = +(X[n + k]), k < 3;",
+    ],
+)
+def test_other_targets_stay(statement: str) -> None:
+    text = f"function (X[N]) -> (O) {{ {statement} }}"
+    program = tile_lang.bind(tile_lang.parse(text), {"X": TensorType(F, (4,))})
+    assert StridedTargets().apply(program) is program
 
 
 def elementwise(name: str, fn: str, *args: str | Literal) -> Elementwise:

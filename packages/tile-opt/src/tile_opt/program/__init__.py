@@ -47,6 +47,7 @@ from tile_opt.program.short_sorts import ShortSorts as ShortSorts
 from tile_opt.program.single import SingleTerms as SingleTerms
 from tile_opt.program.split_batches import SplitBatches as SplitBatches
 from tile_opt.program.split_reduction import SplitReduction as SplitReduction
+from tile_opt.program.strided_targets import StridedTargets
 from tile_opt.program.subsample import Subsample as Subsample
 from tile_opt.program.tall_products import TallProducts as TallProducts
 from tile_opt.program.turn_results import TurnResults as TurnResults
@@ -154,6 +155,7 @@ def _for_groups(target: Target) -> tuple[Rewrite, ...]:
     rows = (masked, SingleTerms(), *weighted, ShareCommon(), DropDead(), Online(units=units), split)
     return (
         *_channels_last(target),
+        StridedTargets(),
         *CLEAN,
         BorderPieces(least=FRAMED, step=NEVER, zeros=False),
         Factorise(),
