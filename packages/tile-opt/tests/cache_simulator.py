@@ -123,9 +123,9 @@ def misses(addresses: Array, caches: Sequence[Cache], runs: int = 2) -> list[int
     """Lines that each level has to fetch in the last of so many runs over the addresses, each level asked for those of the nearer one."""
     sets = [Sets(cache) for cache in caches]
     counts: list[int] = []
+    touched = _lines(addresses, caches[0].line)
     for _ in range(runs):
-        lines: Iterable[int] = _lines(addresses, caches[0].line)
-        counts = []
+        lines, counts = touched, []
         for one in sets:
             lines = one.fetched(lines)
             counts.append(len(lines))

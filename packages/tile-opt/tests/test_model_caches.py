@@ -58,14 +58,10 @@ IN_PLACE = """plan kernel_0 {
 """A product of matrices that reads its operands where they are."""
 
 
-def fetched(
-    source: str, target: Target, shapes: dict[str, tuple[int, ...]], plan: str = ""
-) -> tuple[list[float], list[int]]:
-    """Lines that the first two levels fetch: the model's, and the simulator's on a second run."""
-    block = kernel(source, target, parse_plans(plan), **shapes)
+def fetched(block: Block, target: Target) -> list[float]:
+    """Lines that the model expects the first two levels to fetch."""
     counts = [c for lines in traffic(read(block), target.machine).values() for c in lines.values()]
-    model = [sum(c[level] for c in counts) for level in (0, 1)]
-    return model, misses(trace(block), target.machine.caches[:2])
+    return [sum(c[level] for c in counts) for level in (0, 1)]
 
 
 @pytest.mark.diagonal(4)
@@ -74,7 +70,8 @@ def fetched(
 def test_lines_are_those_of_a_simulator(name: str, case: str) -> None:
     source, shapes = CASES[case]
     target = huge(processor(name))
-    model, simulated = fetched(source, target, shapes, IN_PLACE if source == MATMUL else "")
+    block = kernel(source, target, parse_plans(IN_PLACE if source == MATMUL else ""), **shapes)
+    model, simulated = fetched(block, target), misses(trace(block), target.machine.caches[:2])
     for lines, right in zip(model, simulated, strict=True):
         assert right / 1.4 - 40 <= lines <= right * 1.4 + 40, (model, simulated)
 
@@ -85,9 +82,9 @@ def test_a_power_of_two_loses_the_panel_and_a_line_of_padding_keeps_it(name: str
     target = huge(processor(name))
     ways = target.machine.caches[1].ways
     rows = 64 * ways  # of 4 KB: every line falls into one of 32 sets per 128 KB
-    lost, _ = fetched(MATMUL, target, {"A": (12, rows), "B": (rows, 1024)}, IN_PLACE)
-    kept, _ = fetched(MATMUL, target, {"A": (12, rows), "B": (rows, 1040)}, IN_PLACE)
-    assert lost[1] > 1.5 * kept[1]
+    plans = parse_plans(IN_PLACE)
+    lost, kept = (fetched(kernel(MATMUL, target, plans, A=(12, rows), B=(rows, n)), target)[1] for n in (1024, 1040))
+    assert lost > 1.5 * kept
 
 
 @pytest.mark.parametrize("name", MACHINES)
