@@ -222,15 +222,6 @@ class _Tiles:
             name, self.run.loops, (), (self._use("dst", share, Direction.OUT),), (nothing, Store("dst", "$empty"))
         )
 
-    def _grown(self, number: int, piece: Piece) -> Iterator[Node]:
-        """The largest elements with those of a piece, and the sums below them."""
-        name = self.kinds.largest
-        yield self._empty(f"{name}_share_start", name)
-        yield self._stage(number, piece)
-        yield from self._gathered(name)
-        yield self._turned(below=True)
-        yield from self._scaled()
-
     def _sampled(self, number: int, piece: Piece) -> Iterator[Node]:
         """What is known of the first few elements of rows, in the piece that has them."""
         name, at = self._merges(number), piece.number
@@ -241,6 +232,15 @@ class _Tiles:
             made = (self._stage(k) for k in range(len(self.view.stages)) if self.kinds.of_samples(k))
             body = (self._empty(f"{name}_share_start", name), first, *self._gathered(name), *made)
             yield Nest(f"{name}_sampled", (), body, guard=() if at.is_const else (at * -1,))
+
+    def _grown(self, number: int, piece: Piece) -> Iterator[Node]:
+        """The largest elements with those of a piece, and the sums below them."""
+        name = self.kinds.largest
+        yield self._empty(f"{name}_share_start", name)
+        yield self._stage(number, piece)
+        yield from self._gathered(name)
+        yield self._turned(below=True)
+        yield from self._scaled()
 
     def _gathered(self, name: str) -> Iterator[Node]:
         """Every item merges the parts of all that share its rows."""
