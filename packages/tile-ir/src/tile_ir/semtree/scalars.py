@@ -127,6 +127,8 @@ def _short_integer(name: str, dtype: DType) -> Operation | None:
         return _wrapped(name, dtype, wrap)
     if name == "div":
         return binary(lambda a, b: wrap(_truncated(a, b)))
+    if name == "bit_left":
+        return binary(lambda a, b: wrap(a << b) if 0 <= b < dtype.bits else 0)
     if name == "bit_right":
         # A shift by all bits leaves the sign.
         return binary(lambda a, b: a >> (b if 0 <= b < dtype.bits else dtype.bits))
