@@ -13,6 +13,8 @@ SAMPLES: dict[str, Callable[[Tensor], Tensor]] = {
     "gamma": lambda x: Gamma(x.exp(), x.exp() + 1, validate_args=False).rsample() * 2,
     "beta": lambda x: Beta(x.exp(), x.exp() + 1, validate_args=False).rsample().log(),
     "dirichlet": lambda x: Dirichlet(x.exp(), validate_args=False).rsample() + 1,
+    "rrelu": lambda x: torch.nn.functional.rrelu(x * 2, training=True) + 1,
+    "several places": lambda x: x.gather(1, torch.multinomial(x.detach().exp(), 6, replacement=True)) * 2,
     "poisson": lambda x: torch.poisson(x.exp() * 3) * x,
     "binomial": lambda x: torch.binomial(torch.full_like(x, 9), x.detach().sigmoid()) * x,
 }

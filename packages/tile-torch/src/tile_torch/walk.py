@@ -44,10 +44,11 @@ LAPACK: frozenset[Any] = frozenset(
 SAMPLED: frozenset[Any] = frozenset(
     {
         aten._dirichlet_grad.default, aten._sample_dirichlet.default, aten._standard_gamma.default,
-        aten._standard_gamma_grad.default, aten.binomial.default, aten.poisson.default,
+        aten._standard_gamma_grad.default, aten.binomial.default, aten.multinomial.default, aten.poisson.default,
+        aten.rrelu_with_noise_functional.default,
     }
 )  # fmt: skip
-"""Random numbers of distributions that tensors describe, whose rounds numbers decide, too, and their derivatives."""
+"""Random numbers of which tensors decide how many PyTorch draws, where they are not divided, and their derivatives."""
 BETWEEN = LAPACK | SAMPLED
 """What the host computes between programs, whatever the dtype."""
 REAL: frozenset[Any] = frozenset(
