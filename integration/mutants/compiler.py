@@ -37,7 +37,7 @@ MUTANTS = (
     Mutant("signed factors are taken for unsigned", OPT + "semtree/legalise.py", "    if dtype.is_signed:\n", "    if False:\n"),
     Mutant("the last words of many are never computed", LLVM + "dots.py", "pieces = range(0, lanes, form.lanes)", "pieces = range(0, 1, form.lanes)"),
     # translation and analysis
-    Mutant("gather does not clamp", OPT + "translate/gather.py", "clamp=bool(where.at))", "clamp=False)"),
+    Mutant("gather does not clamp", OPT + "translate/gather.py", "clamp=True)", "clamp=False)"),
     Mutant("rows that scatter adds run at once", OPT + "translate/scatter.py", "(n, r) if n in free else (n, r, Order.ORDERED)", "(n, r)"),
     Mutant("scatter replaces what is there", OPT + "translate/scatter.py", "None if op.agg is Aggregation.ASSIGN else op.agg", "None"),
     Mutant("one flag for cells that a scatter does not write together", OPT + "translate/scatter.py", "and cells[bare[s]] == n else n", "else n"),

@@ -46,7 +46,7 @@ def _round_even(x: Term) -> Term:
     whole = 2.0**23 if x.expr.type.dtype is DType.FLOAT32 else 2.0**52
     size = abs(x)
     rounded = (size + whole) - whole
-    return (size > 0.0).both(size < whole).choose((x < 0.0).choose(-rounded, rounded), x)
+    return ((size > 0.0) & (size < whole)).choose((x < 0.0).choose(-rounded, rounded), x)
 
 
 # --- exponentials and logarithms -------------------------------------------------------------------
@@ -143,7 +143,7 @@ def _atan2(y: Term, x: Term) -> Term:
     back = x.is_(0.0).choose(x.number(1.0) / x, x) < 0.0
     angle = back.choose(-angle + pi, angle)
     below = y.is_(0.0).choose(y.number(1.0) / y, y) < 0.0
-    number = x.is_(x).both(y.is_(y))
+    number = x.is_(x) & y.is_(y)
     return number.choose(below.choose(-angle, angle), x + y)
 
 
@@ -178,7 +178,7 @@ def _remainder(a: Term, b: Term, rest: Term, type: Type) -> Expr:
     """What was found, with the sign and the exceptions."""
     signed = (a < 0.0).choose(-rest, a.is_(0.0).choose(a, rest))
     small = (abs(a) < abs(b)).choose(a, signed)
-    defined = (abs(a) < a.largest()).both(abs(b) > 0.0)
+    defined = (abs(a) < a.largest()) & (abs(b) > 0.0)
     result = defined.choose(small, (a - a) / (b - b)).expr
     return result if result.type is type else Cast(result, type)
 

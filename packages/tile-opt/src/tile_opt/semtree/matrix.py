@@ -83,7 +83,7 @@ def rounded(node: Round, *, even: bool = False) -> Expr:
     away = nearest if even else (value - nearest).is_(half).choose(value + half, nearest)
     result = away * huge.choose(size.number(_HUGE), size.number(1.0))
     signed = (given < 0.0).choose(-result, result)
-    return (size > 0.0).both(size < size.largest()).choose(signed, given).expr
+    return ((size > 0.0) & (size < size.largest())).choose(signed, given).expr
 
 
 # --- products --------------------------------------------------------------------------------------

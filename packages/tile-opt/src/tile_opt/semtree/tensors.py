@@ -26,7 +26,7 @@ from tile_ir.semtree.nodes import (
 
 from tile_opt.semtree.matrix import linear, rounded
 from tile_opt.semtree.teams import INT, integer
-from tile_opt.semtree.terms import Term, Test
+from tile_opt.semtree.terms import Term
 
 _F32, _SWIZZLED = Type(DType.FLOAT32), 8
 
@@ -55,7 +55,7 @@ def _places(node: TensorCopy, element: Term) -> Iterator[Term]:
 def _inside(node: TensorCopy, places: tuple[Term, ...]) -> Expr:
     """Whether the tensor has such an element."""
     limits = (limit for place, size in zip(places, node.sizes, strict=True) for limit in (place >= 0, place < size))
-    return reduce(Test.both, limits).expr
+    return reduce(Term.__and__, limits).expr
 
 
 def _target(node: TensorCopy, element: Term) -> Expr:

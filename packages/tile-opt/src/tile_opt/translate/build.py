@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from tile_ir.diagnostics import Span
 from tile_ir.dtype import DType
@@ -26,9 +27,47 @@ from tile_ir.stripe.nodes import (
     TensorType,
 )
 
+from tile_opt.formulas import Formula
+
 Loop = tuple[str, int] | tuple[str, int, Order]
 ALIGN = 64
 """Byte alignment of every buffer that the compiler allocates."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scalar(Formula["Scalar"]):
+    """A scalar of a stage; what is made of it joins the stage's body."""
+
+    stage: Stage
+    name: str
+    dtype: DType
+
+    def alone(self, op: str) -> Scalar:
+        return self.stage.op(op, (self,), self.dtype)
+
+    def with_(self, op: str, other: Scalar | float) -> Scalar:
+        return self.stage.op(op, (self, self._lifted(other)), self.dtype)
+
+    def test(self, op: str, other: Scalar | float) -> Scalar:
+        return self.stage.op(op, (self, self._lifted(other)), DType.BOOL)
+
+    def choose(self, then: Scalar, other: Scalar | float) -> Scalar:
+        return self.stage.op("cond", (self, then, then._lifted(other)), then.dtype)
+
+    def cast(self, dtype: DType) -> Scalar:
+        """As `dtype`; the same scalar when nothing changes."""
+        return self if dtype is self.dtype else self.stage.op("cast", (self,), dtype)
+
+    def bits(self, dtype: DType) -> Scalar:
+        """Its bits as a dtype of the same width."""
+        return self.stage.op("bitcast", (self,), dtype)
+
+    def _lifted(self, other: Scalar | float) -> Scalar:
+        return other if isinstance(other, Scalar) else self.stage.const(other, self.dtype)
+
+
+Cell = Sequence[Quasi | Scalar]
+"""Subscripts of a buffer: forms of the stage's loops, and scalars, which choose from all of a dimension."""
 
 
 class Stage:
@@ -51,96 +90,78 @@ class Stage:
         self._refs: dict[str, Refinement] = {}
         self._body: list[Statement] = []
         self._scalars: set[str] = set()
-        self._constants: dict[tuple[type, str, DType], str] = {}
+        self._constants: dict[tuple[type, str, DType], Scalar] = {}
 
     # --- scalars ---------------------------------------------------------------------------------
 
-    def _scalar(self, hint: str) -> str:
+    def _scalar(self, hint: str, dtype: DType) -> Scalar:
         name = fresh(f"${hint}", self._scalars)
         self._scalars.add(name)
-        return name
+        return Scalar(self, name, dtype)
 
-    def const(self, value: int | float | bool, dtype: DType) -> str:
+    def const(self, value: int | float | bool, dtype: DType) -> Scalar:
         """A constant; equal ones are shared."""
         key = (type(value), repr(value), dtype)
         if key not in self._constants:
-            name = self._constants[key] = self._scalar("c")
-            self._body.append(Const(name, value, dtype, origin=self.origin))
+            made = self._constants[key] = self._scalar("c", dtype)
+            self._body.append(Const(made.name, value, dtype, origin=self.origin))
         return self._constants[key]
 
-    def const_of(self, operand: Operand) -> str:
+    def const_of(self, operand: Operand) -> Scalar:
         """The constant a literal operand stands for; TypeError for a name."""
         if isinstance(operand, str):
             raise TypeError(f"{operand} is not a literal")
         return self.const(operand.value, operand.dtype)
 
-    def op(self, name: str, args: Sequence[str], dtype: DType, hint: str = "t") -> str:
-        dst = self._scalar(hint)
-        self._body.append(Op(dst, name, tuple(args), dtype, origin=self.origin))
-        return dst
+    def op(self, name: str, args: Sequence[Scalar], dtype: DType, hint: str = "t") -> Scalar:
+        made = self._scalar(hint, dtype)
+        self._body.append(Op(made.name, name, tuple([a.name for a in args]), dtype, origin=self.origin))
+        return made
 
-    def index(self, value: Quasi, dtype: DType = DType.INT32, hint: str = "i") -> str:
-        dst = self._scalar(hint)
-        self._body.append(LoadIndex(dst, value, dtype, origin=self.origin))
-        return dst
+    def index(self, value: Quasi, dtype: DType = DType.INT32) -> Scalar:
+        made = self._scalar("i", dtype)
+        self._body.append(LoadIndex(made.name, value, dtype, origin=self.origin))
+        return made
 
     # --- memory ----------------------------------------------------------------------------------
 
-    def load(
-        self,
-        buffer: str,
-        access: Sequence[Quasi],
-        *,
-        sizes: tuple[int, ...] | None = None,
-        at: tuple[Quasi | str, ...] = (),
-        clamp: bool = False,
-    ) -> str:
-        """Load the cell `access` of a buffer, or the cell `at` of the view of `sizes` that starts there."""
-        ref = self._ref(buffer, access, Direction.IN, sizes, None)
-        dst = self._scalar(buffer)
-        self._body.append(Load(dst, ref, at, clamp, origin=self.origin))
-        return dst
+    def load(self, buffer: str, cell: Cell, *, clamp: bool = False) -> Scalar:
+        """Load a cell of a buffer; with `clamp` scalars among its subscripts lead to the nearest one that there is."""
+        ref, at = self._ref(buffer, cell, Direction.IN, None)
+        made = self._scalar(buffer, self.kernel.dtype(buffer))
+        self._body.append(Load(made.name, ref, at, clamp and bool(at), origin=self.origin))
+        return made
 
     def store(
-        self,
-        buffer: str,
-        access: Sequence[Quasi],
-        src: str,
-        *,
-        agg: Aggregation | None = None,
-        sizes: tuple[int, ...] | None = None,
-        at: tuple[Quasi | str, ...] = (),
-        clamp: bool = False,
+        self, buffer: str, cell: Cell, src: Scalar, *, agg: Aggregation | None = None, clamp: bool = False,
         atomic: bool = False,
-    ) -> None:
-        """Store a scalar, merged with what the cell holds when `agg` is given.
+    ) -> None:  # fmt: skip
+        """Store a scalar to a cell, merged with what that holds when `agg` is given.
 
         `atomic` where iterations in any order, or at once, may store to a cell, or data says that no two do.
         """
-        direction = Direction.OUT if agg is None else Direction.INOUT
-        ref = self._ref(buffer, access, direction, sizes, agg)
-        self._body.append(Store(ref, src, at, clamp, atomic, origin=self.origin))
+        ref, at = self._ref(buffer, cell, Direction.OUT if agg is None else Direction.INOUT, agg)
+        self._body.append(Store(ref, src.name, at, clamp and bool(at), atomic, origin=self.origin))
 
     def _ref(
-        self,
-        buffer: str,
-        access: Sequence[Quasi],
-        direction: Direction,
-        sizes: tuple[int, ...] | None,
-        agg: Aggregation | None,
-    ) -> str:
-        """The view of `buffer` at `access`: an equal one is reused, reading and writing one cell is INOUT."""
+        self, buffer: str, cell: Cell, direction: Direction, agg: Aggregation | None
+    ) -> tuple[str, tuple[Quasi | str, ...]]:
+        """The view of `buffer` that has the cell, and where in it: an equal one is reused, reading and writing one cell is INOUT."""
         whole = self.kernel.use(buffer, direction)
-        shape = sizes if sizes is not None else (1,) * len(access)
+        access = tuple([Affine() if isinstance(f, Scalar) else f for f in cell])
+        shape, at = (1,) * len(access), ()
+        if access != (*cell,):
+            shape = tuple([n if isinstance(f, Scalar) else 1 for f, n in zip(cell, whole.sizes, strict=True)])
+            at = tuple([f.name if isinstance(f, Scalar) else Affine() for f in cell])
         for name, ref in self._refs.items():
-            if ref.source == buffer and ref.access == tuple(access) and ref.type.sizes == shape and ref.agg is agg:
+            if ref.source == buffer and ref.access == access and ref.type.sizes == shape and ref.agg is agg:
                 if ref.dir is not direction:
                     self._refs[name] = replace(ref, dir=Direction.INOUT)
-                return name
+                return name, at
         name = fresh(buffer, self._refs)
         view = TensorType(whole.dtype, shape, whole.layout)
-        self._refs[name] = Refinement(direction, name, buffer, tuple(access), view, agg)
-        return name
+        self._refs[name] = Refinement(direction, name, buffer, access, view, agg)
+        return name, at
 
     def build(self) -> Block:
         return Block(

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tile_ir.dtype import DType
 from tile_ir.ops import Aggregation
 from tile_ir.program.nodes import Argsort
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Order
 
-from tile_opt.translate.build import Kernel, Stage, cell_of, loops_over
+from tile_opt.translate.build import Kernel, Scalar, Stage, cell_of, loops_over
 from tile_opt.translate.codes import code_type
 from tile_opt.translate.context import Context, fill
 from tile_opt.translate.counting import PIECE, PLACE, Steps, codes, put_in_order
@@ -66,14 +65,14 @@ class _Choice:
         keys, places = (self.steps.buffer(n, d, shape, shared=True) for n, d in (("kept", self.wide), ("from", PLACE)))
         stage = self.kernel.stage("keep", [*loops_over(self.lines), ("t", self.steps.extent, Order.ORDERED)])
         key, bound = stage.load(self.codes, self._element), stage.load(last, self.line)
-        is_smaller, is_equal = (stage.op(test, (key, bound), DType.BOOL) for test in ("cmp_lt", "cmp_eq"))
+        is_smaller, is_equal = key < bound, key.is_(bound)
         first, next_ = stage.load(smaller, self.line), stage.load(equal, self.line)
         outside = stage.const(self.steps.count, PLACE)
-        to = stage.op("cond", (is_smaller, first, stage.op("cond", (is_equal, next_, outside), PLACE)), PLACE)
+        to = (*self.line, is_smaller.choose(first, is_equal.choose(next_, outside)))
         for buffer, value in ((keys, key), (places, stage.index(Affine.var("t"), PLACE))):
-            self._put(stage, buffer, to, value)
+            stage.store(buffer, to, value, clamp=True)
         for counter, was, test in ((smaller, first, is_smaller), (equal, next_, is_equal)):
-            stage.store(counter, self.line, stage.op("add", (was, stage.op("cast", (test,), PLACE)), PLACE))
+            stage.store(counter, self.line, was + test.cast(PLACE))
         return keys, places
 
     def _last(self) -> str:
@@ -88,13 +87,12 @@ class _Choice:
             known = found
         return known
 
-    def _next(self, stage: Stage, counts: tuple[str, ...], shift: int, known: str) -> str:
+    def _next(self, stage: Stage, counts: tuple[str, ...], shift: int, known: str) -> Scalar:
         """The digits that are `known`, and the next."""
         found, wanted = stage.load(known, self.line), stage.const(self.steps.count, PLACE)
         for count in counts:
-            few = stage.op("cmp_lt", (stage.load(count, self.line), wanted), DType.BOOL)
-            step = stage.op("cond", (few, stage.const(1 << shift, self.wide), stage.const(0, self.wide)), self.wide)
-            found = stage.op("add", (found, step), self.wide)
+            few = stage.load(count, self.line) < wanted
+            found += few.choose(stage.const(1 << shift, self.wide), 0)
         return found
 
     def _counts(self, name: str, known: str, values: tuple[int, ...]) -> tuple[str, ...]:
@@ -113,9 +111,8 @@ class _Choice:
             stage = self.kernel.stage(name, [*loops_over(self.lines), *loops])
             key, start = stage.load(self.codes, (*self.line, element)), stage.load(known, self.line)
             for count, value in zip(counts, values, strict=True):
-                bound = stage.op("add", (start, stage.const(value, self.wide)), self.wide) if value else start
-                smaller = stage.op("cast", (stage.op("cmp_lt", (key, bound), DType.BOOL),), PLACE)
-                stage.store(count, (*self.line, lane), smaller, agg=Aggregation.SUM)
+                smaller = key < (start + value if value else start)
+                stage.store(count, (*self.line, lane), smaller.cast(PLACE), agg=Aggregation.SUM)
         return tuple(map(self._total, counts))
 
     def _total(self, counts: str) -> str:
@@ -126,15 +123,9 @@ class _Choice:
         stage.store(total, self.line, stage.load(counts, (*self.line, Affine.var("p"))), agg=Aggregation.SUM)
         return total
 
-    def _per_line(self, name: str, buffer: str, value: Callable[[Stage], str]) -> None:
+    def _per_line(self, name: str, buffer: str, value: Callable[[Stage], Scalar]) -> None:
         stage = self.kernel.stage(name, loops_over(self.lines))
         stage.store(buffer, self.line, value(stage))
-
-    def _put(self, stage: Stage, buffer: str, to: str, value: str) -> None:
-        """Into the cell of the line that a scalar chooses."""
-        sizes = (*(1 for _ in self.line), self.steps.count + 1)
-        at = (*(Affine() for _ in self.line), to)
-        stage.store(buffer, (*self.line, Affine()), value, sizes=sizes, at=at, clamp=True)
 
     @property
     def _element(self) -> tuple[Affine, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tile_ir.dtype import DType
 
-from tile_opt.translate.build import Stage
+from tile_opt.translate.build import Scalar
 
 
 def code_type(dtype: DType) -> DType:
@@ -12,30 +12,24 @@ def code_type(dtype: DType) -> DType:
     return DType(f"uint{dtype.bits}")
 
 
-def code(stage: Stage, key: str, dtype: DType, descending: bool = False) -> str:
+def code(key: Scalar, descending: bool = False) -> Scalar:
     """A number that is smaller where the key comes earlier: NaN behind all numbers, 0.0 and -0.0 alike.
 
     No float has the smallest or the largest number.
     """
-    found = _float(stage, key, dtype) if dtype.is_float else _integer(stage, key, dtype)
-    return stage.op("bit_not", (found,), code_type(dtype)) if descending else found
+    found = _float(key) if key.dtype.is_float else _integer(key)
+    return ~found if descending else found
 
 
-def _integer(stage: Stage, key: str, dtype: DType) -> str:
-    wide = code_type(dtype)
-    if dtype is wide:
-        return key
-    bits = stage.op("bitcast", (key,), wide)
-    return stage.op("bit_xor", (bits, stage.const(1 << (dtype.bits - 1), wide)), wide)
+def _integer(key: Scalar) -> Scalar:
+    wide = code_type(key.dtype)
+    return key if key.dtype is wide else key.bits(wide) ^ 1 << (wide.bits - 1)
 
 
-def _float(stage: Stage, key: str, dtype: DType) -> str:
+def _float(key: Scalar) -> Scalar:
     """Of a negative number all bits are turned round, of another the sign."""
-    wide, zero = code_type(dtype), stage.const(0.0, dtype)
-    signed = DType(f"int{dtype.bits}")
-    is_zero, is_number = (stage.op("cmp_eq", (key, other), DType.BOOL) for other in (zero, key))
-    bits = stage.op("bitcast", (stage.op("cond", (is_zero, zero, key), dtype),), signed)
-    sign = stage.op("bit_right", (bits, stage.const(dtype.bits - 1, signed)), signed)
-    turned = stage.op("bit_or", (stage.op("bitcast", (sign,), wide), stage.const(1 << (dtype.bits - 1), wide)), wide)
-    number = stage.op("bit_xor", (stage.op("bitcast", (bits,), wide), turned), wide)
-    return stage.op("cond", (is_number, number, stage.const((1 << dtype.bits) - 2, wide)), wide)
+    wide, zero = code_type(key.dtype), key.stage.const(0.0, key.dtype)
+    is_zero, is_number = key.is_(zero), key.is_(key)
+    bits = is_zero.choose(zero, key).bits(DType(f"int{wide.bits}"))
+    turned = (bits >> (wide.bits - 1)).bits(wide) | 1 << (wide.bits - 1)
+    return is_number.choose(bits.bits(wide) ^ turned, (1 << wide.bits) - 2)

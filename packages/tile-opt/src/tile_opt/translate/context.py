@@ -16,7 +16,7 @@ from tile_ir.target import Target
 
 from tile_opt.analysis.sets import Sets
 from tile_opt.program.literals import literal_of
-from tile_opt.translate.build import ALIGN, Kernel, Stage, cell_of, loops_over
+from tile_opt.translate.build import ALIGN, Kernel, cell_of, loops_over
 
 
 @dataclass(slots=True)
@@ -122,11 +122,6 @@ class Context:
 
     def dtype(self, operand: Operand) -> DType:
         return operand.dtype if isinstance(operand, Literal) else self.types[operand].dtype
-
-
-def cast_to(stage: Stage, value: str, source: DType, target: DType) -> str:
-    """`value` as `target`; the same scalar when nothing changes."""
-    return value if source is target else stage.op("cast", (value,), target)
 
 
 def fill(kernel: Kernel, name: str, buffer: str, shape: Sequence[int], value: int | float | bool) -> None:

@@ -16,8 +16,8 @@ from tile_ir.program.nodes import Contraction, Literal, Operand
 from tile_ir.stripe.affine import Affine, names_in
 
 from tile_opt.analysis import FlatDomain, Region, analyze, check_assigned_once, uncovered
-from tile_opt.translate.build import Kernel, Loop, Stage, cell_of, loops_over
-from tile_opt.translate.context import Context, cast_to, fill
+from tile_opt.translate.build import Kernel, Loop, Scalar, Stage, cell_of, loops_over
+from tile_opt.translate.context import Context, fill
 
 WASTE = 2
 """Times the cells of a result that partial results may have, where some combinations of indexes choose none."""
@@ -82,9 +82,7 @@ def _assign(context: Context, op: Contraction, domain: FlatDomain, kernel: Kerne
     if uncovered(domain, op.type.shape, context.sets) != ():
         _prefill(context, op, kernel, target)
     stage = kernel.stage("assign", _loops(domain), domain.constraints)
-    value, dtype = _body(context, op, domain, stage)
-    value = cast_to(stage, cast_to(stage, value, dtype, op.acc), op.acc, op.type.dtype)
-    stage.store(target, domain.output, value)
+    stage.store(target, domain.output, _body(context, op, domain, stage).cast(op.acc).cast(op.type.dtype))
 
 
 def _aggregate(context: Context, op: Contraction, domain: FlatDomain, kernel: Kernel, target: str) -> Kernel:
@@ -181,8 +179,8 @@ def _stages(plan: _Plan, partial: _Partial) -> None:
     if hit is not None:
         fill(kernel, "init_hit", hit, partial.sizes, False)
     stage = kernel.stage("acc", _loops(plan.domain), plan.domain.constraints)
-    value, dtype = _body(plan.context, op, plan.domain, stage)
-    stage.store(accumulator, partial.taken, cast_to(stage, value, dtype, op.acc), agg=op.agg)
+    value = _body(plan.context, op, plan.domain, stage)
+    stage.store(accumulator, partial.taken, value.cast(op.acc), agg=op.agg)
     if hit is not None:
         stage.store(hit, partial.taken, stage.const(True, DType.BOOL), agg=Aggregation.MAX)
         _select(plan, hit)
@@ -195,18 +193,17 @@ def _stages(plan: _Plan, partial: _Partial) -> None:
 def _finish(plan: _Plan, partial: _Partial) -> None:
     """Cast the accumulator to the output."""
     stage = plan.kernel.stage("cast", loops_over(partial.sizes), partial.limits)
-    value = stage.load(plan.accumulator, partial.cell)
-    stage.store(plan.target, partial.target, cast_to(stage, value, plan.op.acc, plan.op.type.dtype))
+    stage.store(plan.target, partial.target, stage.load(plan.accumulator, partial.cell).cast(plan.op.type.dtype))
 
 
 def _select(plan: _Plan, hit: str) -> None:
     """The accumulator where some tuple wrote, elsewhere 0 or the default."""
-    dtype, shape = plan.op.type.dtype, plan.op.type.shape
+    shape = plan.op.type.shape
     stage = plan.kernel.stage("select", loops_over(shape))
     cell = cell_of(shape)
     flag = stage.load(hit, cell)
-    value = cast_to(stage, stage.load(plan.accumulator, cell), plan.op.acc, dtype)
-    stage.store(plan.target, cell, stage.op("cond", (flag, value, _otherwise(plan, stage, cell)), dtype))
+    value = stage.load(plan.accumulator, cell).cast(plan.op.type.dtype)
+    stage.store(plan.target, cell, flag.choose(value, _otherwise(plan, stage, cell)))
 
 
 def _fill_region(plan: _Plan, region: Region, number: int) -> None:
@@ -215,7 +212,7 @@ def _fill_region(plan: _Plan, region: Region, number: int) -> None:
     stage.store(plan.target, region.cell, _otherwise(plan, stage, region.cell))
 
 
-def _otherwise(plan: _Plan, stage: Stage, cell: tuple[Affine, ...]) -> str:
+def _otherwise(plan: _Plan, stage: Stage, cell: tuple[Affine, ...]) -> Scalar:
     if plan.op.default is None:
         return stage.const(plan.op.type.dtype.number(0), plan.op.type.dtype)
     return stage.load(plan.context.buffers[plan.op.default], cell)
@@ -231,20 +228,16 @@ def _loops(domain: FlatDomain) -> list[Loop]:
     return [(name, table[name]) for name in sorted(domain.names, key=lambda n: (order[n], coarse[n], n))]
 
 
-def _body(context: Context, op: Contraction, domain: FlatDomain, stage: Stage) -> tuple[str, DType]:
-    """Loads and scalar statements of the contraction; gives the result and its dtype."""
-    values: dict[str, tuple[str, DType]] = {}
+def _body(context: Context, op: Contraction, domain: FlatDomain, stage: Stage) -> Scalar:
+    """The result of the contraction's loads and scalar statements."""
+    values: dict[str, Scalar] = {}
+
+    def scalar(arg: Operand) -> Scalar:
+        return stage.const_of(arg) if isinstance(arg, Literal) else values[arg]
+
     for load, access in zip(op.loads, domain.accesses, strict=True):
-        if isinstance(load.tensor, Literal):
-            values[load.dst] = (stage.const_of(load.tensor), load.tensor.dtype)
-        else:
-            values[load.dst] = (stage.load(context.buffers[load.tensor], access), context.dtype(load.tensor))
-
-    def scalar(arg: Operand) -> str:
-        return stage.const_of(arg) if isinstance(arg, Literal) else values[arg][0]
-
+        given = load.tensor
+        values[load.dst] = stage.load(context.buffers[given], access) if isinstance(given, str) else scalar(given)
     for s in op.body:
-        values[s.dst] = (stage.op(s.fn, [scalar(a) for a in s.args], s.dtype, op.name), s.dtype)
-    if isinstance(op.result, Literal):
-        return scalar(op.result), op.result.dtype
-    return values[op.result]
+        values[s.dst] = stage.op(s.fn, [scalar(a) for a in s.args], s.dtype, op.name)
+    return scalar(op.result)

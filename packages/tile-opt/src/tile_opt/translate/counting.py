@@ -17,7 +17,7 @@ from tile_ir.program.nodes import Argsort
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Order
 
-from tile_opt.translate.build import Kernel, Loop, Stage, cell_of, loops_over
+from tile_opt.translate.build import Kernel, Loop, Scalar, Stage, cell_of, loops_over
 from tile_opt.translate.codes import code, code_type
 from tile_opt.translate.context import Context, fill
 from tile_opt.translate.sort import PLACE, Sort
@@ -123,7 +123,7 @@ def codes(steps: Steps) -> str:
     with steps.step(alone=steps.turned) as kernel:
         stage = kernel.stage("codes", loops_over(cells))
         key = stage.load(steps.context.buffers[steps.op.arg], steps.sort.outside(cell))
-        stage.store(made, cell, code(stage, key, steps.dtype, steps.op.descending))
+        stage.store(made, cell, code(key, steps.op.descending))
     return made
 
 
@@ -169,9 +169,8 @@ class _Pass:
     def _count(self, kernel: Kernel) -> None:
         """How often each value occurs in a piece."""
         stage = self._walk(kernel, "count")
-        digit = self._digit(stage, stage.load(self.keys, self._element))
-        was = self._counter(stage, digit)
-        self._set(stage, digit, stage.op("add", (was, stage.const(1, PLACE)), PLACE))
+        counter = self._counter(stage.load(self.keys, self._element))
+        stage.store(self.counts, counter, stage.load(self.counts, counter) + 1)
 
     def _add_up(self, kernel: Kernel) -> None:
         """How many elements of a line come before those of a value in a piece: smaller values, or equal in pieces before."""
@@ -183,21 +182,21 @@ class _Pass:
         cell = (*cell_of(lines), self._piece, Affine.var("v"))
         sum_, count = stage.load(total, cell_of(lines)), stage.load(self.counts, cell)
         stage.store(self.counts, cell, sum_)
-        stage.store(total, cell_of(lines), stage.op("add", (sum_, count), PLACE))
+        stage.store(total, cell_of(lines), sum_ + count)
 
     def _put(self, kernel: Kernel) -> None:
         """Each element to the first place of its value that is free."""
         stage = self._walk(kernel, "put")
         key = stage.load(self.keys, self._element)
         place = stage.load(self.places, self._element) if self.places else stage.index(self._element[-1], PLACE)
-        digit = self._digit(stage, key)
-        to = self._counter(stage, digit)
+        counter, line = self._counter(key), cell_of(self.of.lines)
+        to = stage.load(self.counts, counter)
         if self.to_keys:
-            self._set_element(stage, self.to_keys, to, key)
-        self._set_element(stage, self.to_places, to, place)
-        self._set(stage, digit, stage.op("add", (to, stage.const(1, PLACE)), PLACE))
+            stage.store(self.to_keys, (*line, to), key, clamp=True)
+        stage.store(self.to_places, (*line, to), place, clamp=True)
+        stage.store(self.counts, counter, to + 1)
 
-    # --- scalars and cells --------------------------------------------------------------------------
+    # --- cells --------------------------------------------------------------------------
 
     def _walk(self, kernel: Kernel, name: str) -> Stage:
         """All elements of each piece, in order."""
@@ -215,28 +214,7 @@ class _Pass:
     def _element(self) -> tuple[Affine, ...]:
         return (*cell_of(self.of.lines), self._piece * self.of.piece + Affine.var("t"))
 
-    def _digit(self, stage: Stage, key: str) -> str:
-        wide = code_type(self.of.dtype)
-        shifted = stage.op("bit_right", (key, stage.const(self.shift, wide)), wide) if self.shift else key
-        masked = stage.op("bit_and", (shifted, stage.const((1 << self.bits) - 1, wide)), wide)
-        return stage.op("cast", (masked,), PLACE)
-
-    def _counter(self, stage: Stage, digit: str) -> str:
-        access, sizes, at = self._by_data((*cell_of(self.of.lines), self._piece), 1 << self.of.digit, digit)
-        return stage.load(self.counts, access, sizes=sizes, at=at)
-
-    def _set(self, stage: Stage, digit: str, value: str) -> None:
-        access, sizes, at = self._by_data((*cell_of(self.of.lines), self._piece), 1 << self.of.digit, digit)
-        stage.store(self.counts, access, value, sizes=sizes, at=at)
-
-    def _set_element(self, stage: Stage, buffer: str, to: str, value: str) -> None:
-        access, sizes, at = self._by_data(cell_of(self.of.lines), self.of.count, to)
-        stage.store(buffer, access, value, sizes=sizes, at=at, clamp=True)
-
-    @staticmethod
-    def _by_data(
-        cell: tuple[Affine, ...], count: int, number: str
-    ) -> tuple[tuple[Affine, ...], tuple[int, ...], tuple[Affine | str, ...]]:
-        """An element of the last dimension, `count` long, that a scalar chooses."""
-        inside = (Affine(),) * len(cell)
-        return (*cell, Affine()), (*(1 for _ in cell), count), (*inside, number)
+    def _counter(self, key: Scalar) -> tuple[Affine | Scalar, ...]:
+        """The counter of a key's digit."""
+        shifted = key >> self.shift if self.shift else key
+        return (*cell_of(self.of.lines), self._piece, (shifted & (1 << self.bits) - 1).cast(PLACE))

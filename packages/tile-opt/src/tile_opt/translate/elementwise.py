@@ -8,7 +8,7 @@ from tile_ir.program.macros import expand
 from tile_ir.program.nodes import Elementwise, IndexOf, Literal, Operand
 from tile_ir.stripe.affine import Affine
 
-from tile_opt.translate.build import Stage, broadcast_cell, cell_of, loops_over
+from tile_opt.translate.build import Scalar, Stage, broadcast_cell, cell_of, loops_over
 from tile_opt.translate.context import Context
 
 
@@ -19,7 +19,7 @@ def elementwise(context: Context, op: Elementwise) -> None:
         return
     kernel = context.kernel(_text(op), ("eltwise", f"eltwise_{op.fn}"), op.origin)
     stage = kernel.stage(op.fn, loops_over(shape))
-    values: dict[Operand, str] = {arg: operand(context, stage, arg, shape) for arg in op.args}
+    values: dict[Operand, Scalar] = {arg: operand(context, stage, arg, shape) for arg in op.args}
     statements = expand(op.fn, op.args, op.type.dtype)
     for s in statements:
         args = [values[a] if a in values else stage.const_of(a) for a in s.args]
@@ -28,7 +28,7 @@ def elementwise(context: Context, op: Elementwise) -> None:
     context.add(kernel)
 
 
-def operand(context: Context, stage: Stage, arg: Operand, shape: Sequence[int]) -> str:
+def operand(context: Context, stage: Stage, arg: Operand, shape: Sequence[int]) -> Scalar:
     """The scalar an operand contributes to the current cell of a result of `shape`."""
     if isinstance(arg, Literal):
         return stage.const_of(arg)

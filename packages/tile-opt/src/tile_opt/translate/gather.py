@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tile_ir.frozen import frozen
-from tile_ir.program.nodes import Gather, Lookup, Poly, Subscript
+from tile_ir.program.nodes import Gather, Poly, Subscript
 from tile_ir.program.printer import print_op
-from tile_ir.stripe.affine import Affine, Quasi
+from tile_ir.stripe.affine import Affine
 
-from tile_opt.translate.build import Stage, cell_of, loops_over
+from tile_opt.translate.build import Cell, Scalar, Stage, cell_of, loops_over
 from tile_opt.translate.context import Context, fill
 
 
@@ -25,38 +24,25 @@ def gather(context: Context, op: Gather) -> None:
         context.add(kernel)
         return
     stage = kernel.stage("gather", loops_over(shape))
-    where = window(context, stage, op.subscripts, data, shape)
-    value = stage.load(context.looked_up(op.data), where.access, sizes=where.sizes, at=where.at, clamp=bool(where.at))
-    stage.store(target, cell_of(shape), value)
+    cell = looked_up(context, stage, op.subscripts, data, shape)
+    stage.store(target, cell_of(shape), stage.load(context.looked_up(op.data), cell, clamp=True))
     context.add(kernel)
 
 
-@frozen
-class Window:
-    """A view of a tensor and the element in it: all of a dimension that data chooses from, else one cell."""
-
-    access: tuple[Affine, ...]
-    sizes: tuple[int, ...]
-    at: tuple[Quasi | str, ...]
-
-
-def window(
+def looked_up(
     context: Context, stage: Stage, subscripts: Sequence[Subscript], shape: Sequence[int], cells: Sequence[int]
-) -> Window:
+) -> Cell:
     """Where the subscripts of a tensor of this shape lead, for the cell of `cells` that the stage visits.
 
     Data chooses nothing in a dimension of size 1.
     """
-    chosen = [s if n > 1 or isinstance(s, Poly) else Poly() for s, n in zip(subscripts, shape, strict=True)]
-    at = tuple(_element(context, stage, s, cells) for s in chosen)
-    access = tuple(Affine() if isinstance(s, Lookup) else affine(s, cells) for s in chosen)
-    sizes = tuple(n if isinstance(s, Lookup) else 1 for s, n in zip(chosen, shape, strict=True))
-    return Window(access, sizes, at if any(isinstance(s, Lookup) for s in chosen) else ())
+    chosen = (s if n > 1 or isinstance(s, Poly) else Poly() for s, n in zip(subscripts, shape, strict=True))
+    return [_subscript(context, stage, s, cells) for s in chosen]
 
 
-def _element(context: Context, stage: Stage, subscript: Subscript, cells: Sequence[int]) -> Quasi | str:
+def _subscript(context: Context, stage: Stage, subscript: Subscript, cells: Sequence[int]) -> Affine | Scalar:
     if isinstance(subscript, Poly):
-        return Affine()
+        return affine(subscript, cells)
     return stage.load(context.buffers[subscript.tensor], [affine(f, cells) for f in subscript.formulas])
 
 

@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import prod
 
-from tile_ir.dtype import DType
 from tile_ir.frozen import frozen
 from tile_ir.program.nodes import Argsort
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Order
 
-from tile_opt.translate.build import Loop, Stage, cell_of, loops_over
+from tile_opt.translate.build import Loop, Scalar, Stage, cell_of, loops_over
 from tile_opt.translate.codes import code, code_type
 from tile_opt.translate.context import Context
 from tile_opt.translate.sort import PLACE, Sort
@@ -27,7 +26,7 @@ SHARE = 64
 """Elements of a part of a line for each that is kept: what is kept of all parts is walked over one by one."""
 
 Cell = tuple[Affine, ...]
-Element = Callable[[Stage], tuple[str, str]]
+Element = Callable[[Stage], tuple[Scalar, Scalar]]
 """The code and the place of the element that a stage visits."""
 
 
@@ -94,9 +93,9 @@ class _Walk(Sort):
         state.store(codes, places)
 
     def _element(self, place: Affine) -> Element:
-        def element(stage: Stage) -> tuple[str, str]:
+        def element(stage: Stage) -> tuple[Scalar, Scalar]:
             key = stage.load(self.context.buffers[self.op.arg], self.outside((*cell_of(self.lines), place)))
-            return code(stage, key, self.dtype, self.op.descending), stage.index(place, PLACE)
+            return code(key, self.op.descending), stage.index(place, PLACE)
 
         return element
 
@@ -106,7 +105,7 @@ class _Walk(Sort):
         cell = (Affine.var("q") if self.wanted > 1 else Affine(), *cell_of(self.lines), Affine.var("p"))
         number = Affine.of({"p": self.wanted, **({"q": 1} if self.wanted > 1 else {})})
 
-        def element(stage: Stage) -> tuple[str, str]:
+        def element(stage: Stage) -> tuple[Scalar, Scalar]:
             return stage.load(codes, cell), stage.load(places, cell)
 
         state = _State(self, loops_over(self.lines), cell_of(self.lines))
@@ -142,31 +141,20 @@ class _State:
         old = [
             (stage.load(c, self.cell), stage.load(p, self.cell)) for c, p in zip(self.codes, self.places, strict=True)
         ]
-        goes = [self._goes_before(stage, new, kept, mixed) for kept in old]
+        goes = [self._goes_before(new, kept, mixed) for kept in old]
         if not self.of.dtype.is_float:
-            goes = [self._or_empty(stage, test, number, k) for k, test in enumerate(goes)]
+            # Until so many have come, an integer goes there, too, if its code is the largest; no float has that.
+            goes = [test | (stage.index(number, PLACE) <= k) for k, test in enumerate(goes)]
         for k, (kept_code, kept_place) in enumerate(old):
-            moved = new[0] if k == 0 else stage.op("max", (old[k - 1][0], new[0]), self.code)
-            stage.store(self.codes[k], self.cell, stage.op("min", (kept_code, moved), self.code))
-            moved = new[1] if k == 0 else stage.op("cond", (goes[k - 1], old[k - 1][1], new[1]), PLACE)
-            stage.store(self.places[k], self.cell, stage.op("cond", (goes[k], moved, kept_place), PLACE))
+            moved = new[0] if k == 0 else old[k - 1][0].with_("max", new[0])
+            stage.store(self.codes[k], self.cell, kept_code.with_("min", moved))
+            moved = new[1] if k == 0 else goes[k - 1].choose(old[k - 1][1], new[1])
+            stage.store(self.places[k], self.cell, goes[k].choose(moved, kept_place))
 
     @staticmethod
-    def _goes_before(stage: Stage, new: tuple[str, str], old: tuple[str, str], mixed: bool) -> str:
-        smaller = stage.op("cmp_lt", (new[0], old[0]), DType.BOOL)
-        if not mixed:
-            return smaller
-        equal, earlier = (
-            stage.op("cmp_eq", (new[0], old[0]), DType.BOOL),
-            stage.op("cmp_lt", (new[1], old[1]), DType.BOOL),
-        )
-        return stage.op("bit_or", (smaller, stage.op("bit_and", (equal, earlier), DType.BOOL)), DType.BOOL)
-
-    @staticmethod
-    def _or_empty(stage: Stage, goes: str, number: Affine, k: int) -> str:
-        """Until so many have come, an integer goes there, too, if its code is the largest; no float has that."""
-        is_empty = stage.op("cmp_le", (stage.index(number, PLACE), stage.const(k, PLACE)), DType.BOOL)
-        return stage.op("bit_or", (goes, is_empty), DType.BOOL)
+    def _goes_before(new: tuple[Scalar, Scalar], old: tuple[Scalar, Scalar], mixed: bool) -> Scalar:
+        smaller = new[0] < old[0]
+        return smaller | new[0].is_(old[0]) & (new[1] < old[1]) if mixed else smaller
 
     def store(self, codes: str, places: str) -> None:
         """To buffers that have the elements before the lines; none where "" is given."""

@@ -14,7 +14,7 @@ from tile_ir.program.nodes import Argsort
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Order
 
-from tile_opt.translate.build import Kernel, Loop, Stage, cell_of, loops_over
+from tile_opt.translate.build import Kernel, Loop, Scalar, Stage, cell_of, loops_over
 from tile_opt.translate.context import Context
 from tile_opt.translate.sort import PLACE, Sort
 
@@ -102,21 +102,19 @@ class _Split:
     def begin(self) -> None:
         """All that may be: between what the second run cannot give and what the first run has."""
         stage = _Merge(self, self.kernel.stage("bounds", self.loops))
-        least = stage.op("max", stage.op("sub", stage.index(self.before), stage.second), stage.const(0))
-        self.store(stage, self.low, least)
-        self.store(stage, self.high, stage.op("min", stage.index(self.before), stage.first))
+        self.store(stage, self.low, (stage.index(self.before) - stage.second).with_("max", 0))
+        self.store(stage, self.high, stage.index(self.before).with_("min", stage.first))
 
     def bisect(self) -> None:
         """Halve the interval until it is a number: all elements taken come before all that are left."""
         steps = self.of.width.bit_length() + 1
         stage = _Merge(self, self.kernel.stage("bisect", [*self.loops, ("s", steps, Order.ORDERED)]))
         low, high = self.load(stage, self.low), self.load(stage, self.high)
-        half = stage.op("bit_right", stage.op("add", low, high), stage.const(1))
-        other = stage.op("sub", stage.index(self.before + -1), half)
-        taken = stage.goes_first(half, other)
-        open_ = stage.test("cmp_lt", low, high)
-        more = stage.select(stage.test("bit_and", open_, taken), stage.op("add", half, stage.const(1)), low)
-        less = stage.select(stage.test("bit_and", open_, stage.test("bit_not", taken)), half, high)
+        half = (low + high) >> 1
+        taken = stage.goes_first(half, stage.index(self.before + -1) - half)
+        open_ = low < high
+        more = (open_ & taken).choose(half + 1, low)
+        less = (open_ & ~taken).choose(half, high)
         self.store(stage, self.low, more)
         self.store(stage, self.high, less)
 
@@ -130,16 +128,15 @@ class _Split:
         inside += [Affine((), of.longer - 1) - number] if of.longer % of.chunk else []
         stage = _Merge(self, self.kernel.stage("merge", [*self.loops, *steps], inside))
         left = self.load(stage, self.low)
-        right = stage.op("sub", stage.index(number), left)
-        rest = stage.test("cmp_lt", left, stage.first)
-        none = stage.test("cmp_ge", right, stage.second)
-        taken = stage.test("bit_and", rest, stage.test("bit_or", none, stage.goes_first(left, right)))
-        place = stage.select(taken, stage.place(left, 0), stage.place(right, of.width))
+        right = stage.index(number) - left
+        rest, none = left < stage.first, right >= stage.second
+        taken = rest & (none | stage.goes_first(left, right))
+        place = taken.choose(stage.place(left, 0), stage.place(right, of.width))
         stage.stage.store(places, self.cell(element), place)
         if keys:
-            key = stage.select(taken, stage.key(left, 0), stage.key(right, of.width), of.dtype)
+            key = taken.choose(stage.key(left, 0), stage.key(right, of.width))
             stage.stage.store(keys, self.cell(element), key)
-        self.store(stage, self.low, stage.select(taken, stage.op("add", left, stage.const(1)), left))
+        self.store(stage, self.low, taken.choose(left + 1, left))
 
     # --- where ---
 
@@ -156,7 +153,7 @@ class _Split:
         """Elements of the pair before this chunk."""
         return self._loop("c", self.of.chunk)
 
-    def cell(self, element: Affine) -> tuple[Affine, ...]:
+    def cell(self, element: Affine | Scalar) -> tuple[Affine | Scalar, ...]:
         line = cell_of(self.of.lines)
         return tuple(element if d == self.of.op.axis else f for d, f in enumerate(line))
 
@@ -164,10 +161,10 @@ class _Split:
         line = tuple(f for d, f in enumerate(cell_of(self.of.lines)) if d != self.of.op.axis)
         return (*line, self._loop("p", 1), self._loop("c", 1))
 
-    def load(self, stage: _Merge, buffer: str) -> str:
+    def load(self, stage: _Merge, buffer: str) -> Scalar:
         return stage.stage.load(buffer, self._state())
 
-    def store(self, stage: _Merge, buffer: str, value: str) -> None:
+    def store(self, stage: _Merge, buffer: str, value: Scalar) -> None:
         stage.stage.store(buffer, self._state(), value)
 
 
@@ -176,52 +173,33 @@ class _Merge:
 
     def __init__(self, split: _Split, stage: Stage) -> None:
         self.of, self.start, self.cell, self.stage = split.of, split.start, split.cell, stage
-        left = self.op("sub", self.const(self.of.count), self.index(self.start))
-        self.first = self.op("min", left, self.const(self.of.width))
-        self.second = self.op("min", self.op("sub", left, self.first), self.const(self.of.width))
+        left = self.stage.const(self.of.count, PLACE) - self.index(self.start)
+        self.first = left.with_("min", self.of.width)
+        self.second = (left - self.first).with_("min", self.of.width)
 
-    def const(self, value: int) -> str:
-        return self.stage.const(value, PLACE)
-
-    def index(self, form: Affine) -> str:
+    def index(self, form: Affine) -> Scalar:
         return self.stage.index(form, PLACE)
 
-    def op(self, name: str, *args: str) -> str:
-        return self.stage.op(name, args, PLACE)
-
-    def test(self, name: str, *args: str) -> str:
-        return self.stage.op(name, args, DType.BOOL)
-
-    def select(self, test: str, a: str, b: str, dtype: DType = PLACE) -> str:
-        return self.stage.op("cond", (test, a, b), dtype)
-
-    def goes_first(self, left: str, right: str) -> str:
+    def goes_first(self, left: Scalar, right: Scalar) -> Scalar:
         """Whether the element of the first run is not behind that of the second."""
-        return self.test("bit_not", self._before(self.key(right, self.of.width), self.key(left, 0)))
+        return ~self._before(self.key(right, self.of.width), self.key(left, 0))
 
-    def _before(self, a: str, b: str) -> str:
+    def _before(self, a: Scalar, b: Scalar) -> Scalar:
         """In order: NaN is larger than all numbers."""
         if self.of.op.descending:
             a, b = b, a
-        less = self.test("cmp_lt", a, b)
-        if not self.of.dtype.is_float:
-            return less
-        beyond = self.test("bit_and", self.test("cmp_eq", a, a), self.test("cmp_ne", b, b))
-        return self.test("bit_or", less, beyond)
+        less = a < b
+        return less | a.is_(a) & b.is_not(b) if self.of.dtype.is_float else less
 
-    def key(self, number: str, offset: int) -> str:
+    def key(self, number: Scalar, offset: int) -> Scalar:
         """The key of an element of the run that begins `offset` behind the pair's start."""
         return self._element(self.of.keys, number, offset)
 
-    def place(self, number: str, offset: int) -> str:
+    def place(self, number: Scalar, offset: int) -> Scalar:
         """Where that element stood at first."""
         if not self.of.places:
-            return self.op("add", self.index(self.start + offset), number)
+            return self.index(self.start + offset) + number
         return self._element(self.of.places, number, offset)
 
-    def _element(self, buffer: str, number: str, offset: int) -> str:
-        at = self.op("add", self.index(self.start + offset), number)
-        axis, rank = self.of.op.axis, len(self.of.lines)
-        sizes = tuple(self.of.count if d == axis else 1 for d in range(rank))
-        where = tuple(at if d == axis else Affine() for d in range(rank))
-        return self.stage.load(buffer, self.cell(Affine()), sizes=sizes, at=where, clamp=True)
+    def _element(self, buffer: str, number: Scalar, offset: int) -> Scalar:
+        return self.stage.load(buffer, self.cell(self.index(self.start + offset) + number), clamp=True)

@@ -18,7 +18,7 @@ from tile_ir.powers import power_of_two
 from tile_ir.program.nodes import Argsort
 from tile_ir.stripe.affine import Affine
 
-from tile_opt.translate.build import Kernel, Stage, cell_of, loops_over
+from tile_opt.translate.build import Kernel, Scalar, Stage, cell_of, loops_over
 from tile_opt.translate.codes import code
 from tile_opt.translate.context import Context
 from tile_opt.translate.sort import PLACE, Sort
@@ -35,8 +35,10 @@ DIGITS = 16
 """Bits of keys whose digits are counted in so few passes that this is faster where lines do not stand side by side."""
 Pair = tuple[int, int]
 """Which of a stage's elements comes first, and which second."""
-Word = tuple[str, ...]
-"""Buffers or scalars: one, or those of the code and the place."""
+Words = tuple[str, ...]
+"""Buffers: one, or those of codes and of places."""
+Word = tuple[Scalar, ...]
+"""What they hold of an element."""
 
 
 def suits(context: Context, op: Argsort) -> bool:
@@ -75,7 +77,7 @@ class _Network(Sort):
 
     # --- words ------------------------------------------------------------------------------------------
 
-    def words(self, kernel: Kernel) -> Word:
+    def words(self, kernel: Kernel) -> Words:
         """Those of the elements, and those that fill lines up."""
         shape, cells = (*self.lines, self.length), (*self.lines, self.extent)
         parts = ("words",) if self.joined else ("codes", "places")
@@ -91,36 +93,32 @@ class _Network(Sort):
 
     def _word(self, stage: Stage, cell: Sequence[Affine]) -> Word:
         key = stage.load(self.context.buffers[self.op.arg], self.outside(cell))
-        number, place = code(stage, key, self.dtype, self.op.descending), stage.index(cell[-1], self.word)
+        number, place = code(key, self.op.descending), stage.index(cell[-1], self.word)
+        half = 1 << (self.dtype.bits - 1)
         if not self.joined:
-            sign = stage.const(1 << (self.dtype.bits - 1), DType.UINT64)
-            return stage.op("bitcast", (stage.op("bit_xor", (number, sign), DType.UINT64),), self.word), place
-        half = stage.const(1 << (self.dtype.bits - 1), self.word)
-        signed = stage.op("sub", (stage.op("cast", (number,), self.word), half), self.word)
-        high = stage.op("bit_left", (signed, stage.const(self.word.bits // 2, self.word)), self.word)
-        return (stage.op("bit_or", (high, place), self.word),)
+            return (number ^ half).bits(self.word), place
+        middle = stage.const(half, self.word)
+        return ((number.cast(self.word) - middle) << self.word.bits // 2 | place,)
 
-    def _store(self, stage: Stage, words: Word, cell: Sequence[Affine], values: Word) -> None:
+    def _store(self, stage: Stage, words: Words, cell: Sequence[Affine], values: Word) -> None:
         for buffer, value in zip(words, values, strict=True):
             stage.store(buffer, cell, value)
 
-    def places(self, kernel: Kernel, words: Word) -> None:
+    def places(self, kernel: Kernel, words: Words) -> None:
         shape = (*self.lines, self.wanted)
         stage, cell = kernel.stage("places", loops_over(shape)), cell_of(shape)
         place = stage.load(words[-1], cell)
-        if self.joined:
-            mask = stage.const((1 << (self.word.bits // 2)) - 1, self.word)
-            place = stage.op("bit_and", (place, mask), self.word)
-        stage.store(self.result, self.outside(cell), stage.op("cast", (place,), PLACE))
+        place = place & (1 << self.word.bits // 2) - 1 if self.joined else place
+        stage.store(self.result, self.outside(cell), place.cast(PLACE))
 
     # --- steps ------------------------------------------------------------------------------------------
 
-    def runs(self, kernel: Kernel, words: Word) -> None:
+    def runs(self, kernel: Kernel, words: Words) -> None:
         """The first runs: a pair of pairs each."""
         cells = [self._block(RUN) + Affine((), k) for k in range(RUN)]
         self._stage(kernel, words, (RUN, 1), cells, [(0, 1), (2, 3), (0, 3), (1, 2), (0, 1), (2, 3)])
 
-    def merge(self, kernel: Kernel, words: Word, exponent: int) -> None:
+    def merge(self, kernel: Kernel, words: Words, exponent: int) -> None:
         """Pairs of runs become runs of ``1 << exponent`` elements."""
         size = 1 << exponent
         first, *others = _taken(exponent)
@@ -144,7 +142,7 @@ class _Network(Sort):
         return Affine.var("t") if step > 1 else Affine()
 
     def _stage(
-        self, kernel: Kernel, words: Word, steps: tuple[int, int], cells: Sequence[Affine], pairs: Sequence[Pair]
+        self, kernel: Kernel, words: Words, steps: tuple[int, int], cells: Sequence[Affine], pairs: Sequence[Pair]
     ) -> None:
         """Put pairs of `cells` in order, in each block of the first of `steps`, as often as the second says."""
         loops = [("b", -(-self.extent // steps[0])), ("t", steps[1])]
@@ -152,21 +150,17 @@ class _Network(Sort):
         line = cell_of(self.lines)
         values: list[Word] = [tuple(stage.load(w, (*line, at)) for w in words) for at in cells]
         for a, b in pairs:
-            values[a], values[b] = self._in_order(stage, values[a], values[b])
+            values[a], values[b] = self._in_order(values[a], values[b])
         for at, value in zip(cells, values, strict=True):
             self._store(stage, words, (*line, at), value)
 
-    def _in_order(self, stage: Stage, first: Word, second: Word) -> tuple[Word, Word]:
-        codes = [stage.op(fn, (first[0], second[0]), self.word) for fn in ("min", "max")]
+    def _in_order(self, first: Word, second: Word) -> tuple[Word, Word]:
+        low, high = (first[0].with_(fn, second[0]) for fn in ("min", "max"))
         if self.joined:
-            return (codes[0],), (codes[1],)
-        smaller = stage.op("cmp_lt", (second[0], first[0]), DType.BOOL)
-        equal = stage.op("cmp_eq", (second[0], first[0]), DType.BOOL)
-        earlier = stage.op("cmp_lt", (second[1], first[1]), DType.BOOL)
-        swaps = stage.op("bit_or", (smaller, stage.op("bit_and", (equal, earlier), DType.BOOL)), DType.BOOL)
-        low = stage.op("cond", (swaps, second[1], first[1]), self.word)
-        high = stage.op("cond", (swaps, first[1], second[1]), self.word)
-        return (codes[0], low), (codes[1], high)
+            return (low,), (high,)
+        smaller, equal = second[0] < first[0], second[0].is_(first[0])
+        swaps = smaller | equal & (second[1] < first[1])
+        return (low, swaps.choose(second[1], first[1])), (high, swaps.choose(first[1], second[1]))
 
 
 def _taken(steps: int) -> list[int]:

@@ -14,7 +14,7 @@ from tile_ir.program.nodes import Prng
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Order
 
-from tile_opt.translate.build import Kernel, Stage
+from tile_opt.translate.build import Kernel, Scalar, Stage
 from tile_opt.translate.context import Context
 from tile_opt.translate.reshape import copy_reshaped
 
@@ -81,8 +81,7 @@ class _Drawing:
         return self.context.kernel(self.text, ("prng",), self.op.origin)
 
     def _draw(self, stage: Stage, source: str, state: str, element: Affine) -> None:
-        drawn = stage.op("cast", (_step(stage, source, state),), DType.FLOAT32)
-        value = stage.op("div", (drawn, stage.const(4294967296.0, DType.FLOAT32)), DType.FLOAT32)
+        value = _step(stage, source, state).cast(DType.FLOAT32) / 4294967296.0
         stage.store(self.target, tuple(element if size != 1 else Affine() for size in self.shape), value)
 
     def finish(self) -> None:
@@ -99,23 +98,17 @@ def _copy_states(kernel: Kernel, name: str, source: str, target: str, first: int
     stage.store(target, cell, stage.load(source, cell))
 
 
-def _step(stage: Stage, source: str, state: str) -> str:
+def _step(stage: Stage, source: str, state: str) -> Scalar:
     """Advance the three components of stream s from `source` to `state`; gives their exclusive or."""
-    parts: list[str] = []
+    parts: list[Scalar] = []
     for row, component in enumerate(_COMPONENTS):
         cell = (Affine((), row), Affine.var("s"))
-        new = _advance(stage, stage.load(source, cell), component)
+        new = _advance(stage.load(source, cell), component)
         stage.store(state, cell, new)
         parts.append(new)
-    return _bits(stage, "bit_xor", _bits(stage, "bit_xor", parts[0], parts[1]), parts[2])
+    return parts[0] ^ parts[1] ^ parts[2]
 
 
-def _advance(stage: Stage, old: str, component: Sequence[int]) -> str:
-    mask, keep, left, right = (stage.const(value, DType.UINT32) for value in component)
-    kept = _bits(stage, "bit_left", _bits(stage, "bit_and", old, mask), keep)
-    mixed = _bits(stage, "bit_xor", _bits(stage, "bit_left", old, left), old)
-    return _bits(stage, "bit_xor", kept, _bits(stage, "bit_right", mixed, right))
-
-
-def _bits(stage: Stage, name: str, a: str, b: str) -> str:
-    return stage.op(name, (a, b), DType.UINT32)
+def _advance(old: Scalar, component: Sequence[int]) -> Scalar:
+    mask, keep, left, right = (old.stage.const(value, old.dtype) for value in component)
+    return (old & mask) << keep ^ (old << left ^ old) >> right

@@ -18,9 +18,9 @@ from tile_ir.powers import power_of_two
 from tile_ir.program.nodes import Argsort
 from tile_ir.stripe.affine import Affine
 
-from tile_opt.translate.build import Kernel, Loop, Stage, cell_of, loops_over
+from tile_opt.translate.build import Kernel, Loop, Scalar, Stage, cell_of, loops_over
 from tile_opt.translate.codes import code, code_type
-from tile_opt.translate.context import Context, cast_to
+from tile_opt.translate.context import Context
 from tile_opt.translate.sort import PLACE, Sort
 
 RUN = 1024
@@ -34,8 +34,10 @@ SHARE = 8
 SHIFT = 32
 """The bit from which on a word holds the code."""
 Words = tuple[str, ...]
-"""Buffers or scalars, the parts of words."""
-Probe = Callable[[str], Words]
+"""Buffers of the parts of words."""
+Word = tuple[Scalar, ...]
+"""The parts of one."""
+Probe = Callable[[Scalar], Word]
 """The word at a place of the line that is computed."""
 
 
@@ -88,18 +90,17 @@ class _Ranking(Sort):
     def code(self) -> DType:
         return code_type(self.dtype)
 
-    def word(self, stage: Stage, found: str, element: Affine) -> Words:
+    def word(self, found: Scalar, element: Affine) -> Word:
         """Of a code and the place where it stands."""
-        place, wide = stage.index(element, PLACE), self.dtypes[0]
+        place, wide = found.stage.index(element, PLACE), self.dtypes[0]
         if len(self.dtypes) > 1:
             return found, place
-        high = stage.op("bit_left", (cast_to(stage, found, self.code, wide), stage.const(SHIFT, PLACE)), wide)
-        return (stage.op("bit_or", (high, stage.op("cast", (place,), wide)), wide),)
+        return (found.cast(wide) << found.stage.const(SHIFT, PLACE) | place.cast(wide),)
 
-    def read(self, stage: Stage, element: Affine) -> Words:
+    def read(self, stage: Stage, element: Affine) -> Word:
         """The word of an element of the argument."""
         key = stage.load(self.context.buffers[self.op.arg], self.outside((*cell_of(self.lines), element)))
-        return self.word(stage, code(stage, key, self.dtype, self.op.descending), element)
+        return self.word(code(key, self.op.descending), element)
 
     # --- the passes ---
 
@@ -126,55 +127,42 @@ class _Ranking(Sort):
         stage = kernel.stage("merge", loops, [Affine((), count - 1) - element] if ragged else [])
         line = cell_of(self.lines)
         mine = tuple(stage.load(word, (*line, element)) for word in words)
-        find = _Bisection(stage, mine, stage.index(element, PLACE), width, count if ragged else 0)
-        sizes = [(*(1 for _ in line), kernel.size(word)[-1]) for word in words]
-
-        def probe(at: str) -> Words:
-            place = (*(Affine() for _ in line), at)
-            return tuple(stage.load(w, (*line, Affine()), sizes=s, at=place) for w, s in zip(words, sizes, strict=True))
-
-        found = self.kept(stage, find.position(probe), Affine.of({} if pairs == 1 else {"p": 1}), longer, count)
+        find = _Bisection(mine, stage.index(element, PLACE), width, count if ragged else 0)
+        position = find.position(lambda at: tuple(stage.load(word, (*line, at)) for word in words))
+        found = self.kept(position, Affine.of({} if pairs == 1 else {"p": 1}), longer, count)
         made = self.stored(stage, mine, found, self.left(count, longer), longer > self.keeps, last)
         self.context.add(kernel)
         return made
 
-    def kept(self, stage: Stage, position: str, number: Affine, run: int, count: int) -> str:
+    def kept(self, position: Scalar, number: Affine, run: int, count: int) -> Scalar:
         """Where what has a position in run `number` goes: behind all where it is not wanted."""
         kept = min(run, self.keeps)
-        where = stage.op("add", (stage.index(number * kept, PLACE), position), PLACE)
-        if kept == run:
-            return where
-        wanted = stage.op("cmp_lt", (position, stage.const(kept, PLACE)), DType.BOOL)
-        return stage.op("cond", (wanted, where, stage.const(self.left(count, run), PLACE)), PLACE)
+        where = position.stage.index(number * kept, PLACE) + position
+        return where if kept == run else (position < kept).choose(where, self.left(count, run))
 
-    def stored(self, stage: Stage, word: Words, where: str, left: int, some: bool, last: bool) -> Words:
+    def stored(self, stage: Stage, word: Word, where: Scalar, left: int, some: bool, last: bool) -> Words:
         """Words to a place of the line that is computed, `left` or behind all where only `some` are wanted; those, or the result.
 
         The `last` pass stores places where the result has them side by side, and keeps all.
         """
-        line, size = cell_of(self.lines), left + some
+        size = left + some
         plain = last and not self.turned and size == self.wanted
         made = (self.result,) if plain else self.temporaries(size)
-        parts = (self.place(stage, word),) if plain else word
+        parts = (self.place(word),) if plain else word
         for buffer, part in zip(made, parts, strict=True):
-            sizes, at = (*(1 for _ in line), size), (*(Affine() for _ in line), where)
-            stage.store(buffer, (*line, Affine()), part, sizes=sizes, at=at, clamp=True, atomic=True)
+            stage.store(buffer, (*cell_of(self.lines), where), part, clamp=True, atomic=True)
         return made
 
-    def place(self, stage: Stage, word: Words) -> str:
+    def place(self, word: Word) -> Scalar:
         """The place that a word ends in."""
-        wide = self.dtypes[-1]
-        if wide is PLACE:
-            return word[-1]
-        low = stage.op("bit_and", (word[-1], stage.const((1 << SHIFT) - 1, wide)), wide)
-        return cast_to(stage, low, wide, PLACE)
+        return word[-1] if word[-1].dtype is PLACE else (word[-1] & (1 << SHIFT) - 1).cast(PLACE)
 
     def finish(self, words: Words) -> None:
         """The places that are wanted, where the result has them."""
         kernel, shape = self.kernel(), (*self.lines, self.wanted)
         stage = kernel.stage("places", loops_over(shape))
         *_, element = cell = cell_of(shape)
-        place = self.place(stage, tuple(stage.load(w, cell) for w in words))
+        place = self.place(tuple(stage.load(w, cell) for w in words))
         stage.store(self.result, self.outside((*cell_of(self.lines), element)), place)
         self.context.add(kernel)
 
@@ -183,43 +171,37 @@ class _Ranking(Sort):
 class _Bisection:
     """How an element finds its position in the run that its own run of `width` and its neighbour make."""
 
-    stage: Stage
-    mine: Words
-    element: str
+    mine: Word
+    element: Scalar
     width: int
     count: int
     """Elements of the line where the last runs may be shorter; 0 where all are whole."""
 
-    def op(self, name: str, a: str, b: str | int) -> str:
-        other = b if isinstance(b, str) else self.stage.const(b, PLACE)
-        return self.stage.op(name, (a, other), PLACE)
-
-    def position(self, probe: Probe) -> str:
+    def position(self, probe: Probe) -> Scalar:
         """As many places further than in its own run as elements of the other come before it."""
-        other = self.op("bit_and", self.op("bit_xor", self.element, self.width), -self.width)
-        before, known, step = self.op("sub", other, 1), self.stage.const(0, PLACE), self.width
+        before, step = ((self.element ^ self.width) & -self.width) - 1, self.width
+        known = self.element.stage.const(0, PLACE)
         while step:
             # As many as the run has are found as the half, the quarter, …, and one more.
             step = step // 2
             known = self._further(probe, before, known, max(step, 1))
-        return self.op("add", self.op("bit_and", self.element, self.width - 1), known)
+        return (self.element & self.width - 1) + known
 
-    def _further(self, probe: Probe, before: str, known: str, step: int) -> str:
+    def _further(self, probe: Probe, before: Scalar, known: Scalar, step: int) -> Scalar:
         """`step` more, where the last of them, so many behind `before`, comes before this element."""
-        wanted = self.op("add", known, step)
-        last = self.op("add", before, wanted)
-        taken = self.precedes(probe(self.op("min", last, self.count - 1) if self.count else last))
+        wanted = known + step
+        last = before + wanted
+        taken = self.precedes(probe(last.with_("min", self.count - 1) if self.count else last))
         if self.count:
-            there = self.stage.op("cmp_lt", (last, self.stage.const(self.count, PLACE)), DType.BOOL)
-            taken = self.stage.op("bit_and", (there, taken), DType.BOOL)
-        return self.stage.op("cond", (taken, wanted, known), PLACE)
+            taken = (last < self.count) & taken
+        return taken.choose(wanted, known)
 
-    def precedes(self, word: Words) -> str:
+    def precedes(self, word: Word) -> Scalar:
         """Whether a word comes before this element's; the first parts decide, then the second."""
-        less = self.stage.op("cmp_lt", (word[-1], self.mine[-1]), DType.BOOL)
+        less = word[-1] < self.mine[-1]
         for x, y in zip(word[-2::-1], self.mine[-2::-1], strict=True):
-            equal = self.stage.op("bit_and", (self.stage.op("cmp_eq", (x, y), DType.BOOL), less), DType.BOOL)
-            less = self.stage.op("bit_or", (self.stage.op("cmp_lt", (x, y), DType.BOOL), equal), DType.BOOL)
+            equal = x.is_(y) & less
+            less = (x < y) | equal
         return less
 
 
@@ -266,7 +248,7 @@ class _Group:
         stage = self._stage("give", inside, kept)
         word = tuple(stage.load(b, (*self.row, element)) for b in held)
         cell = (*cell_of(of.lines), self.number * kept + element)
-        for buffer, part in zip(made, (of.place(stage, word),) if plain else word, strict=True):
+        for buffer, part in zip(made, (of.place(word),) if plain else word, strict=True):
             stage.store(buffer, cell, part)
         return made
 
@@ -287,13 +269,13 @@ class _Group:
         if self.count % self.run:
             stage = self._stage("beyond")
             most = stage.const((1 << self.of.code.bits) - 1, self.of.code)
-            self._store(stage, held, self.of.word(stage, most, element + self.of.extent))
+            self._store(stage, held, self.of.word(most, element + self.of.extent))
             inside.append(Affine((), self.count - 1) - element)
         stage, line = self._stage("words", inside), cell_of(self.of.lines)
         found = tuple(stage.load(w, (*line, element)) for w in words) or self.of.read(stage, element)
         self._store(stage, held, found)
 
-    def _store(self, stage: Stage, held: Words, word: Words) -> None:
+    def _store(self, stage: Stage, held: Words, word: Word) -> None:
         for buffer, part in zip(held, word, strict=True):
             stage.store(buffer, (*self.row, Affine.var("e")), part)
 
@@ -301,13 +283,8 @@ class _Group:
         """Runs of twice the width, in other buffers."""
         stage, element = self._stage(f"runs{2 * width}"), Affine.var("e")
         mine, number = tuple(stage.load(b, (*self.row, element)) for b in held), stage.index(element, PLACE)
-        sizes, zero = (*(1 for _ in self.row), self.run), tuple(Affine() for _ in self.row)
-
-        def probe(at: str) -> Words:
-            return tuple(stage.load(b, (*self.row, Affine()), sizes=sizes, at=(*zero, at)) for b in held)
-
-        position = _Bisection(stage, mine, number, width, 0).position(probe)
-        start = stage.op("bit_and", (number, stage.const(-2 * width, PLACE)), PLACE)
-        at = (*zero, stage.op("add", (start, position), PLACE))
+        find = _Bisection(mine, number, width, 0)
+        position = find.position(lambda at: tuple(stage.load(b, (*self.row, at)) for b in held))
+        to = (*self.row, (number & -2 * width) + position)
         for buffer, word in zip(made, mine, strict=True):
-            stage.store(buffer, (*self.row, Affine()), word, sizes=sizes, at=at, atomic=True)
+            stage.store(buffer, to, word, atomic=True)

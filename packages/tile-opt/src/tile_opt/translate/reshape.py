@@ -16,7 +16,7 @@ from tile_ir.program.nodes import Reshape
 from tile_ir.stripe.affine import Affine, DivMod, DivModOp, Quasi
 from tile_ir.stripe.nodes import row_major_strides
 
-from tile_opt.translate.build import Loop, Stage, cell_of, loops_over
+from tile_opt.translate.build import Loop, Scalar, Stage, cell_of, loops_over
 from tile_opt.translate.context import Context
 
 Placed = tuple[str, tuple[int, ...]]
@@ -78,7 +78,7 @@ def flat_position(cell: Sequence[Affine], shape: Sequence[int]) -> Affine:
     return flat
 
 
-def load_flat(stage: Stage, buffer: str, shape: Sequence[int], flat: Affine) -> str:
+def load_flat(stage: Stage, buffer: str, shape: Sequence[int], flat: Affine) -> Scalar:
     """Load element number `flat` of a tensor.
 
     The first and the last dimension with more than one element need one division; those between need a
@@ -86,27 +86,23 @@ def load_flat(stage: Stage, buffer: str, shape: Sequence[int], flat: Affine) -> 
     """
     real = [d for d, size in enumerate(shape) if size != 1]
     strides = row_major_strides(tuple(shape))
-    access: list[Quasi] = [Affine()] * len(shape)
-    at: list[Quasi | str] = [Affine()] * len(shape)
-    sizes = [1] * len(shape)
+    cell: list[Quasi | Scalar] = [Affine()] * len(shape)
     for d in real:
         if d == real[0]:
-            access[d] = _quotient(flat, strides[d])
+            cell[d] = _quotient(flat, strides[d])
         elif d == real[-1]:
-            access[d] = DivMod(flat, shape[d], DivModOp.MOD)
+            cell[d] = DivMod(flat, shape[d], DivModOp.MOD)
         else:
-            at[d] = _middle(stage, flat, strides[d], shape[d])
-            sizes[d] = shape[d]
-    return stage.load(buffer, access, sizes=tuple(sizes), at=tuple(at) if len(real) > 2 else ())
+            cell[d] = _middle(stage, flat, strides[d], shape[d])
+    return stage.load(buffer, cell)
 
 
 def _quotient(flat: Affine, den: int) -> Quasi:
     return flat if den == 1 else DivMod(flat, den, DivModOp.DIV)
 
 
-def _middle(stage: Stage, flat: Affine, step: int, size: int) -> str:
+def _middle(stage: Stage, flat: Affine, step: int, size: int) -> Scalar:
     """``flat // step - size * (flat // (step * size))``."""
     low = stage.index(_quotient(flat, step), DType.INT64)
     high = stage.index(_quotient(flat, step * size), DType.INT64)
-    scaled = stage.op("mul", (high, stage.const(size, DType.INT64)), DType.INT64)
-    return stage.op("sub", (low, scaled), DType.INT64)
+    return low - high * size

@@ -15,9 +15,9 @@ from tile_ir.program.printer import print_op
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Order
 
-from tile_opt.translate.build import Kernel, Loop, Stage, cell_of, loops_over
-from tile_opt.translate.context import Context, cast_to, fill
-from tile_opt.translate.gather import window
+from tile_opt.translate.build import Kernel, Loop, Scalar, Stage, cell_of, loops_over
+from tile_opt.translate.context import Context, fill
+from tile_opt.translate.gather import looked_up
 
 
 def scatter(context: Context, op: Scatter) -> None:
@@ -74,7 +74,7 @@ def _from_identity(context: Context, op: Scatter, target: str) -> None:
     if accumulator != target:
         kernel = _kernel(context, op)
         stage = kernel.stage("cast", loops_over(shape))
-        stage.store(target, cell_of(shape), cast_to(stage, stage.load(accumulator, cell_of(shape)), op.acc, dtype))
+        stage.store(target, cell_of(shape), stage.load(accumulator, cell_of(shape)).cast(dtype))
         context.add(kernel)
 
 
@@ -97,12 +97,12 @@ def _select(context: Context, op: Scatter, target: str, accumulator: str, hit: s
     stage = kernel.stage("select", loops_over(shape))
     cell = cell_of(shape)
     flag = stage.load(hit, tuple(f if n == m else Affine() for f, n, m in zip(cell, shape, flags, strict=True)))
-    value = cast_to(stage, stage.load(accumulator, cell), op.acc, dtype)
-    stage.store(target, cell, stage.op("cond", (flag, value, _otherwise(context, op, stage)), dtype))
+    value = stage.load(accumulator, cell).cast(dtype)
+    stage.store(target, cell, flag.choose(value, _otherwise(context, op, stage)))
     context.add(kernel)
 
 
-def _otherwise(context: Context, op: Scatter, stage: Stage) -> str:
+def _otherwise(context: Context, op: Scatter, stage: Stage) -> Scalar:
     if op.default is None:
         return stage.const(op.type.dtype.number(0), op.type.dtype)
     return stage.load(context.buffers[op.default], cell_of(op.type.shape))
@@ -112,11 +112,9 @@ def _place(context: Context, op: Scatter, buffer: str) -> None:
     """Each value to its cell of `buffer`."""
     cells, kernel = context.shape(op.updates), _kernel(context, op)
     stage = kernel.stage("scatter", _loops(op, cells))
-    where = window(context, stage, op.subscripts, op.type.shape, cells)
-    value = stage.load(context.buffers[op.updates], cell_of(cells))
-    value = cast_to(stage, value, op.type.dtype, kernel.dtype(buffer))
-    agg = None if op.agg is Aggregation.ASSIGN else op.agg
-    stage.store(buffer, where.access, value, agg=agg, sizes=where.sizes, at=where.at, clamp=bool(where.at))
+    cell = looked_up(context, stage, op.subscripts, op.type.shape, cells)
+    value = stage.load(context.buffers[op.updates], cell_of(cells)).cast(kernel.dtype(buffer))
+    stage.store(buffer, cell, value, agg=None if op.agg is Aggregation.ASSIGN else op.agg, clamp=True)
     context.add(kernel)
 
 
@@ -129,9 +127,8 @@ def _flag(context: Context, op: Scatter, hit: str, flags: tuple[int, ...]) -> No
     loops = [loop for loop in _loops(op, cells) if loop[0] in named]
     # All that fall on one flag store the same.
     stage = kernel.stage("hit", [(n, r) for n, r, *_ in loops])
-    where = window(context, stage, kept, flags, cells)
-    flag = stage.const(True, DType.BOOL)
-    stage.store(hit, where.access, flag, sizes=where.sizes, at=where.at, clamp=bool(where.at))
+    cell = looked_up(context, stage, kept, flags, cells)
+    stage.store(hit, cell, stage.const(True, DType.BOOL), clamp=True)
     context.add(kernel)
 
 
