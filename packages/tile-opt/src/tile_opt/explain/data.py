@@ -9,6 +9,7 @@ from typing import Any
 from tile_ir.frozen import frozen
 
 from tile_opt.model.causes import Cause
+from tile_opt.passes.choosing import Choice
 from tile_opt.rounding.bound import Bound, factor
 
 
@@ -180,19 +181,6 @@ class MemoryReport:
 
 
 @frozen
-class ChoiceReport:
-    """What became of the kernels that compute `producer` and `consumer`: "fused", "tiled", "inlined", "apart" or "stored"."""
-
-    chosen: str
-    producer: str
-    consumer: str
-    together: float | None
-    """Seconds that a forecast gives for one kernel, where it was asked; and for kernels of their own."""
-    apart: float | None
-    reason: str
-
-
-@frozen
 class ErrorReport:
     """A certified bound on an output's rounding error: |error| <= `factor` times what `relation` says.
 
@@ -253,7 +241,7 @@ class ProgramReport:
     """Compile time per stage, in order."""
     sources: Mapping[str, str] = field(default_factory=dict[str, str])
     """Text of every Tile source, by name."""
-    choices: tuple[ChoiceReport, ...] = ()
+    choices: tuple[Choice, ...] = ()
     """Between kernels, in the order in which they were made."""
     errors: tuple[ErrorReport, ...] = ()
     """Bounds on the rounding error of each output."""

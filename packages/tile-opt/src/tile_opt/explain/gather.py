@@ -20,7 +20,6 @@ from tile_opt.analysis import Sets, analyze
 from tile_opt.blocks.tree import main_of
 from tile_opt.compiled import Compiled
 from tile_opt.explain.data import (
-    ChoiceReport,
     ErrorReport,
     KernelReport,
     LoopReport,
@@ -62,10 +61,7 @@ def report(
         memory=_memory(kernels),
         seconds=dict(compiled.timings),
         sources={s.source.name: s.source.text for s in spans},
-        choices=tuple(
-            ChoiceReport(c.chosen.value, c.producer, c.consumer, c.together, c.apart, c.reason)
-            for c in compiled.choices
-        ),
+        choices=tuple(compiled.choices),
         errors=errors(compiled),
     )
 

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from tile_ir.kernels import listed
 
 from tile_opt.explain.data import (
-    ChoiceReport,
     FlattenTable,
     KernelReport,
     PlanCandidate,
@@ -16,6 +15,7 @@ from tile_opt.explain.data import (
     ProgramReport,
     ScheduleReport,
 )
+from tile_opt.passes.choosing import Choice
 
 BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 MOST_CHOICES = 100
@@ -60,7 +60,7 @@ def kernel_text(kernel: KernelReport) -> str:
     return "\n".join(lines)
 
 
-def choice_lines(choices: Sequence[ChoiceReport]) -> list[str]:
+def choice_lines(choices: Sequence[Choice]) -> list[str]:
     """A line per choice: what was chosen, for whom, and the two times or the reason."""
     rows = [(c.chosen, f"{c.producer} with {c.consumer}", _why(c)) for c in choices[:MOST_CHOICES]]
     widths = [max((len(row[n]) for row in rows), default=0) for n in (0, 1)]
@@ -75,7 +75,7 @@ def error_lines(report: ProgramReport) -> list[str]:
     return lines + ([f"  and {len(report.errors) - MOST_CHOICES} more"] if len(report.errors) > MOST_CHOICES else [])
 
 
-def _why(choice: ChoiceReport) -> str:
+def _why(choice: Choice) -> str:
     if choice.together is None or choice.apart is None:
         return choice.reason
     return f"{duration(choice.together)} together, {duration(choice.apart)} apart expected"
@@ -83,13 +83,18 @@ def _why(choice: ChoiceReport) -> str:
 
 def table_lines(table: FlattenTable) -> list[str]:
     """The flatten table with its constraints, one-sided."""
-    rows = [["", "Range", *(c.buffer for c in table.columns)]]
-    rows += [
-        [name, str(extent), *(str(c.strides[k]) for c in table.columns)]
-        for k, (name, extent) in enumerate(zip(table.names, table.ranges, strict=True))
-    ]
-    rows.append(["off", "", *(str(c.offset) for c in table.columns)])
-    return [*grid(rows), *constraint_lines(table)]
+    columns = [(c.buffer, c.strides, c.offset) for c in table.columns]
+    return [*grid(stride_rows(table.names, table.ranges, columns)), *constraint_lines(table)]
+
+
+def stride_rows(
+    names: Sequence[str], ranges: Sequence[int], columns: Sequence[tuple[str, Sequence[int], int]]
+) -> list[list[str]]:
+    """A row of the flatten table for each loop, and of offsets; columns are (buffer, strides, offset)."""
+    rows = [["", "Range", *(name for name, _, _ in columns)]]
+    for k, (name, extent) in enumerate(zip(names, ranges, strict=True)):
+        rows.append([name, str(extent), *(str(strides[k]) for _, strides, _ in columns)])
+    return [*rows, ["off", "", *(str(offset) for _, _, offset in columns)]]
 
 
 def grid(rows: Sequence[Sequence[str]]) -> Iterable[str]:
@@ -100,12 +105,12 @@ def grid(rows: Sequence[Sequence[str]]) -> Iterable[str]:
 
 def constraint_lines(table: FlattenTable) -> list[str]:
     """The constraints that the kernel checks, and those that they imply."""
-    checked = [constraint(left, right) for left, right in table.constraints]
-    return [*checked, *(f"{constraint(left, right)}, implied by the others" for left, right in table.implied)]
+    checked = [f"Constraint: {inequality(*each)}" for each in table.constraints]
+    return [*checked, *(f"Constraint: {inequality(*each)}, implied by the others" for each in table.implied)]
 
 
-def constraint(left: tuple[int, ...], right: int) -> str:
-    return f"Constraint: ({','.join(map(str, left))}) <= {right}"
+def inequality(left: tuple[int, ...], right: int) -> str:
+    return f"({','.join(map(str, left))}) <= {right}"
 
 
 def plan_lines(plan: PlanReport) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 
 from tile_ir.frozen import frozen
 from tile_ir.stripe.nodes import Program
@@ -18,7 +18,7 @@ from tile_opt.kernel.view import KernelView
 from tile_opt.passes.base import Pass
 
 
-class Chosen(Enum):
+class Chosen(StrEnum):
     """What became of a producer and its consumers."""
 
     FUSED = "fused"

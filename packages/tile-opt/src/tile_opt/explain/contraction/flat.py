@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from math import prod
 
-from tile_ir.frozen import frozen
+from tile_ir.frozen import frozen, replace
 
-from tile_opt.explain.text import grid
-from tile_opt.kernel.strides import flat_stride
+from tile_opt.explain.text import grid, inequality, stride_rows
+from tile_opt.kernel.strides import flat_offset, flat_stride
 from tile_opt.kernel.view import KernelView, Stage, Use
 from tile_opt.kernel.work import merged_use
 
@@ -33,7 +33,7 @@ class Constraint:
     right: int
 
     def __str__(self) -> str:
-        return f"({','.join(map(str, self.left))}) <= {self.right}"
+        return inequality(self.left, self.right)
 
 
 @frozen
@@ -71,11 +71,8 @@ class FlatKernel:
 
     def table(self) -> str:
         """The flatten table: ranges, strides, offsets and constraints."""
-        rows = [["", "Range", *(a.name for a in self.accesses)]]
-        for k, (name, extent) in enumerate(zip(self.names, self.ranges, strict=True)):
-            rows.append([name, str(extent), *(str(a.strides[k]) for a in self.accesses)])
-        rows.append(["off", "", *(str(a.offset) for a in self.accesses)])
-        rows.append(["vec", "", *(str(a.vector) for a in self.accesses)])
+        columns = [(a.name, a.strides, a.offset) for a in self.accesses]
+        rows = [*stride_rows(self.names, self.ranges, columns), ["vec", "", *(str(a.vector) for a in self.accesses)]]
         return "\n".join([*grid(rows), *(f"Constraint: {c}" for c in self.constraints)])
 
 
@@ -99,10 +96,8 @@ def flatten(view: KernelView) -> FlatKernel | None:
 
 def _access(view: KernelView, use: Use, names: tuple[str, ...]) -> Access:
     type = view.type_of(use.buffer)
-    offset = sum(f.const * s for f, s in zip(use.forms, type.strides, strict=True))
-    return Access(
-        use.buffer, type.dtype.bytes, offset, tuple(flat_stride(view, use, n) for n in names), prod(type.sizes)
-    )
+    strides = tuple(flat_stride(view, use, n) for n in names)
+    return Access(use.buffer, type.dtype.bytes, flat_offset(view, use), strides, prod(type.sizes))
 
 
 def _output(view: KernelView, stage: Stage, names: tuple[str, ...]) -> Access:
@@ -112,5 +107,4 @@ def _output(view: KernelView, stage: Stage, names: tuple[str, ...]) -> Access:
     if not view.is_local(out.buffer):
         return _access(view, out, names)
     final = next(u for s in reversed(view.stages) for u in s.uses if u.writes and not view.is_local(u.buffer))
-    access = _access(view, final, names)
-    return Access(out.buffer, access.bytes, access.offset, access.strides, access.limit)
+    return replace(_access(view, final, names), name=out.buffer)

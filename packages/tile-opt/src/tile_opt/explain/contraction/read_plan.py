@@ -8,6 +8,7 @@ from dataclasses import replace
 from tile_ir.frozen import frozen
 
 from tile_opt.explain.contraction.flat import Access
+from tile_opt.explain.text import grid
 
 
 @frozen
@@ -40,8 +41,7 @@ class ReadPlan:
         rows = [["", "Range", "Global", "Local"]]
         for g in sorted(self.groups, key=lambda g: g.range):
             rows.append([g.name, str(g.range), str(g.stride), str(g.local)])
-        widths = [max(len(r[c]) for r in rows) for c in range(4)]
-        return "\n".join("  ".join(cell.rjust(w) for cell, w in zip(r, widths, strict=True)) for r in rows)
+        return "\n".join(grid(rows))
 
 
 def read_plan(access: Access, names: Sequence[str], tile: Sequence[int], mem_width: int) -> ReadPlan:
