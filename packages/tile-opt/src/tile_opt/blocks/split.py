@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 from typing import cast
@@ -223,8 +223,7 @@ def collapse(block: Block) -> Block:
             continue
         if any(f.terms for f in base.access if isinstance(f, Affine)) or len(base.access) != len(ref.access):
             return block
-        forms = tuple(shifted(f, b) for f, b in zip(ref.access, base.access, strict=True))
-        refs.append(replace(ref, source=base.source, access=forms))
+        refs.append(through(ref, base.source, base.access))
     return replace(moved, refs=tuple(refs), tags=moved.tags | block.tags, deps=block.deps, loc=moved.loc or block.loc)
 
 
@@ -232,6 +231,12 @@ def shifted(form: Quasi, by: Quasi) -> Quasi:
     """The sum of a form and an Affine."""
     assert isinstance(by, Affine)
     return form + by if isinstance(form, Affine) else replace(form, plus=form.plus + by)
+
+
+def through(ref: Refinement, source: str, origin: Sequence[Quasi]) -> Refinement:
+    """A view of a view as one of what that shows, which it shows from `origin` on."""
+    access = tuple(shifted(form, start) for form, start in zip(ref.access, origin, strict=True))
+    return replace(ref, source=source, access=access)
 
 
 def initialise_around(block: Block, results: Mapping[str, Refinement]) -> Block:

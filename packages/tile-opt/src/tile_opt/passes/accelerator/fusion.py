@@ -17,7 +17,7 @@ from tile_ir.stripe.walk import with_indexes
 from tile_ir.target import Target
 
 from tile_opt.blocks.inline_blocks import flattened
-from tile_opt.blocks.split import can_split, collapse, initialise_around, initialises, shifted, split
+from tile_opt.blocks.split import can_split, collapse, initialise_around, initialises, split, through
 from tile_opt.blocks.tree import matches, rewrite_matching
 from tile_opt.passes.base import Pass
 
@@ -132,15 +132,7 @@ def _unwrapped(wrapper: Block, nest: Block) -> Block | None:
     origin = {r.into: r for r in wrapper.refs}
     if wrapper.indexes:
         return None
-    refs = tuple(
-        replace(
-            r,
-            source=origin[r.source].source,
-            access=tuple(shifted(f, g) for f, g in zip(r.access, origin[r.source].access, strict=True)),
-        )
-        for r in nest.refs
-    )
-    return replace(nest, refs=refs)
+    return replace(nest, refs=tuple(through(r, origin[r.source].source, origin[r.source].access) for r in nest.refs))
 
 
 def _pairs(a: Block, b: Block, shared: set[str]) -> dict[str, tuple[str, int]] | None:
@@ -261,12 +253,4 @@ def _place(ref: Refinement, refs: dict[str, Refinement], taken: set[str]) -> tup
 
 def _redirected(block: Statement, moved: dict[str, tuple[str, tuple[Affine, ...]]]) -> Block:
     assert isinstance(block, Block)
-    refs = tuple(
-        r if not r.source else replace(
-            r,
-            source=moved[r.source][0],
-            access=tuple(shifted(f, o) for f, o in zip(r.access, moved[r.source][1], strict=True)),
-        )
-        for r in block.refs
-    )  # fmt: skip
-    return replace(block, refs=refs)
+    return replace(block, refs=tuple(through(r, *moved[r.source]) if r.source else r for r in block.refs))
