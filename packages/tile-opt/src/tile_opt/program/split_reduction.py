@@ -19,7 +19,7 @@ from tile_ir.ops import Aggregation
 from tile_ir.program.nodes import Constraint, Contraction, Op, Poly, Program, TensorLoad, TensorType
 from tile_ir.stripe.affine import Affine, intervals, names_in
 
-from tile_opt.analysis import FlatDomain, Sets, analyze, uncovered
+from tile_opt.analysis import FlatDomain, Sets, analyze, poly, uncovered
 from tile_opt.program.base import Rewrite, with_each
 
 GROUPS_EACH = 4
@@ -332,15 +332,16 @@ def partial_results(
     """Partial results of `op` as `cuts` say, in dimensions of their own before dimension `at`; then their aggregate."""
     extents = domain.extents
     parts = {index: part_names(index, domain) for index in cuts}
-    split = {index: Affine.of({parts[index][0]: c.each, parts[index][1]: c.apart}) for index, c in cuts.items()}
-
-    def form(affine: Affine) -> Poly:
-        moved = affine.substitute(split)
-        return Poly.of(dict(moved.terms), moved.const)
-
     ranges = {n: r for n, r in extents.items() if n not in cuts}
     for index, cut in cuts.items():
         ranges |= {parts[index][0]: cut.kept, parts[index][1]: cut.gone}
+    values = {n: Affine.var(n) if r > 1 else Affine() for n, r in ranges.items()}
+    numbers = tuple(values[parts[index][0]] for index in cuts)
+    split = {n: values[parts[n][0]] * c.each + values[parts[n][1]] * c.apart for n, c in cuts.items()}
+
+    def form(affine: Affine) -> Poly:
+        return poly(affine.substitute(values | split))
+
     limits = [Constraint(Poly.of({n: 1}), r, op.origin) for n, r in ranges.items() if r > 1]
     bounds = intervals(extents)
     limits += [Constraint(form(c), c.bounds(bounds)[1] + 1, op.origin) for c in domain.constraints]
@@ -353,7 +354,7 @@ def partial_results(
         name=name,
         type=TensorType(op.acc, (*shape[:at], *kept, *shape[at:])),
         indexes=tuple(sorted(n for n, r in ranges.items() if r > 1)),
-        output=(*output[:at], *(Poly.of({parts[index][0]: 1}) for index in cuts), *output[at:]),
+        output=(*output[:at], *map(poly, numbers), *output[at:]),
         constraints=tuple(limits),
         loads=tuple(
             replace(load, formulas=tuple(form(f) for f in access))
@@ -362,21 +363,7 @@ def partial_results(
         default=None,
         no_defract=True,
     )
-    return _without_single(first, {n for n, r in ranges.items() if r == 1}), combine(op, name, kept, at)
-
-
-def _without_single(op: Contraction, single: set[str]) -> Contraction:
-    """Indexes of one value are 0 and leave the forms."""
-
-    def form(poly: Poly) -> Poly:
-        return Poly.of({n: c for n, c in poly.terms if n not in single}, poly.const)
-
-    return replace(
-        op,
-        output=tuple(form(f) for f in op.output),
-        constraints=tuple(replace(c, formula=form(c.formula)) for c in op.constraints),
-        loads=tuple(replace(load, formulas=tuple(form(f) for f in load.formulas)) for load in op.loads),
-    )
+    return first, combine(op, name, kept, at)
 
 
 def combine(op: Contraction, partial: str, chunks: tuple[int, ...], at: int = 0) -> Contraction:
