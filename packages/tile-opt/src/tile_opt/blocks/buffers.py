@@ -9,7 +9,7 @@ from dataclasses import replace
 from tile_ir.stripe.nodes import Block, Direction, Program, Refinement, Statement
 from tile_ir.stripe.walk import buffers_named, buffers_written
 
-from tile_opt.blocks.tree import main_of, with_kernels
+from tile_opt.blocks.tree import blocks_of, main_of, with_kernels
 
 
 def temporaries(program: Program) -> frozenset[str]:
@@ -17,34 +17,19 @@ def temporaries(program: Program) -> frozenset[str]:
     return frozenset(r.into for r in main_of(program).refs if r.dir is Direction.ALLOC)
 
 
-def user_counts(program: Program) -> dict[str, int]:
-    """How many kernels name each buffer of main."""
-    counts: dict[str, int] = {r.into: 0 for r in main_of(program).refs}
-    for kernel in main_of(program).body:
-        if isinstance(kernel, Block):
-            for ref in kernel.refs:
-                if ref.source:
-                    counts[ref.source] += 1
-    return counts
-
-
 def users(program: Program, kernels: Iterable[Statement | None] | None = None) -> dict[str, frozenset[int]]:
     """The kernels that name each buffer of main, by their numbers; `kernels` instead of the program's."""
     found: dict[str, set[int]] = {r.into: set() for r in main_of(program).refs}
     for number, kernel in enumerate(main_of(program).body if kernels is None else kernels):
-        for ref in kernel.refs if isinstance(kernel, Block) else ():
-            if ref.source:
-                found[ref.source].add(number)
+        for name in buffers_named(kernel) if isinstance(kernel, Block) else ():
+            found[name].add(number)
     return {name: frozenset(numbers) for name, numbers in found.items()}
 
 
 def writer_counts(program: Program) -> Counter[str]:
     """How many kernels write each buffer of main."""
-    kernels = (k for k in main_of(program).body if isinstance(k, Block))
-    return Counter(s for k in kernels for s in {r.source for r in k.refs if r.dir in _WRITES})
+    return Counter(name for k in blocks_of(main_of(program)) for name in {*buffers_written(k)})
 
-
-_WRITES = (Direction.OUT, Direction.INOUT)
 
 EXPANSION = 2
 """Times as many bytes as it reads that a kernel may leave in memory to be run less often."""
@@ -95,7 +80,7 @@ def _fixed(program: Program) -> tuple[frozenset[int], frozenset[str]]:
         if not isinstance(kernel, Block):
             continue
         reads = {r.source for r in kernel.refs if r.dir is Direction.IN}
-        writes = {r.source for r in kernel.refs if r.dir in _WRITES}
+        writes = {*buffers_written(kernel)}
         small = sum(sizes[b] for b in writes) <= EXPANSION * sum(sizes[b] for b in reads)
         if reads and reads <= known and writes <= temps and small:
             found.add(number)
@@ -111,9 +96,9 @@ def with_main_refs(program: Program, refs: tuple[Refinement, ...]) -> Program:
 
 def drop_unused_temporaries(program: Program) -> Program:
     """Remove main's allocations that no kernel names any more."""
-    counts = user_counts(program)
-    refs = main_of(program).refs
-    kept = tuple(r for r in refs if r.dir is not Direction.ALLOC or counts[r.into])
+    main = main_of(program)
+    refs, named = main.refs, {name for kernel in blocks_of(main) for name in buffers_named(kernel)}
+    kept = tuple(r for r in refs if r.dir is not Direction.ALLOC or r.into in named)
     return program if len(kept) == len(refs) else with_main_refs(program, kept)
 
 
@@ -126,8 +111,8 @@ def with_joined(program: Program, kernels: Sequence[Statement | None]) -> Progra
 def drop_unread_kernels(program: Program) -> Program:
     """Remove the kernels that no output needs: what an empty tensor, or one without contributions, would be made of."""
     main = main_of(program)
-    behind = {r.into: r.source for r in main.refs if r.source not in ("", r.into)}
-    needed = {r.into for r in main.refs if r.dir in _WRITES}
+    behind = wholes(program)
+    needed = {r.into for r in main.refs if r.dir in (Direction.OUT, Direction.INOUT)}
     kept: list[Statement] = []
     for kernel in reversed(main.body):
         if not isinstance(kernel, Block) or not needed.isdisjoint(buffers_written(kernel)):

@@ -34,9 +34,10 @@ from tile_ir.stripe.nodes import (
     TensorType,
 )
 from tile_ir.stripe.nodes import Program as StripeProgram
+from tile_ir.stripe.walk import buffers_read, buffers_written
 from tile_ir.target import Target
 
-from tile_opt.blocks.tree import kernels_of, main_of
+from tile_opt.blocks.tree import blocks_of, main_of
 from tile_opt.loops.divide import has_loops
 from tile_opt.loops.round import Round, needed
 from tile_opt.translate.build import whole
@@ -129,21 +130,25 @@ class _Serial:
         self.views = [_view(Direction.IN, r.into, r.type) for r in entry.refs if r.into in seen]
         self.inputs = list(zip(captured, self.round.captured, strict=True))
         self._names = {*seen, *self.own}
-        self.fixed = _fixed(_blocks(self.stripe), frozenset(seen))
+        self.fixed = _fixed(self._kernels, frozenset(seen))
+
+    @property
+    def _kernels(self) -> tuple[Block, ...]:
+        return blocks_of(main_of(self.stripe))
 
     def is_plain(self) -> bool:
         """Kernels see whole buffers, each under its own name."""
         views = [r for r in main_of(self.stripe).refs if r.source]
         same = all(r.into == r.source and all(a == Affine() for a in r.access) for r in views)
-        return same and all(isinstance(k, Block) for k in kernels_of(self.stripe))
+        return same and len(self._kernels) == len(main_of(self.stripe).body)
 
     def finished(self, name: str, program: Program, wanted: Set[str]) -> Serial:
         before, after, each = self._started(program), self._ended(wanted), self._each(program, wanted)
-        before += [_undivided(k) for k in _blocks(self.stripe) if _written(k) <= self.fixed]
+        before += [_undivided(k) for k in self._kernels if self.fixed.issuperset(buffers_written(k))]
         refs = (*self.views, *self.own.values())
         inside = tuple(_view(Direction.INOUT if r.dir is Direction.ALLOC else r.dir, r.into, r.type) for r in refs)
         rounds = Block("rounds", (Index(_ROUND, self.round.loop.count, order=Order.ORDERED),), refs=inside, body=each)
-        comment = f"{self.round.loop.count} rounds of\n" + "\n".join(k.comment for k in _blocks(self.stripe))
+        comment = f"{self.round.loop.count} rounds of\n" + "\n".join(k.comment for k in self._kernels)
         kernel = Block(name, refs=refs, body=(*before, rounds, *after), tags=frozenset(("kernel",)), comment=comment)
         return Serial(self._part(program), self._whole(kernel))
 
@@ -200,7 +205,7 @@ class _Serial:
     def _each(self, program: Program, wanted: Set[str]) -> tuple[Block, ...]:
         """The statements of a round: its rows, its kernels, and what it leaves."""
         rows, stacked = self._sliced(program), self._stacked(wanted)
-        kernels = tuple(_undivided(k) for k in _blocks(self.stripe) if not _written(k) <= self.fixed)
+        kernels = tuple(_undivided(k) for k in self._kernels if not self.fixed.issuperset(buffers_written(k)))
         return (*rows, *kernels, *stacked, *self._turned())
 
     def _sliced(self, program: Program) -> list[Block]:
@@ -240,23 +245,14 @@ class _Serial:
         return replace(stack, row=(number,))
 
 
-def _blocks(stripe: StripeProgram) -> tuple[Block, ...]:
-    return tuple(k for k in kernels_of(stripe) if isinstance(k, Block))
-
-
 def _fixed(kernels: Sequence[Block], given: frozenset[str]) -> frozenset[str]:
     """The buffers that one kernel alone fills, from `given` and others of these: what several write, one changes for another."""
-    writers = Counter(name for kernel in kernels for name in _written(kernel))
+    writers = Counter(name for kernel in kernels for name in {*buffers_written(kernel)})
     found = given
     for kernel in kernels:
-        reads = {r.source for r in kernel.refs if r.dir in (Direction.IN, Direction.INOUT)}
-        if reads <= found and all(writers[name] == 1 for name in _written(kernel)):
-            found |= _written(kernel)
+        if found.issuperset(buffers_read(kernel)) and all(writers[name] == 1 for name in buffers_written(kernel)):
+            found = found.union(buffers_written(kernel))
     return found
-
-
-def _written(kernel: Block) -> frozenset[str]:
-    return frozenset(r.source for r in kernel.refs if r.dir in (Direction.OUT, Direction.INOUT))
 
 
 def _allocated(name: str, type: TensorType) -> Refinement:

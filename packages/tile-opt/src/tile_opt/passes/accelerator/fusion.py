@@ -13,9 +13,10 @@ from dataclasses import dataclass, replace
 from tile_ir.names import claim
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Block, Direction, Index, Order, Program, Refinement, Statement
-from tile_ir.stripe.walk import with_indexes
+from tile_ir.stripe.walk import buffers_named, buffers_read, buffers_written, with_indexes
 from tile_ir.target import Target
 
+from tile_opt.blocks.buffers import in_the_way
 from tile_opt.blocks.inline_blocks import flattened
 from tile_opt.blocks.split import can_split, collapse, initialise_around, initialises, split, through
 from tile_opt.blocks.tree import matches, rewrite_matching
@@ -78,27 +79,15 @@ class Fusion(Pass):
         return None
 
 
-def buffers(block: Statement, *, written: bool) -> set[str]:
-    """Buffers of the parent that a block writes, or reads."""
-    if not isinstance(block, Block):
-        return set()
-    dirs = (Direction.OUT, Direction.INOUT) if written else (Direction.IN, Direction.INOUT)
-    return {r.source for r in block.refs if r.source and r.dir in dirs}
-
-
-def _conflict(a: Statement, b: Statement) -> bool:
-    writes = buffers(a, written=True)
-    return bool(
-        writes & (buffers(b, written=False) | buffers(b, written=True))
-        or buffers(b, written=True) & buffers(a, written=False)
-    )
+def _conflict(a: Statement, b: Block) -> bool:
+    return in_the_way([a], {*buffers_read(b)}, {*buffers_written(b)}, {})
 
 
 def fuse_blocks(a: Block, b: Block, options: Fusion) -> Block | None:
     """The fused block, or None where the rule does not hold."""
-    writes_a, writes_b = buffers(a, written=True), buffers(b, written=True)
-    shared = writes_a & buffers(b, written=False)
-    touched_a = writes_a | {r.source for r in a.refs}
+    writes_a, writes_b = {*buffers_written(a)}, {*buffers_written(b)}
+    shared = writes_a.intersection(buffers_read(b))
+    touched_a = buffers_named(a)
     if (
         not shared
         or shared & writes_b

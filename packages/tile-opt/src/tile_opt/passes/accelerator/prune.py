@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tile_ir.stripe.affine import Affine, names_in
-from tile_ir.stripe.nodes import Block, Direction, Program, Refinement, Special, Statement, Store, Transfer
-from tile_ir.stripe.walk import buffers_named, buffers_read, index_names, with_indexes
+from tile_ir.stripe.nodes import Block, Direction, Program, Refinement, Special, Statement
+from tile_ir.stripe.walk import buffers_named, buffers_read, buffers_written, index_names, with_indexes
 from tile_ir.target import Target
 
 from tile_opt.blocks.split import collapse
@@ -100,11 +100,5 @@ def without_dead_stores(block: Block, seen: frozenset[str] = frozenset()) -> Blo
 
 
 def _only_writes(statement: Statement, dead: set[str]) -> bool:
-    match statement:
-        case Store(dst) | Transfer(dst):
-            return dst in dead
-        case Block():
-            written = {r.source for r in statement.refs if r.source and r.dir is not Direction.IN}
-            return bool(written) and written <= dead
-        case _:
-            return False
+    written = {*buffers_written(statement)}
+    return bool(written) and written <= dead and not isinstance(statement, Special)

@@ -21,7 +21,7 @@ from tile_ir.hardware import HardwareModel, hardware_model
 from tile_ir.names import claim
 from tile_ir.stripe.affine import Affine, DivMod, DivModOp
 from tile_ir.stripe.nodes import Block, Direction, Location, Order, Program, Refinement, Statement, number_of
-from tile_ir.stripe.walk import blocks_in, buffers_named
+from tile_ir.stripe.walk import blocks_in, buffers_named, buffers_written
 from tile_ir.target import Target
 
 from tile_opt.analysis.sets import Sets
@@ -307,7 +307,7 @@ class _Backward:
         self.made.append(statement)
 
     def _local(self, block: Block, wanted: Sequence[str]) -> None:
-        writes = {r.source for r in block.refs if r.source and r.dir is not Direction.IN}
+        writes = buffers_written(block)
         for name in wanted:
             if name in writes and name in self.far:
                 self._swap_out(name)

@@ -31,6 +31,7 @@ from tile_ir.stripe.nodes import (
     Store,
     TensorType,
 )
+from tile_ir.stripe.walk import buffers_named, buffers_written
 from tile_ir.target import Target
 
 from tile_opt.blocks.buffers import drop_unused_temporaries, fixed_kernels, temporaries
@@ -103,7 +104,7 @@ class _Work:
     @staticmethod
     def of(program: Program, row: int, wanted: frozenset[str] | None = None) -> _Work:
         kernels = kernels_of(program)
-        known = {s for n in fixed_kernels(program) for s in _sources(kernels[n])}
+        known = {s for n in fixed_kernels(program) for s in buffers_named(kernels[n])}
         types = {r.into: r.type for r in main_of(program).refs}
         work = _Work(row, {}, set(temporaries(program)) - known, types, defaultdict(set), wanted=wanted)
         for number, kernel in enumerate(kernels):
@@ -112,7 +113,7 @@ class _Work:
 
     def _put(self, place: Place, kernel: Statement) -> None:
         self.kernels[place] = kernel
-        for buffer in _sources(kernel):
+        for buffer in buffers_named(kernel):
             self.touching[buffer].add(place)
 
     def _view(self, place: Place) -> KernelView | None:
@@ -225,7 +226,7 @@ class _Work:
         read = next(u for u in part.stage.uses if u.reads)
         whole = _walked(part.view, part.stage, read) == _everything(self.types[old])
         early = all(
-            p < part.place for p in self.touching[old] if p in self.kernels and old in _written(self.kernels[p])
+            p < part.place for p in self.touching[old] if p in self.kernels and old in buffers_written(self.kernels[p])
         )
         same = self.types[old].dtype is self.types[buffer].dtype
         if not (whole and early and same and self._is_dense(part.box, self.types[buffer])):
@@ -246,17 +247,8 @@ class _Work:
         """The last of the program's kernels that makes what the part reads, or touches a temporary of that, before the part's own."""
         read = {u.buffer for u in part.stage.uses if u.reads}
         touching = ((b, p) for b in read for p in self.touching[b] if p < part.place and p in self.kernels)
-        made = (p[0] for b, p in touching if b in self.own or b in _written(self.kernels[p]))
+        made = (p[0] for b, p in touching if b in self.own or b in buffers_written(self.kernels[p]))
         return max(made, default=part.place[0])
-
-
-def _sources(kernel: Statement) -> set[str]:
-    return {r.source for r in kernel.refs if r.source} if isinstance(kernel, Block) else set()
-
-
-def _written(kernel: Statement) -> set[str]:
-    refs = kernel.refs if isinstance(kernel, Block) else ()
-    return {r.source for r in refs if r.dir is not Direction.IN}
 
 
 def _copied(stage: Stage) -> tuple[str, str] | None:
@@ -345,6 +337,6 @@ def _view_ref(name: str, view: _View, type: TensorType, whole: TensorType) -> Re
 
 def _through(kernel: Statement, views: Mapping[str, Refinement]) -> Statement:
     """`kernel` with the strides of the views that it names."""
-    for name in sorted(_sources(kernel) & views.keys()):
+    for name in sorted(buffers_named(kernel) & views.keys()):
         kernel = rebase(kernel, name, views[name])
     return kernel

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from tile_ir.deadline import check
 from tile_ir.machine import Machine
 from tile_ir.stripe.nodes import Block, Load, Program, Statement
+from tile_ir.stripe.walk import buffers_named
 from tile_ir.target import Target
 
 from tile_opt.blocks.buffers import drop_unused_temporaries, fixed_kernels, temporaries
@@ -310,7 +311,7 @@ def _touched(kernel: Statement | None, view: KernelView | None) -> set[str]:
     """Buffers of main that a kernel names."""
     if view is not None:
         return {u.buffer for s in view.stages for u in s.uses}
-    return {r.source for r in kernel.refs} if isinstance(kernel, Block) else set()
+    return {*buffers_named(kernel)} if isinstance(kernel, Block) else set()
 
 
 def _plain_loads(stage: Stage, name: str) -> bool:
