@@ -50,6 +50,12 @@ class Bind(Enum):
     """Repeated in straight-line code."""
 
 
+ITEMS = (Bind.GROUP, Bind.SUBGROUP, Bind.LANE)
+"""Dealt out to the work items of a group, axis by axis."""
+STATIC = (Bind.UNROLL, Bind.VECTOR)
+"""Straight-line code."""
+
+
 @frozen
 class Index:
     """A loop index ``name:range``, or ``name = value`` passed down from the parent (range 1)."""

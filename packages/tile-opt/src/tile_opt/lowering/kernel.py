@@ -25,7 +25,7 @@ from tile_ir.semtree.nodes import (
 )  # fmt: skip
 from tile_ir.stripe import nodes as stripe
 from tile_ir.stripe.affine import Affine
-from tile_ir.stripe.nodes import Bind
+from tile_ir.stripe.nodes import ITEMS, Bind
 from tile_ir.target import HardwareSettings
 
 from tile_opt.lowering.allocate import Allocator
@@ -34,7 +34,7 @@ from tile_opt.lowering.builder import BOOL, Builder
 from tile_opt.lowering.context import Context
 from tile_opt.lowering.nest import Nest
 from tile_opt.lowering.places import Home, Root
-from tile_opt.lowering.work_items import THREADS, Size, WorkItems
+from tile_opt.lowering.work_items import Size, WorkItems
 from tile_opt.plan.steps.groups.last_group import waits_for_all
 from tile_opt.plan.steps.groups.together import parts_of_launch
 
@@ -218,7 +218,7 @@ def _group_size(block: stripe.Block) -> Size:
     sizes = [1, 1, 1]
     for inner in blocks_of(block):
         for axis in range(3):
-            used = prod(i.range for i in inner.indexes if i.bind in THREADS and i.axis == axis)
+            used = prod(i.range for i in inner.indexes if i.bind in ITEMS and i.axis == axis)
             sizes[axis] = max(sizes[axis], used)
     return (sizes[0], sizes[1], sizes[2])
 

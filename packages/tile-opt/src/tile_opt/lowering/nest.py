@@ -23,7 +23,7 @@ from tile_ir.semtree.nodes import (
 )  # fmt: skip
 from tile_ir.stripe import nodes as stripe
 from tile_ir.stripe.affine import Affine, Quasi, names_in
-from tile_ir.stripe.nodes import Bind, Direction, Init, Order, number_of
+from tile_ir.stripe.nodes import ITEMS, STATIC, Bind, Direction, Init, Order, number_of
 
 from tile_opt.lowering.allocate import Allocator
 from tile_opt.lowering.body import Body, Instance, LoweringError, View, access_of, products_of, view_of
@@ -38,9 +38,8 @@ from tile_opt.lowering.places import SCALAR, Home, Lanes
 from tile_opt.lowering.tensors import is_tensor_copy
 from tile_opt.lowering.tiles import emit_instruction, is_instruction
 from tile_opt.lowering.transfer import cleared, copied, copies_ahead, start_copy
-from tile_opt.lowering.work_items import THREADS, WorkItems, bound_to_items
+from tile_opt.lowering.work_items import WorkItems, bound_to_items
 
-STATIC = (Bind.UNROLL, Bind.VECTOR)
 Sink = Callable[[Point], None]
 
 
@@ -270,7 +269,7 @@ class _Run:
             self._next(position, point, self._only(index), sink)
         elif index.bind is Bind.GRID:
             self._next(position, point, self.nest.grid[index.name], sink)
-        elif index.bind in THREADS:
+        elif index.bind in ITEMS:
             axes = point.axes | {index.axis}
             self._next(position, replace(point, axes=axes), self.nest.items.thread_index(index, self.block), sink)
         elif index.bind is Bind.VECTOR and index.lanes > 1 and not point.lanes.symbol:
@@ -418,7 +417,7 @@ class _Run:
             return
         over = statements[0].over
         found = {i.name: i for i in self.block.indexes if i.name in over}
-        threads = [i for i in found.values() if i.bind in THREADS and not _static(i)]
+        threads = [i for i in found.values() if i.bind in ITEMS and not _static(i)]
         if len(found) < len(over) or any(not _static(i) and i not in threads for i in found.values()):
             raise LoweringError(f"reduce over {over} needs unrolled, vector or group indexes of its block")
         done = [(s, m) for s in statements for m in self.nest.body.reduce(s, instances, frozenset(found))]

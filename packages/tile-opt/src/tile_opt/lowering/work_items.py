@@ -8,13 +8,11 @@ from math import prod
 from tile_ir.semtree.nodes import Binary, Cast, Expr, IdKind, Var, WorkId
 from tile_ir.stripe import nodes as stripe
 from tile_ir.stripe.affine import Affine
-from tile_ir.stripe.nodes import Bind
+from tile_ir.stripe.nodes import ITEMS, Bind
 
 from tile_opt.lowering.builder import Builder
 
 Size = tuple[int, int, int]
-THREADS = (Bind.GROUP, Bind.SUBGROUP, Bind.LANE)
-"""Dealt out to the work items of a group, axis by axis."""
 
 
 class WorkItems:
@@ -119,7 +117,7 @@ class WorkItems:
 
 def bound_to_items(block: stripe.Block, axis: int) -> list[stripe.Index]:
     """The block's indexes that are dealt out to the work items of an axis."""
-    return [i for i in block.indexes if i.bind in THREADS and i.axis == axis and i.value is None]
+    return [i for i in block.indexes if i.bind in ITEMS and i.axis == axis and i.value is None]
 
 
 def _after(index: stripe.Index, indexes: Sequence[stripe.Index]) -> Sequence[stripe.Index]:

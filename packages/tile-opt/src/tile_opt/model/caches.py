@@ -12,11 +12,11 @@ from math import prod
 
 from tile_ir.frozen import replace
 from tile_ir.machine import Cache, Machine, Pages
-from tile_ir.stripe.nodes import Bind
+from tile_ir.stripe.nodes import ITEMS, STATIC, Bind
 from tile_ir.target import HardwareSettings
 
 from tile_opt.model.footprint import Box, box, union
-from tile_opt.model.scheduled import ITEMS, STATIC, Access, Buffer, Loop, Tree
+from tile_opt.model.scheduled import Access, Buffer, Loop, Tree
 
 ANY_WAY, NO_WAY = 0.5, 0.8
 """Shares of the ways of the sets that strided rows fall into up to which all lines stay, and from which none does."""

@@ -6,9 +6,9 @@ from functools import lru_cache
 from math import prod
 
 from tile_ir.machine import Machine
-from tile_ir.stripe.nodes import Swizzle
+from tile_ir.stripe.nodes import ITEMS, Swizzle
 
-from tile_opt.model.scheduled import ITEMS, Access, Loop, Term, Tree
+from tile_opt.model.scheduled import Access, Loop, Term, Tree
 
 PER_TURN = 128
 """Bytes, side by side, that a core's path to its memories moves per cycle."""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tile_ir.machine import Machine
-from tile_ir.stripe.nodes import Bind
+from tile_ir.stripe.nodes import STATIC
 
 from tile_opt.model.arithmetic import Work
 from tile_opt.model.scheduled import Buffer, Tree
@@ -53,7 +53,7 @@ def block_flow(tree: Tree, parts: Sequence[Flow], machine: Machine) -> Flow:
     """Of blocks one after the other, again and again where the tree has loops around them."""
     cycles, issue = sum(p.cycles for p in parts), sum(p.issue for p in parts)
     depth = _path(parts)
-    loops = any(i.bind not in (Bind.UNROLL, Bind.VECTOR) and i.extent > 1 for i in tree.loops)
+    loops = any(i.bind not in STATIC and i.extent > 1 for i in tree.loops)
     each = _hidden(cycles, depth, issue, machine) if loops else cycles
     times = tree.points / max(1, tree.entries)
     return Flow(

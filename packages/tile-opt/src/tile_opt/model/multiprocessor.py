@@ -9,14 +9,14 @@ from math import ceil, exp, lgamma, log2, prod
 from tile_ir.frozen import frozen
 from tile_ir.machine import Machine, Occupancy
 from tile_ir.matrix import MATRIX_INSTRUCTIONS
-from tile_ir.stripe.nodes import Bind, Block, Direction, Reduce, Scope, Sync, Transfer, Wait
+from tile_ir.stripe.nodes import ITEMS, Bind, Block, Direction, Reduce, Scope, Sync, Transfer, Wait
 
 from tile_opt.model.arithmetic import Work, straight_line
 from tile_opt.model.caches import Lines, traffic
 from tile_opt.model.causes import Cause, Estimate, overlapped
 from tile_opt.model.coalescing import sent
 from tile_opt.model.occupancy import ALONE, LOOP, hindrance, resident, rounds
-from tile_opt.model.scheduled import ITEMS, Buffer, Tree
+from tile_opt.model.scheduled import Buffer, Tree
 
 LAUNCH = "launch"
 """The cause that stands for a kernel's begin and end."""

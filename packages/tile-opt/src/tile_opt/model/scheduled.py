@@ -15,13 +15,23 @@ from tile_ir.matrix import MATRIX_LOADS
 from tile_ir.matrix.x86 import TILE, is_tile_step
 from tile_ir.ops import Aggregation
 from tile_ir.stripe.affine import Affine, DivMod, DivModOp, Quasi
-from tile_ir.stripe.nodes import Bind, Block, Direction, Load, Order, Refinement, Scope, Store, Swizzle, Transfer
+from tile_ir.stripe.nodes import (
+    ITEMS,
+    STATIC,
+    Bind,
+    Block,
+    Direction,
+    Load,
+    Order,
+    Refinement,
+    Scope,
+    Store,
+    Swizzle,
+    Transfer,
+)
 
 from tile_opt.lowering.points import OUTSIDE, Nest
 
-STATIC = (Bind.UNROLL, Bind.VECTOR)
-"""Loops that are straight-line code."""
-ITEMS = (Bind.GROUP, Bind.SUBGROUP, Bind.LANE)
 ALIGNED = 64
 """Bytes: the alignment that stores past the caches need; a vector that straddles two lines leaves both of them in parts."""
 

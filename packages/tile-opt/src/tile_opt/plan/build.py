@@ -13,7 +13,7 @@ from tile_ir.matrix.x86 import TILE
 from tile_ir.names import claim
 from tile_ir.settings import Settings
 from tile_ir.stripe.affine import Affine, names_in
-from tile_ir.stripe.nodes import Bind, Block, Direction, Index, Location, Refinement
+from tile_ir.stripe.nodes import STATIC, Bind, Block, Direction, Index, Location, Refinement
 
 from tile_opt.kernel.inlining import computed, with_sources
 from tile_opt.kernel.merging import merged
@@ -49,8 +49,6 @@ from tile_opt.plan.tree import (
     open_tree,
     substitute,
 )
-
-LANE_BINDS = (Bind.UNROLL, Bind.VECTOR)
 
 
 def build(view: KernelView, plan: Plan) -> Block:
@@ -167,7 +165,7 @@ class _Build:
             cover = level.cover(name)
             if cover is None:
                 continue
-            if level.bind in LANE_BINDS:
+            if level.bind in STATIC:
                 binding = Binding(level.bind, level.lanes)
             else:
                 kind = "g" if level.bind is Bind.GRID else "t"
@@ -229,7 +227,7 @@ class _Build:
             return self.loops[self.fold.inner].levels[-1][0]
         shared = {i.name for i in self.view.loops}
         for number, level in enumerate(self.plan.levels):
-            if level.bind in LANE_BINDS or any(c.loop not in shared for c in level.covers):
+            if level.bind in STATIC or any(c.loop not in shared for c in level.covers):
                 return number
         return len(self.plan.levels)
 
@@ -263,7 +261,7 @@ class _Build:
     def _stepped(self, tree: Nest, stage: Stage, first: int, around: Around, beside: Nest) -> Nest:
         """The loops of a stage by the levels from `first` on."""
         for number in range(first, len(self.plan.levels)):
-            if self.plan.levels[number].bind not in LANE_BINDS:
+            if self.plan.levels[number].bind not in STATIC:
                 tree = self._level(tree, number, around, own=True)
         tree = innermost(tree, lambda n, _: distribute(n), around)
         if self.tiles is not None and stage.name == self.tiles.match.main.name:
@@ -449,7 +447,7 @@ class _Build:
         if made is not stage:
             return each_stage(made, lines_filled, around) if isinstance(made, Nest) else made
         mine = across(stage, bindings, around)
-        order = [c.loop for level in self.plan.levels if level.bind in LANE_BINDS for c in level.covers]
+        order = [c.loop for level in self.plan.levels if level.bind in STATIC for c in level.covers]
         if mine is not bindings:
             order.sort(key=lambda n: mine[n].bind is Bind.VECTOR)
         return lines_filled(bind(stage, mine, order), around)

@@ -18,7 +18,7 @@ from tile_ir.matrix import MATRIX_INSTRUCTIONS
 from tile_ir.matrix.x86 import PRODUCTS, TILE, TILED_INSTRUCTIONS
 from tile_ir.ops import Aggregation
 from tile_ir.stripe.affine import names_in
-from tile_ir.stripe.nodes import Bind, Block, Direction, Order, Scope
+from tile_ir.stripe.nodes import ITEMS, STATIC, Bind, Block, Direction, Order, Scope
 from tile_ir.stripe.walk import blocks_in
 from tile_ir.target import Target
 
@@ -33,7 +33,6 @@ MOST_UNROLLED = 4096
 """Copies of a body in straight-line code."""
 WIDEST = 16
 """Elements of a vector that every target takes."""
-ITEMS = (Bind.GROUP, Bind.SUBGROUP, Bind.LANE)
 ACROSS: dict[Bind, tuple[Across, ...]] = {
     Bind.GRID: (Across.GROUPS, Across.SCAN),
     Bind.CORE: (Across.GROUPS, Across.SCAN),
@@ -211,7 +210,7 @@ def vectors_are_known(view: KernelView, plan: Plan, target: Target) -> Iterator[
 
 def _tiles(level: Level) -> bool:
     """Its points are tiles that registers work on, or groups of such."""
-    return level.bind not in (Bind.UNROLL, Bind.VECTOR)
+    return level.bind not in STATIC
 
 
 # --- what the target allows ------------------------------------------------------------------------
@@ -232,7 +231,7 @@ def items_fit(view: KernelView, plan: Plan, target: Target) -> Iterator[Finding]
 
 def code_is_bounded(view: KernelView, plan: Plan, target: Target) -> Iterator[Finding]:
     """Straight-line code stays within reason."""
-    numbers = [n for n, level in enumerate(plan.levels) if level.bind in (Bind.UNROLL, Bind.VECTOR)]
+    numbers = [n for n, level in enumerate(plan.levels) if level.bind in STATIC]
     copies = max((prod(_copies(view, plan, n, stage) for n in numbers) for stage in view.stages), default=1)
     if copies > MOST_UNROLLED:
         message = f"{copies} copies of the body in straight-line code are more than {MOST_UNROLLED}"
@@ -277,7 +276,7 @@ def parallel_levels_are_safe(view: KernelView, plan: Plan, target: Target) -> It
         needed = ACROSS.get(level.bind, ())
         for c in level.covers if needed and not level.ordered else ():
             # Registers take what the last level of another kind leaves: of several that speak of them, the last one decides.
-            outer = max((k for k in range(n) if plan.levels[k].bind not in (Bind.UNROLL, Bind.VECTOR)), default=-1)
+            outer = max((k for k in range(n) if _tiles(plan.levels[k])), default=-1)
             around = outer if level.bind is Bind.VECTOR else n - 1
             alone = 1 if level.bind is Bind.VECTOR else c.size
             left = plan.tile(c.loop, around, view.ranges.get(c.loop, 1))

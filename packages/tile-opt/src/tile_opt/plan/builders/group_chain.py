@@ -25,7 +25,7 @@ from typing import Protocol
 from tile_ir.frozen import frozen, replace
 from tile_ir.names import claim
 from tile_ir.stripe.affine import Affine, names_in
-from tile_ir.stripe.nodes import Bind, Block, Index, Load, Refinement, Scope, Sync
+from tile_ir.stripe.nodes import STATIC, Bind, Block, Index, Load, Refinement, Scope, Sync
 
 from tile_opt.kernel.view import KernelView, Stage, Use
 from tile_opt.kernel.work import merged_use
@@ -34,7 +34,7 @@ from tile_opt.plan.steps.digits import Digit, Split, split
 from tile_opt.plan.steps.groups.copy import local_type
 from tile_opt.plan.steps.groups.homes import row_part
 from tile_opt.plan.steps.groups.overlaps import with_shared_overlaps
-from tile_opt.plan.steps.groups.parts import LARGE, STATIC, Version, inner_and_edges, item_kernel, synchronised
+from tile_opt.plan.steps.groups.parts import LARGE, Version, inner_and_edges, item_kernel, synchronised
 from tile_opt.plan.steps.groups.staging import WIDEST
 from tile_opt.plan.steps.groups.window import Window, side_by_side, window
 from tile_opt.plan.tree import GROUP_MEMORY, Nest, Node

@@ -25,6 +25,7 @@ from functools import cached_property
 from tile_ir.frozen import frozen, replace
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import (
+    STATIC,
     Bind,
     Block,
     Const,
@@ -47,7 +48,7 @@ from tile_opt.plan.plan import Staging
 from tile_opt.plan.steps.digits import Digit, Split
 from tile_opt.plan.steps.groups.copy import GroupCopy, Items, Limit, Ranges, group_copy
 from tile_opt.plan.steps.groups.homes import row_part, sized
-from tile_opt.plan.steps.groups.parts import STATIC, Version, item_kernel
+from tile_opt.plan.steps.groups.parts import Version, item_kernel
 from tile_opt.plan.steps.groups.staging import WIDEST, box_of
 from tile_opt.plan.steps.groups.window import Window
 from tile_opt.plan.tree import REGISTER, Nest, Node

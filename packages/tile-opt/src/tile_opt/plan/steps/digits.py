@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tile_ir.frozen import frozen
 from tile_ir.stripe.affine import Affine
-from tile_ir.stripe.nodes import Bind, Index
+from tile_ir.stripe.nodes import ITEMS, Bind, Index
 
 from tile_opt.plan.plan import Cover, Plan
 
@@ -75,7 +75,7 @@ class Split:
 
     def first(self) -> tuple[Affine, ...]:
         """What holds for the first item of the first group alone."""
-        others = self.bound(Bind.GRID, Bind.GROUP, Bind.SUBGROUP, Bind.LANE)
+        others = self.bound(Bind.GRID, *ITEMS)
         return (sum((Affine.var(d.index.name, -1) for d in others), Affine()),) if others else ()
 
     def bound(self, *binds: Bind) -> tuple[Digit, ...]:

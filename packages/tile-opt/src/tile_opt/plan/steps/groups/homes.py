@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence, Set
 
 from tile_ir.frozen import frozen, replace
 from tile_ir.stripe.affine import Affine, names_in
-from tile_ir.stripe.nodes import Bind, Load, Location, Refinement, Statement, Store, TensorType
+from tile_ir.stripe.nodes import STATIC, Bind, Load, Location, Refinement, Statement, Store, TensorType
 
 from tile_opt.kernel.bodies import facts
 from tile_opt.kernel.unify import is_indirect
 from tile_opt.kernel.view import Stage, Use
 from tile_opt.plan.steps.digits import Digit
 from tile_opt.plan.steps.groups.copy import local_type
-from tile_opt.plan.steps.groups.parts import DEVICE_MEMORY, STATIC
+from tile_opt.plan.steps.groups.parts import DEVICE_MEMORY
 from tile_opt.plan.tree import ARRAY, GROUP_MEMORY, REGISTER
 
 

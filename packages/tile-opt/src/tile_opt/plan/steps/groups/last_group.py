@@ -11,10 +11,8 @@ from math import prod
 
 from tile_ir.frozen import replace
 from tile_ir.stripe.affine import Affine
-from tile_ir.stripe.nodes import Bind, Block, Direction, Index, Refinement, Scope, Statement, Sync
+from tile_ir.stripe.nodes import ITEMS, Bind, Block, Direction, Index, Refinement, Scope, Statement, Sync
 from tile_ir.stripe.walk import blocks_in
-
-ITEMS = (Bind.GROUP, Bind.SUBGROUP, Bind.LANE)
 
 
 def last_group(first: Block, then: Block, tiles: Mapping[str, str]) -> Block:

@@ -12,13 +12,12 @@ from collections.abc import Iterator, Mapping
 from tile_ir.frozen import frozen, replace
 from tile_ir.ops import Aggregation
 from tile_ir.stripe.affine import Affine, names_in
-from tile_ir.stripe.nodes import Bind, Const, Direction, Index, Load, Refinement, Store, TensorType
+from tile_ir.stripe.nodes import STATIC, Bind, Const, Direction, Index, Load, Refinement, Store, TensorType
 
 from tile_opt.kernel.bodies import Body
 from tile_opt.kernel.overlaps import fewest, overlaps
 from tile_opt.kernel.view import Stage, Use
 from tile_opt.kernel.work import merged_use
-from tile_opt.plan.steps.groups.parts import STATIC
 from tile_opt.plan.tree import REGISTER, Nest, Node
 
 

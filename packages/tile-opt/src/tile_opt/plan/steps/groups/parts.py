@@ -7,7 +7,7 @@ from math import prod
 
 from tile_ir.frozen import frozen, replace
 from tile_ir.stripe.affine import Affine
-from tile_ir.stripe.nodes import Bind, Block, Index, Location, Refinement, Scope, Sync
+from tile_ir.stripe.nodes import STATIC, Block, Index, Location, Refinement, Scope, Sync
 
 from tile_opt.kernel.unify import is_indirect
 from tile_opt.kernel.view import KernelView, Stage, Use
@@ -19,7 +19,6 @@ LARGE = 256
 """Points of straight-line code that is not written again for every edge."""
 DEVICE_MEMORY = Location("DRAM", scope=Scope.DEVICE)
 SHARED = (GROUP_MEMORY, DEVICE_MEMORY)
-STATIC = (Bind.UNROLL, Bind.VECTOR)
 Access = tuple[Stage, Use]
 
 

@@ -12,7 +12,7 @@ from math import prod
 from tile_ir.frozen import replace
 from tile_ir.names import claim
 from tile_ir.stripe.affine import Affine, names_in
-from tile_ir.stripe.nodes import Bind, Block, Direction, Index, Order, Refinement, Scope, Sync, number_of
+from tile_ir.stripe.nodes import ITEMS, STATIC, Bind, Block, Direction, Index, Order, Refinement, Scope, Sync, number_of
 
 from tile_opt.kernel.unify import is_indirect
 from tile_opt.kernel.view import KernelView, Stage, Use
@@ -23,7 +23,6 @@ from tile_opt.plan.steps.groups.combine import Total, identities
 from tile_opt.plan.steps.groups.homes import Home, at_home, in_group, is_plain, keeps_apart, private, row_part, sized
 from tile_opt.plan.steps.groups.parts import (
     DEVICE_MEMORY,
-    STATIC,
     inner_and_edges,
     item_kernel,
     same_cell,
@@ -32,10 +31,9 @@ from tile_opt.plan.steps.groups.parts import (
 from tile_opt.plan.steps.groups.pieces import in_pieces, row_operands
 from tile_opt.plan.tree import ARRAY, REGISTER, Nest, Node, Straight, spans
 
-INSIDE = (Bind.NONE, Bind.UNROLL, Bind.VECTOR)
+INSIDE = (Bind.NONE, *STATIC)
 MOST_CELLS = 64
 """Partial results of an item, each with code of its own."""
-ITEMS = (Bind.GROUP, Bind.SUBGROUP, Bind.LANE)
 _FENCES = {
     frozenset[bool](): "local", frozenset({False}): "local", frozenset({True}): "global", frozenset({False, True}): "all",
 }  # fmt: skip
@@ -53,7 +51,7 @@ class Spread:
         self.splits = {name: split(plan, loop) for name, loop in self.loops.items()}
         self.own = tuple(n for n in self.loops if n not in {i.name for i in view.loops})
         self.grid = self._ordered(plan, Bind.GRID)
-        items = self._ordered(plan, Bind.GROUP, Bind.SUBGROUP, Bind.LANE)
+        items = self._ordered(plan, *ITEMS)
         self.items = tuple(replace(i, bind=Bind.GROUP) for i in items)
         self.inner = tuple(d for i in view.loops for d in self.splits[i.name].bound(*INSIDE))
         """What each item does of the shared loops, in every stage."""
