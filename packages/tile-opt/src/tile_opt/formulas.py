@@ -1,12 +1,15 @@
-"""Formulas as Python writes them, whatever their operations become: nodes of a kernel's code, scalars of a stage."""
+"""Formulas as Python writes them, whatever their operations become: nodes of a kernel's code, statements of a body."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
+
+from tile_ir.dtype import DType
 
 F = TypeVar("F")
 """The class of the values of a kind of formula."""
+S = TypeVar("S", bound="Scalar[Any]")
 
 
 class Formula(ABC, Generic[F]):
@@ -89,3 +92,39 @@ class Formula(ABC, Generic[F]):
 
     def is_not(self, other: F | float) -> F:
         return self.test("cmp_ne", other)
+
+
+class Scalar(Formula[S]):
+    """A scalar of a body of statements, which what is made of it joins."""
+
+    __slots__ = ()
+
+    dtype: DType
+
+    @abstractmethod
+    def do(self, op: str, others: tuple[S, ...], dtype: DType) -> S:
+        """A statement with this as its first operand."""
+
+    @abstractmethod
+    def number(self, value: float, dtype: DType) -> S:
+        """A constant beside it."""
+
+    def alone(self, op: str) -> S:
+        return self.do(op, (), self.dtype)
+
+    def with_(self, op: str, other: S | float) -> S:
+        return self.do(op, (self.lifted(other),), self.dtype)
+
+    def test(self, op: str, other: S | float) -> S:
+        return self.do(op, (self.lifted(other),), DType.BOOL)
+
+    def choose(self, then: S, other: S | float) -> S:
+        return self.do("cond", (then, then.lifted(other)), then.dtype)
+
+    def bits(self, dtype: DType) -> S:
+        """Its bits as a dtype of the same width."""
+        return self.do("bitcast", (), dtype)
+
+    def lifted(self, other: S | float) -> S:
+        """The other, numbers as constants of the own dtype."""
+        return self.number(other, self.dtype) if isinstance(other, int | float) else other

@@ -11,9 +11,8 @@ from math import inf, nan
 
 from tile_ir.dtype import DType
 from tile_ir.frozen import frozen
-from tile_ir.program.macros import literal
 
-from tile_opt.program.steps import Cells
+from tile_opt.program.steps import Scalar
 
 WORD = DType.INT64
 """In which fixed-point numbers are added."""
@@ -61,40 +60,34 @@ class Ordered:
     NaN comes after all numbers. No key is 0: that is a cell without a value.
     """
 
-    cells: Cells
     format: Format
     smallest: bool
 
-    def key(self, value: str) -> str:
+    def key(self, value: Scalar) -> Scalar:
         """The key of a float."""
-        do, f = self.cells.do, self.format
-        number = do("cmp_eq", value, value)
-        bits = self.cells.bits(value, f.signed)
-        flip = do("bit_or", do("bit_right", bits, f.dtype.bits - 1), f.sign)
-        key = do("bit_xor", bits, flip)
-        key = self.cells.where(number, do("bit_not", key) if self.smallest else key, self._nan)
-        return self.cells.bits(key, f.unsigned)
+        f, number = self.format, value.is_(value)
+        bits = value.bits(f.signed)
+        key = bits ^ (bits >> f.dtype.bits - 1 | f.sign)
+        return number.choose(~key if self.smallest else key, self._nan).bits(f.unsigned)
 
     @property
     def _nan(self) -> int:
         """As a signed integer, the key of not-a-number: all ones."""
         return -1
 
-    def value(self, key: str) -> str:
+    def value(self, key: Scalar) -> Scalar:
         """The float of a key."""
-        do, f = self.cells.do, self.format
-        bits = self.cells.bits(key, f.signed)
-        there = do("bit_not", bits) if self.smallest else bits
-        flip = do("bit_or", do("bit_not", do("bit_right", there, f.dtype.bits - 1)), f.sign)
-        value = self.cells.bits(do("bit_xor", there, flip), f.dtype)
-        return self.cells.where(do("cmp_eq", bits, self._nan), nan, value)
+        f = self.format
+        bits = key.bits(f.signed)
+        there = ~bits if self.smallest else bits
+        value = (there ^ (~(there >> f.dtype.bits - 1) | f.sign)).bits(f.dtype)
+        return bits.is_(self._nan).choose(value.number(nan, f.dtype), value)
 
 
 @frozen
 class FixedPoint:
     """Floats as whole numbers of units, `count` of which are added at most."""
 
-    cells: Cells
     format: Format
     count: int
 
@@ -108,65 +101,61 @@ class FixedPoint:
         """How far the mantissa of a value with the largest exponent stands above the units."""
         return self.format.words * self.width - self.format.mantissa - 1
 
-    def exponent(self, value: str) -> str:
+    def exponent(self, value: Scalar) -> Scalar:
         """The exponent field, 1 where it is 0: what the numbers just below share; 2 more than any for NaN. Never 0."""
-        do, f = self.cells.do, self.format
-        bits = self.cells.bits(value, f.signed)
-        field = do("bit_and", do("bit_right", bits, f.mantissa), f.exponents)
-        numbered = self.cells.where(do("cmp_eq", value, value), do("max", field, 1), f.exponents + 1)
-        return self.cells.cast(numbered, DType.UINT32)
+        f = self.format
+        field = value.bits(f.signed) >> f.mantissa & f.exponents
+        return value.is_(value).choose(field.with_("max", 1), f.exponents + 1).cast(DType.UINT32)
 
-    def words(self, value: str, largest: str) -> list[str]:
+    def words(self, value: Scalar, largest: Scalar) -> list[Scalar]:
         """The value in units that `largest`, the exponent of the largest value in its cell, gives; upper word first.
 
         Where that is not finite, the first word counts infinities by their sign.
         """
-        do, where = self.cells.do, self.cells.where
-        bits = self.cells.bits(value, self.format.signed)
-        down = do("sub", self.cells.cast(largest, DType.INT32), self.cells.cast(self.exponent(value), DType.INT32))
-        negative, mantissa = do("cmp_lt", bits, 0), self._mantissa(bits)
-        parts: list[str] = []
+        bits = value.bits(self.format.signed)
+        down = largest.cast(DType.INT32) - self.exponent(value).cast(DType.INT32)
+        negative, mantissa = bits < 0, self._mantissa(bits)
+        parts: list[Scalar] = []
         for k in range(self.format.words):
-            up = do("sub", literal(self.top - self._place(k), DType.INT32), down)
-            shifted = do("bit_or", do("bit_left", mantissa, up), do("bit_right", mantissa, do("neg", up)))
-            part = do("bit_and", shifted, (1 << self.width) - 1)
-            parts.append(where(negative, do("neg", part), part))
-        one = where(negative, 1 << MINUS, 1, dtype=WORD)
-        counted = where(do("cmp_eq", do("abs", value), inf), one, 0)
-        return [where(do("cmp_ge", largest, self.format.exponents), counted, parts[0]), *parts[1:]]
+            up = down.number(self.top - self._place(k), DType.INT32) - down
+            part = (mantissa << up | mantissa >> -up) & (1 << self.width) - 1
+            parts.append(negative.choose(-part, part))
+        one = negative.choose(value.number(1 << MINUS, WORD), 1)
+        counted = abs(value).is_(inf).choose(one, 0)
+        return [(largest >= self.format.exponents).choose(counted, parts[0]), *parts[1:]]
 
-    def value(self, words: list[str], largest: str) -> str:
+    def value(self, words: list[Scalar], largest: Scalar) -> Scalar:
         """The float that the words of a cell's sum stand for."""
-        do, f = self.cells.do, self.format
-        total = self.cells.cast(words[0], f.dtype)
+        f = self.format
+        total = words[0].cast(f.dtype)
         for word in words[1:]:
-            total = do("add", do("mul", total, float(1 << self.width)), self.cells.cast(word, f.dtype))
-        power = do("sub", self.cells.cast(largest, DType.INT32), f.bias + f.mantissa + self.top)
-        half = do("bit_right", power, 1)
-        for part in (half, do("sub", power, half)):
-            total = do("mul", total, self._power(part))
-        return self.cells.where(do("cmp_ge", largest, f.exponents), self._endless(words[0], largest), total)
+            total = total * float(1 << self.width) + word.cast(f.dtype)
+        power = largest.cast(DType.INT32) - (f.bias + f.mantissa + self.top)
+        half = power >> 1
+        for part in (half, power - half):
+            total *= self._power(part)
+        return (largest >= f.exponents).choose(self._endless(words[0], largest), total)
 
     def _place(self, word: int) -> int:
         """The bit of a sum at which a word begins."""
         return (self.format.words - 1 - word) * self.width
 
-    def _mantissa(self, bits: str) -> str:
+    def _mantissa(self, bits: Scalar) -> Scalar:
         """The digits of a float as a whole number, the one that is not written, too."""
-        do, f = self.cells.do, self.format
-        written = self.cells.cast(do("bit_and", bits, (1 << f.mantissa) - 1), WORD)
-        small = do("cmp_eq", do("bit_and", bits, f.exponents << f.mantissa), 0)
-        return self.cells.where(small, written, do("bit_or", written, 1 << f.mantissa))
+        f = self.format
+        written = (bits & (1 << f.mantissa) - 1).cast(WORD)
+        small = (bits & f.exponents << f.mantissa).is_(0)
+        return small.choose(written, written | 1 << f.mantissa)
 
-    def _power(self, exponent: str) -> str:
+    def _power(self, exponent: Scalar) -> Scalar:
         """Two to the power of a small integer."""
-        field = self.cells.cast(self.cells.do("add", exponent, self.format.bias), self.format.signed)
-        return self.cells.bits(self.cells.do("bit_left", field, self.format.mantissa), self.format.dtype)
+        field = (exponent + self.format.bias).cast(self.format.signed)
+        return (field << self.format.mantissa).bits(self.format.dtype)
 
-    def _endless(self, counts: str, largest: str) -> str:
+    def _endless(self, counts: Scalar, largest: Scalar) -> Scalar:
         """The sum of a cell that holds infinities of one sign; NaN for both, or where one is among the values."""
-        do, where, dtype = self.cells.do, self.cells.where, self.format.dtype
-        plus = do("cmp_ne", do("bit_and", counts, (1 << MINUS) - 1), 0)
-        minus = do("cmp_ge", counts, 1 << MINUS)
-        undefined = do("bit_or", do("bit_and", plus, minus), do("cmp_gt", largest, self.format.exponents))
-        return where(undefined, nan, where(plus, inf, -inf, dtype=dtype))
+        dtype = self.format.dtype
+        plus = (counts & (1 << MINUS) - 1).is_not(0)
+        minus = counts >= 1 << MINUS
+        undefined = plus & minus | (largest > self.format.exponents)
+        return undefined.choose(counts.number(nan, dtype), plus.choose(counts.number(inf, dtype), -inf))

@@ -15,13 +15,12 @@ from dataclasses import replace
 from tile_ir.dtype import DType
 from tile_ir.frozen import frozen
 from tile_ir.ops import Aggregation
-from tile_ir.program.macros import literal
 from tile_ir.program.nodes import Gather, Op, Scatter, TensorType
 
 from tile_opt.program.base import OpRewrite
 from tile_opt.program.float_bits import FORMATS, WORD, FixedPoint, Format, Ordered
 from tile_opt.program.scatter_rows import ScatterRows
-from tile_opt.program.steps import Cells, Steps
+from tile_opt.program.steps import Cells, Scalar, Steps
 
 MOST = 1 << 31
 """Values that may fall on a cell, so that 32 bits count them."""
@@ -81,32 +80,27 @@ def _floats(op: Scatter, steps: Steps) -> str:
         return _sum(op, steps, format)
     smallest = op.agg is Aggregation.MIN
     given = steps.cells(steps.type(op.updates).shape)
-    value = given.cast(given.load(op.updates), format.dtype)
-    found = _scatter(op, steps, given.store(Ordered(given, format, smallest).key(value)), Aggregation.MAX)
+    value = given.load(op.updates).cast(format.dtype)
+    found = _scatter(op, steps, given.store(Ordered(format, smallest).key(value)), Aggregation.MAX)
     cells = steps.cells(op.type.shape)
     key = cells.load(found)
-    return _settled(op, cells, key, Ordered(cells, format, smallest).value(key))
+    return _settled(op, cells, key, Ordered(format, smallest).value(key))
 
 
 def _sum(op: Scatter, steps: Steps, format: Format) -> str:
     type = steps.type(op.updates)
-
-    def given() -> tuple[FixedPoint, Cells, str]:
-        cells = steps.cells(type.shape)
-        return FixedPoint(cells, format, type.size), cells, cells.cast(cells.load(op.updates), format.dtype)
-
-    fixed, cells, value = given()
-    largest = _scatter(op, steps, cells.store(fixed.exponent(value)), Aggregation.MAX)
+    fixed, cells = FixedPoint(format, type.size), steps.cells(type.shape)
+    exponents = cells.store(fixed.exponent(cells.load(op.updates).cast(format.dtype)))
+    largest = _scatter(op, steps, exponents, Aggregation.MAX)
     there = steps.add(Gather(steps.name(), TensorType(DType.UINT32, type.shape), largest, op.subscripts, op.origin))
     words: list[str] = []
     for k in range(format.words):
-        fixed, cells, value = given()
-        word = fixed.words(value, cells.load(there))[k]
+        cells = steps.cells(type.shape)
+        word = fixed.words(cells.load(op.updates).cast(format.dtype), cells.load(there))[k]
         words.append(_scatter(op, steps, cells.store(word), Aggregation.SUM))
     cells = steps.cells(op.type.shape)
     exponent = cells.load(largest)
-    total = FixedPoint(cells, format, type.size).value([cells.load(w) for w in words], exponent)
-    return _settled(op, cells, exponent, total)
+    return _settled(op, cells, exponent, fixed.value([cells.load(w) for w in words], exponent))
 
 
 def _narrow(op: Scatter, steps: Steps) -> str | None:
@@ -114,23 +108,23 @@ def _narrow(op: Scatter, steps: Steps) -> str | None:
     if op.type.dtype.bits >= 32:
         return None
     given, cells = steps.cells(steps.type(op.updates).shape), steps.cells(op.type.shape)
-    wide = given.cast(given.load(op.updates), DType.INT32)
+    wide = given.load(op.updates).cast(DType.INT32)
     if op.agg not in EXTREMES:
         default = None if op.default is None else _widened(op.default, steps)
         found = _scatter(op, steps, given.store(wide), op.agg, default)
-        return cells.store(cells.cast(cells.load(found), op.type.dtype))
+        return cells.store(cells.load(found).cast(op.type.dtype))
     # From 1 on, so that 0 is a cell without a value.
     low, high = int(op.type.dtype.min_value), int(op.type.dtype.max_value)
-    smallest, none = op.agg is Aggregation.MIN, literal(high + 1 if op.agg is Aggregation.MIN else 1 - low, DType.INT32)
-    number = given.cast(given.do("sub", none, wide) if smallest else given.do("add", wide, none), DType.UINT32)
-    found = cells.load(_scatter(op, steps, given.store(number), Aggregation.MAX))
-    number = cells.cast(found, DType.INT32)
-    return _settled(op, cells, found, cells.do("sub", *((none, number) if smallest else (number, none))))
+    smallest, none = op.agg is Aggregation.MIN, high + 1 if op.agg is Aggregation.MIN else 1 - low
+    number = wide.number(none, wide.dtype) - wide if smallest else wide + none
+    found = cells.load(_scatter(op, steps, given.store(number.cast(DType.UINT32)), Aggregation.MAX))
+    number = found.cast(DType.INT32)
+    return _settled(op, cells, found, number.number(none, number.dtype) - number if smallest else number - none)
 
 
 def _widened(tensor: str, steps: Steps) -> str:
     cells = steps.cells(steps.type(tensor).shape)
-    return cells.store(cells.cast(cells.load(tensor), DType.INT32))
+    return cells.store(cells.load(tensor).cast(DType.INT32))
 
 
 def _scatter(op: Scatter, steps: Steps, values: str, agg: Aggregation, default: str | None = None) -> str:
@@ -139,10 +133,10 @@ def _scatter(op: Scatter, steps: Steps, values: str, agg: Aggregation, default: 
     return steps.add(Scatter(steps.name(), type, values, op.subscripts, agg, default, op.origin))
 
 
-def _settled(op: Scatter, cells: Cells, found: str, value: str) -> str:
+def _settled(op: Scatter, cells: Cells, found: Scalar, value: Scalar) -> str:
     """The result: `value` in its dtype where `found` is not 0; elsewhere the default, or 0."""
-    otherwise = literal(0, op.type.dtype) if op.default is None else cells.load(op.default)
-    return cells.store(cells.where(cells.do("cmp_ne", found, 0), cells.cast(value, op.type.dtype), otherwise))
+    otherwise = 0 if op.default is None else cells.load(op.default)
+    return cells.store(found.is_not(0).choose(value.cast(op.type.dtype), otherwise))
 
 
 # --- by the last row -------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ from tile_ir.program.nodes import (
 
 from tile_opt.program.base import OpRewrite
 from tile_opt.program.float_bits import FORMATS, Ordered
-from tile_opt.program.steps import Cells, Steps
+from tile_opt.program.steps import Scalar, Steps
 
 PLACE = DType.INT32
 LANES = 16
@@ -104,20 +104,19 @@ class _Blocks:
 
     # --- keys -------------------------------------------------------------------------------------------
 
-    def _key(self, cells: Cells, tensor: str) -> str:
+    def _key(self, value: Scalar) -> Scalar:
         """Of each element a number in its order: where it ascends NaN is behind all numbers, and 0.0 and -0.0 are alike."""
-        value, dtype = cells.load(tensor), self.given.dtype
         if self._plain:
             return value
-        format = FORMATS[DType.FLOAT64 if dtype is DType.FLOAT64 else DType.FLOAT32]
-        value = cells.cast(value, format.dtype)
-        value = cells.where(cells.do("cmp_eq", value, 0.0), 0.0, value)
-        return Ordered(cells, format, smallest=False).key(value)
+        format = FORMATS[DType.FLOAT64 if value.dtype is DType.FLOAT64 else DType.FLOAT32]
+        value = value.cast(format.dtype)
+        value = value.is_(0.0).choose(value.number(0.0, value.dtype), value)
+        return Ordered(format, smallest=False).key(value)
 
     def _of_blocks(self) -> str:
         """The key of each block that comes first; the last block may be shorter."""
         cells = self.steps.cells(self.given.shape)
-        keys = self.op.arg if self._plain else cells.store(self._key(cells, self.op.arg))
+        keys = self.op.arg if self._plain else cells.store(self._key(cells.load(self.op.arg)))
         shape, axis = self._along(-(-self.length // self.size)), self.op.axis
         output, step = coordinates(len(shape)), Poly.of({"step": 1})
         element = output[axis].scaled(self.size) + step
@@ -146,10 +145,9 @@ class _Blocks:
         type = TensorType(self.given.dtype, shape)
         near = self.steps.add(Gather(self.steps.name(), type, self.op.arg, subscripts, self.op.origin))
         cells = self.steps.cells(shape)
-        key = self._key(cells, near)
+        key = self._key(cells.load(near))
         if self.length % self.size:
-            inside = cells.do("cmp_lt", cells.load(places), self.length)
-            key = cells.where(inside, key, self.agg.identity(cells.dtype(key)))
+            key = (cells.load(places) < self.length).choose(key, self.agg.identity(key.dtype))
         return cells.store(key)
 
     # --- order ------------------------------------------------------------------------------------------
@@ -177,7 +175,7 @@ class _Blocks:
         start = self.steps.add(number)
         step = self.steps.add(IndexOf(self.steps.name(), type, axis + 1, self.op.origin))
         cells = self.steps.cells(type.shape)
-        return cells.store(cells.do("add", cells.do("mul", cells.load(start), self.size), cells.load(step)))
+        return cells.store(cells.load(start) * self.size + cells.load(step))
 
     def _flat(self, tensor: str) -> str:
         """Lines of what all chosen blocks hold."""

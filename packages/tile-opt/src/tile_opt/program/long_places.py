@@ -31,7 +31,7 @@ from tile_ir.program.nodes import (
 )
 
 from tile_opt.program.base import Rewrite
-from tile_opt.program.steps import Cells, Steps
+from tile_opt.program.steps import Cells, Scalar, Steps
 
 Made = Mapping[str, Contraction | Elementwise | IndexOf]
 LONGER = 4
@@ -185,31 +185,32 @@ class _Blocks:
         steps = Steps(search.place.name, known, self.steps.taken, search.place.origin)
         length, rows = steps.type(search.data).shape[-1], self.row(DType.INT32, self.size)
         cells, number = self._cells(steps, self.count)
-        found = self._distances(search, cells, self.name, cells.do("sub", self.count - 1, number))
+        found = self._distances(search, cells, self.name, cells.number(self.count - 1, DType.INT32) - number)
         block = steps.add(_over(search.place, steps.name(), found, self.count))
         cells, number = self._cells(steps, self.size)
-        start = cells.do("mul", cells.do("sub", self.count - 1, cells.load(block)), self.step)
-        at = cells.store(cells.do("add", start, number))
+        start = (cells.number(self.count - 1, DType.INT32) - cells.load(block)) * self.step
+        at = cells.store(start + number)
         cell = coordinates(len(rows.shape))
         near = Gather(
             steps.name(), self.row(search.extreme.type.dtype, self.size), search.data, (*cell[:-1], Lookup(at, cell))
         )
         cells = steps.cells(rows.shape)
-        found = self._distances(search, cells, steps.add(near), cells.do("sub", length - 1, cells.load(at)))
+        element, back = steps.add(near), cells.number(length - 1, DType.INT32) - cells.load(at)
+        found = self._distances(search, cells, element, back)
         return [*steps.ops, _over(search.place, search.place.name, found, self.size)]
 
-    def _cells(self, steps: Steps, length: int) -> tuple[Cells, str]:
+    def _cells(self, steps: Steps, length: int) -> tuple[Cells, Scalar]:
         """Those of as many rows of another length, and the number of each in its row."""
         type = self.row(DType.INT32, length)
         cells = steps.cells(type.shape)
         return cells, cells.load(steps.add(IndexOf(steps.name(), type, len(type.shape) - 1, steps.origin)))
 
-    def _distances(self, search: _Search, cells: Cells, tensor: str, back: str) -> str:
+    def _distances(self, search: _Search, cells: Cells, tensor: str, back: Scalar) -> str:
         """The tensor of the distances `back` from the row's end where a tensor holds the extreme, of -1 elsewhere."""
         element = cells.load(tensor)
-        hit = cells.do("cmp_eq", element, cells.load(search.extreme.name))
-        hit = cells.do("bit_or", hit, cells.do("cmp_ne", element, element)) if search.undefined else hit
-        return cells.store(cells.where(hit, back, -1, DType.INT32))
+        hit = element.is_(cells.load(search.extreme.name))
+        hit = hit | element.is_not(element) if search.undefined else hit
+        return cells.store(hit.choose(back, -1))
 
 
 def _over(op: Contraction, name: str, tensor: str, length: int) -> Contraction:

@@ -9,7 +9,6 @@ from math import prod
 from tile_ir.dtype import DType
 from tile_ir.frozen import frozen
 from tile_ir.ops import Aggregation
-from tile_ir.program.macros import literal
 from tile_ir.program.nodes import Gather, IndexOf, Lookup, Poly, Scatter, Subscript, TensorType, coordinates
 
 from tile_opt.program.steps import Steps
@@ -60,10 +59,10 @@ class ScatterRows:
         type = TensorType(DType.INT32, tuple(self.cells[d] for d in self.kept))
         indexes = [steps.add(IndexOf(steps.name(), type, self.kept.index(d), steps.origin)) for d in self.numbered]
         cells = steps.cells(type.shape)
-        total = literal(1, DType.INT32)
+        total = cells.number(1, DType.INT32)
         for d, index in zip(self.numbered, indexes, strict=True):
-            total = cells.do("add", cells.do("mul", cells.load(index), self._step(d)), total)
-        return cells.store(cells.do("cast", total, dtype=DType.UINT32))
+            total = cells.load(index) * self._step(d) + total
+        return cells.store(total.cast(DType.UINT32))
 
     def found(self, steps: Steps, last: str) -> tuple[Subscript, ...]:
         """Where in the updates the rows of these numbers are."""
@@ -89,11 +88,9 @@ class ScatterRows:
         """The coordinate of the rows of these numbers."""
         cells, step, size = steps.cells(steps.type(last).shape), self._step(row), self.cells[row]
         # Where no row is, 0 becomes the largest number, and the gather takes what it likes.
-        number = cells.do("sub", cells.load(last), 1)
-        above = cells.do("div", number, step) if step > 1 else number
-        if row != self.numbered[0]:
-            above = cells.do("sub", above, cells.do("mul", cells.do("div", above, size), size))
-        return cells.store(above)
+        number = cells.load(last) - 1
+        above = number // step if step > 1 else number
+        return cells.store(above - above // size * size if row != self.numbered[0] else above)
 
     def _step(self, row: int) -> int:
         return prod(self.cells[d] for d in self.numbered if d > row)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from tile_ir.diagnostics import Span
 from tile_ir.dtype import DType
 from tile_ir.names import claim
-from tile_ir.ops import OPS, Aggregation, Signature
+from tile_ir.ops import Aggregation
 from tile_ir.program.macros import literal
 from tile_ir.program.nodes import (
     Argsort,
@@ -26,6 +26,8 @@ from tile_ir.program.nodes import (
     TensorType,
     coordinates,
 )
+
+from tile_opt import formulas
 
 
 @dataclass(slots=True)
@@ -56,6 +58,25 @@ class Steps:
         return Cells(self, shape)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Scalar(formulas.Scalar["Scalar"]):
+    """A scalar of one cell."""
+
+    cells: Cells
+    operand: Operand
+    dtype: DType
+
+    def do(self, op: str, others: tuple[Scalar, ...], dtype: DType) -> Scalar:
+        return self.cells.do(op, (self, *others), dtype)
+
+    def number(self, value: float, dtype: DType) -> Scalar:
+        return self.cells.number(value, dtype)
+
+    def cast(self, dtype: DType) -> Scalar:
+        """As `dtype`; itself where it is that."""
+        return self if dtype is self.dtype else self.do("cast", (), dtype)
+
+
 @dataclass(slots=True)
 class Cells:
     """Scalars of one cell, computed of what tensors hold at its coordinates: one operation, however often each is used."""
@@ -64,53 +85,32 @@ class Cells:
     shape: tuple[int, ...]
     _loads: list[TensorLoad] = field(default_factory=list[TensorLoad])
     _body: list[ScalarStatement] = field(default_factory=list[ScalarStatement])
-    _dtypes: dict[str, DType] = field(default_factory=dict[str, DType])
 
-    def load(self, tensor: str) -> str:
+    def load(self, tensor: str) -> Scalar:
         """The element of a tensor at the cell, by NumPy's rule of broadcasting."""
         type, name = self.steps.type(tensor), f"$x{len(self._loads)}"
         skip = len(self.shape) - len(type.shape)
         places = coordinates(len(self.shape))[skip:]
         forms = tuple(f if n != 1 else Poly() for f, n in zip(places, type.shape, strict=True))
         self._loads.append(TensorLoad(name, tensor, forms))
-        self._dtypes[name] = type.dtype
-        return name
+        return Scalar(self, name, type.dtype)
 
-    def do(self, fn: str, *args: Operand | int | float, dtype: DType | None = None) -> str:
-        """``fn(args…)``; numbers are of the other operand's dtype, or of `dtype`, the result's."""
-        kind = next((self._dtypes[a] for a in args[-2:] if isinstance(a, str)), dtype)
-        assert kind is not None
-        operands = tuple(literal(a, kind) if isinstance(a, int | float) else a for a in args)
-        result = DType.BOOL if OPS[fn].signature is Signature.COMPARE else dtype or kind
+    def number(self, value: float, dtype: DType) -> Scalar:
+        return Scalar(self, literal(value, dtype), dtype)
+
+    def do(self, fn: str, args: tuple[Scalar, ...], dtype: DType) -> Scalar:
+        """``fn(args…)``."""
         name = f"$t{len(self._body)}"
-        self._body.append(ScalarStatement(name, fn, operands, result))
-        self._dtypes[name] = result
-        return name
+        self._body.append(ScalarStatement(name, fn, tuple([a.operand for a in args]), dtype))
+        return Scalar(self, name, dtype)
 
-    def dtype(self, value: str) -> DType:
-        """That of a scalar."""
-        return self._dtypes[value]
-
-    def cast(self, value: str, dtype: DType) -> str:
-        """`value` as `dtype`; itself where it is that."""
-        return value if self._dtypes[value] is dtype else self.do("cast", value, dtype=dtype)
-
-    def bits(self, value: str, dtype: DType) -> str:
-        """The bits of `value` as a dtype of the same width."""
-        return self.do("bitcast", value, dtype=dtype)
-
-    def where(
-        self, test: str, then: Operand | int | float, other: Operand | int | float, dtype: DType | None = None
-    ) -> str:
-        return self.do("cond", test, then, other, dtype=dtype)
-
-    def store(self, value: str) -> str:
+    def store(self, value: Scalar) -> str:
         """The tensor of the value of every cell."""
-        dtype, places = self._dtypes[value], coordinates(len(self.shape))
+        dtype, places = value.dtype, coordinates(len(self.shape))
         limits = tuple(Constraint(f, n, self.steps.origin) for f, n in zip(places, self.shape, strict=True))
         names = tuple(f.names[0] for f in places)
         made = Contraction(
             self.steps.name(), TensorType(dtype, self.shape), Aggregation.ASSIGN, tuple(sorted(names)), places, limits,
-            tuple(self._loads), tuple(self._body), value, dtype, no_defract=True, origin=self.steps.origin,
+            tuple(self._loads), tuple(self._body), value.operand, dtype, no_defract=True, origin=self.steps.origin,
         )  # fmt: skip
         return self.steps.add(made)

@@ -27,7 +27,7 @@ from tile_ir.stripe.nodes import (
     TensorType,
 )
 
-from tile_opt.formulas import Formula
+from tile_opt import formulas
 
 Loop = tuple[str, int] | tuple[str, int, Order]
 ALIGN = 64
@@ -35,35 +35,22 @@ ALIGN = 64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Scalar(Formula["Scalar"]):
-    """A scalar of a stage; what is made of it joins the stage's body."""
+class Scalar(formulas.Scalar["Scalar"]):
+    """A scalar of a stage."""
 
     stage: Stage
     name: str
     dtype: DType
 
-    def alone(self, op: str) -> Scalar:
-        return self.stage.op(op, (self,), self.dtype)
+    def do(self, op: str, others: tuple[Scalar, ...], dtype: DType) -> Scalar:
+        return self.stage.op(op, (self, *others), dtype)
 
-    def with_(self, op: str, other: Scalar | float) -> Scalar:
-        return self.stage.op(op, (self, self._lifted(other)), self.dtype)
-
-    def test(self, op: str, other: Scalar | float) -> Scalar:
-        return self.stage.op(op, (self, self._lifted(other)), DType.BOOL)
-
-    def choose(self, then: Scalar, other: Scalar | float) -> Scalar:
-        return self.stage.op("cond", (self, then, then._lifted(other)), then.dtype)
+    def number(self, value: float, dtype: DType) -> Scalar:
+        return self.stage.const(value, dtype)
 
     def cast(self, dtype: DType) -> Scalar:
         """As `dtype`; the same scalar when nothing changes."""
-        return self if dtype is self.dtype else self.stage.op("cast", (self,), dtype)
-
-    def bits(self, dtype: DType) -> Scalar:
-        """Its bits as a dtype of the same width."""
-        return self.stage.op("bitcast", (self,), dtype)
-
-    def _lifted(self, other: Scalar | float) -> Scalar:
-        return other if isinstance(other, Scalar) else self.stage.const(other, self.dtype)
+        return self if dtype is self.dtype else self.do("cast", (), dtype)
 
 
 Cell = Sequence[Quasi | Scalar]
