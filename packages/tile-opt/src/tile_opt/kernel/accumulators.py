@@ -6,7 +6,7 @@ from tile_ir.frozen import replace
 from tile_ir.names import claim
 from tile_ir.ops import Aggregation
 from tile_ir.stripe.affine import Affine
-from tile_ir.stripe.nodes import Const, Direction, Load, Location, Refinement, Scope, Store, TensorType
+from tile_ir.stripe.nodes import Direction, Location, Refinement, Scope, TensorType
 
 from tile_opt.kernel.regroup import unique_loops
 from tile_opt.kernel.strides import limits_inside
@@ -72,9 +72,8 @@ def _set_apart(view: KernelView, use: Use) -> KernelView:
     whole = TensorType.row_major(type.dtype, type.sizes)
     alloc = Refinement.allocation(name, whole, Location("LOCAL", scope=Scope.THREAD))
     stages = tuple(s.with_buffers({use.buffer: name}) for s in view.stages)
-    body = (Load("$a", "acc"), Store("out", "$a"))
-    uses = (Use("acc", name, start.forms, Direction.IN), replace(start, name="out"))
-    last = Stage(f"{use.buffer}_store", first.loops, (), uses, body)
+    source = Use("acc", name, start.forms, Direction.IN)
+    last = Stage.copy(f"{use.buffer}_store", first.loops, source, replace(start, name="out"), value="$a")
     return unique_loops(replace(view, stages=(*stages, last), allocs=(*view.allocs, alloc)), len(stages))
 
 
@@ -110,13 +109,7 @@ def _merged(view: KernelView, stage: Stage, use: Use, name: str, local: Refineme
     """Around `stage`: start the accumulator at the identity, aggregate into it, merge it into the cell."""
     assert use.agg is not None
     dtype = local.type.dtype
-    init = Stage(
-        f"{stage.name}_init",
-        (),
-        (),
-        (Use("acc", name, (Affine(),), Direction.OUT),),
-        (Const("$z", use.agg.identity(dtype), dtype), Store("acc", "$z")),
-    )
+    init = Stage.start(f"{stage.name}_init", (), Use("acc", name, (Affine(),), Direction.OUT), use.agg, dtype)
     inner = stage.map_uses(lambda u: replace(u, buffer=name, forms=(Affine(),)) if u is use else u)
     final = _store_stage(view, use, name, use.agg)
     k = view.stages.index(stage)
@@ -127,9 +120,7 @@ def _merged(view: KernelView, stage: Stage, use: Use, name: str, local: Refineme
 def _store_stage(view: KernelView, use: Use, name: str, agg: Aggregation | None) -> Stage:
     direction = Direction.INOUT if agg else Direction.OUT
     out = replace(use, name="out", dir=direction, agg=agg)
-    body = (Load("$a", "acc"), Store("out", "$a"))
-    uses = (Use("acc", name, (Affine(),), Direction.IN), out)
     # Shared iterations without a valid tuple may lie outside the buffer.
     outside = limits_inside(use.forms, view.type_of(use.buffer).sizes, view.ranges)
     inside = tuple(c for c in outside if c not in view.constraints)
-    return Stage(f"{use.buffer}_store", (), inside, uses, body)
+    return Stage.copy(f"{use.buffer}_store", (), Use("acc", name, (Affine(),), Direction.IN), out, inside, "$a")

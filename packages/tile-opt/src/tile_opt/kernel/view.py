@@ -25,6 +25,7 @@ from tile_ir.stripe.affine import Affine, Quasi, names_in
 from tile_ir.stripe.nodes import (
     Bind,
     Block,
+    Const,
     Direction,
     Index,
     Init,
@@ -139,9 +140,22 @@ class Stage:
         return self.map_uses(lambda use: replace(use, buffer=names[use.buffer]) if use.buffer in names else use)
 
     @staticmethod
-    def copy(name: str, loops: tuple[Index, ...], source: Use, target: Use, limits: tuple[Affine, ...] = ()) -> Stage:
-        """``dst = src``, which are the names of the accesses, wherever the limits hold."""
-        return Stage(name, loops, limits, (source, target), (Load("$x", "src"), Store("dst", "$x")))
+    def copy(
+        name: str,
+        loops: tuple[Index, ...],
+        source: Use,
+        target: Use,
+        limits: tuple[Affine, ...] = (),
+        value: str = "$x",
+    ) -> Stage:
+        """``target = source`` wherever the limits hold, or merged into it; `value` is the scalar on the way."""
+        return Stage(name, loops, limits, (source, target), (Load(value, source.name), Store(target.name, value)))
+
+    @staticmethod
+    def start(name: str, loops: tuple[Index, ...], target: Use, agg: Aggregation, dtype: DType) -> Stage:
+        """The aggregation's identity in every cell."""
+        body = (Const("$z", agg.identity(dtype), dtype), Store(target.name, "$z"))
+        return Stage(name, loops, (), (replace(target, dir=Direction.OUT),), body)
 
 
 @dataclass(frozen=True, slots=True)

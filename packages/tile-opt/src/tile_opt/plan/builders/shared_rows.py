@@ -185,8 +185,8 @@ class _Sharing:
 
     def _largest(self) -> Stage:
         name = self.kinds.largest
-        uses = (self._at(name, "part", Direction.IN), self._merging(name, "whole", Aggregation.MAX))
-        return Stage(f"{name}_combine", (self.share,), (), uses, (Load("$x", "part"), Store("whole", "$x")))
+        ends = self._at(name, "part", Direction.IN), self._merging(name, "whole", Aggregation.MAX)
+        return Stage.copy(f"{name}_combine", (self.share,), *ends)
 
     def _summed(self, name: str) -> Stage:
         """A sum of all groups', each below the row's largest element."""

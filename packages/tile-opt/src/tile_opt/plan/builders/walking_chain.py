@@ -31,7 +31,6 @@ from tile_ir.stripe.nodes import (
     Const,
     Direction,
     Index,
-    Load,
     Order,
     Refinement,
     Scope,
@@ -380,8 +379,5 @@ def _moved_on(ring: Ring) -> Stage:
     name, walk = f"{ring.alloc.into}_moved_on", ring.forms.index(None)
     loops, at = _rows(ring, name)
     later = tuple(f + (ring.alloc.type.sizes[walk] - ring.kept) if d == walk else f for d, f in enumerate(at))
-    uses = (
-        Use("src", ring.alloc.into, later, Direction.IN),
-        Use("dst", ring.alloc.into, at, Direction.OUT),
-    )
-    return Stage(name, loops, (), uses, (Load("$x", "src"), Store("dst", "$x")))
+    ends = Use("src", ring.alloc.into, later, Direction.IN), Use("dst", ring.alloc.into, at, Direction.OUT)
+    return Stage.copy(name, loops, *ends)

@@ -10,7 +10,7 @@ from tile_ir.frozen import replace
 from tile_ir.names import claim
 from tile_ir.ops import Aggregation
 from tile_ir.stripe.affine import Affine, names_in
-from tile_ir.stripe.nodes import Direction, Load, Refinement, Store, TensorType
+from tile_ir.stripe.nodes import Direction, Refinement, TensorType
 
 from tile_opt.kernel.unify import is_indirect
 from tile_opt.kernel.view import KernelView, Stage, Use
@@ -85,6 +85,6 @@ def _in_a_cell(view: KernelView, buffer: str, users: Users) -> KernelView:
     last = users[-1][0]
     stages = [s.redirected(buffer, name, cell) if k <= last else s for k, s in enumerate(view.stages)]
     out = replace(first, name="out", dir=Direction.OUT, agg=None)
-    uses = (Use("acc", name, cell, Direction.IN), out)
-    stages.insert(last + 1, Stage(f"{buffer}_store", loops, (), uses, (Load("$a", "acc"), Store("out", "$a"))))
+    store = Stage.copy(f"{buffer}_store", loops, Use("acc", name, cell, Direction.IN), out, value="$a")
+    stages.insert(last + 1, store)
     return replace(view, stages=tuple(stages), allocs=(*view.allocs, alloc))

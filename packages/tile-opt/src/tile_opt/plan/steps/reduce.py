@@ -8,7 +8,7 @@ from math import gcd
 from tile_ir.frozen import frozen, replace
 from tile_ir.names import claim
 from tile_ir.stripe.affine import Affine
-from tile_ir.stripe.nodes import Bind, Const, Direction, Index, Load, Refinement, Store, TensorType
+from tile_ir.stripe.nodes import Bind, Direction, Index, Refinement, TensorType
 
 from tile_opt.kernel.unify import is_indirect
 from tile_opt.kernel.view import Stage, Use
@@ -129,13 +129,11 @@ class _Partials:
     def start(self) -> Stage:
         assert self.use.agg is not None
         loops, cell = self._cells(self.ways)
-        dtype = self.alloc.type.dtype
-        body = (Const("$z", self.use.agg.identity(dtype), dtype), Store("acc", "$z"))
-        return Stage(f"{self.alloc.into}_start", loops, (), (Use("acc", self.alloc.into, cell, Direction.OUT),), body)
+        target = Use("acc", self.alloc.into, cell, Direction.OUT)
+        return Stage.start(f"{self.alloc.into}_start", loops, target, self.use.agg, self.alloc.type.dtype)
 
     def finish(self, nest: Nest) -> Iterator[Stage]:
         """Vectors of partial results into the first one, then its lanes into the cell."""
-        body = (Load("$a", "part"), Store("out", "$a"))
         name, ways = self.alloc.into, self.ways
         one = {n: replace(w, size=w.lanes) if w.lanes > 1 and w.size % w.lanes == 0 else w for n, w in ways.items()}
         loops, cell = self._cells(one)
@@ -146,11 +144,11 @@ class _Partials:
                 step = {n: Affine.var(n) + Affine.var(copy.name, w.lanes) + w.lanes}
                 part = Use("part", name, tuple(c.substitute(step) for c in cell), Direction.IN)
                 out = Use("out", name, cell, Direction.INOUT, agg=self.use.agg)
-                yield Stage(f"{name}_{n}", (copy, *loops), (), (part, out), body)
+                yield Stage.copy(f"{name}_{n}", (copy, *loops), part, out, value="$a")
         forms = tuple(w.first + c * w.step for w, c in zip(self.windows, cell, strict=False))
         part, out = Use("part", name, cell, Direction.IN), replace(self.use, name="out", forms=forms)
         limits = (*self._limits(forms, loops), *self._conditions(nest, cell))
-        yield Stage(f"{name}_merge", loops, tuple(dict.fromkeys(limits)), (part, out), body)
+        yield Stage.copy(f"{name}_merge", loops, part, out, tuple(dict.fromkeys(limits)), "$a")
 
     def _cells(self, ways: Mapping[str, Ways]) -> tuple[tuple[Index, ...], tuple[Affine, ...]]:
         """Loops over all partial results, and their subscripts; loops keep their names, so that they are bound alike."""

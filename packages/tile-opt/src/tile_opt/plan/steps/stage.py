@@ -251,15 +251,12 @@ def stage_sums(nest: Nest, buffer: str, name: str, around: Around, place: Locati
     cell = tuple(Affine.var(i.name) for i in loops)
     sizes = tuple(i.range for i in loops)
     dtype = around.buffers[buffer].type.dtype
-    type = TensorType.row_major(dtype, sizes, align=64)
-    alloc = Refinement.allocation(name, type, place)
+    alloc = Refinement.allocation(name, TensorType.row_major(dtype, sizes, align=64), place)
     limits = _inside(buffer, use.forms, loops, around, _limits(nest, loops, around))
-    start = (Const("$z", agg.identity(dtype), dtype), Store("acc", "$z"))
-    merge = (Load("$a", "acc"), Store("out", "$a"))
-    into = (Use("acc", name, cell, Direction.IN), replace(use, name="out"))
+    held = Use("acc", name, cell, Direction.IN)
     moved = map_stages(nest, lambda s: s.map_uses(lambda u: _moved(u, buffer, name, cell)))
-    first = Stage(f"{name}_start", loops, (), (Use("acc", name, cell, Direction.OUT),), start)
-    last = Stage(f"{name}_merge", loops, limits, into, merge)
+    first = Stage.start(f"{name}_start", loops, held, agg, dtype)
+    last = Stage.copy(f"{name}_merge", loops, held, replace(use, name="out"), limits, "$a")
     return Nest(nest.name, body=(first, replace(moved, guard=()), last), guard=nest.guard, allocs=(alloc,))
 
 

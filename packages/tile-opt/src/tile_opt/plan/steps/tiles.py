@@ -24,7 +24,6 @@ from tile_ir.stripe.nodes import (
     Direction,
     Index,
     Instr,
-    Load,
     Location,
     Refinement,
     Scope,
@@ -197,8 +196,7 @@ class _Tiled:
         source = replace(ends[0], name="src", dir=Direction.IN)
         target = replace(ends[1], name="dst", dir=Direction.OUT)
         instr = Instr(name, tuple((i.name, i.range) for i in cell))
-        body = (Load("$x", "src"), Store("dst", "$x"))
-        return Stage(f"{name}_{use.name}", cell, (), (source, target), body, instr=instr)
+        return replace(Stage.copy(f"{name}_{use.name}", cell, source, target), instr=instr)
 
     def _product(self, row: int, column: int) -> Stage:
         """A pair of the factors' tiles through the instruction."""

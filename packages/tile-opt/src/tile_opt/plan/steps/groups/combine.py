@@ -7,7 +7,7 @@ from itertools import product
 from tile_ir.frozen import frozen
 from tile_ir.ops import Aggregation
 from tile_ir.stripe.affine import Affine
-from tile_ir.stripe.nodes import Const, Direction, Index, Load, Op, Reduce, Refinement, Statement, Store
+from tile_ir.stripe.nodes import Direction, Index, Load, Op, Reduce, Refinement, Statement, Store
 
 from tile_opt.kernel.view import Stage, Use
 from tile_opt.plan.tree import Straight
@@ -70,7 +70,5 @@ def _at(cell: tuple[int, ...]) -> tuple[Affine, ...]:
 
 def identities(name: str, partial: Refinement, agg: Aggregation, loops: tuple[Index, ...]) -> Stage:
     """What partial results start with, in every cell; `loops` are their dimensions."""
-    dtype = partial.type.dtype
     cell = tuple(Affine.var(i.name) for i in loops) or (Affine(),)
-    body = (Const("$z", agg.identity(dtype), dtype), Store("acc", "$z"))
-    return Stage(name, loops, (), (Use("acc", partial.into, cell, Direction.OUT),), body)
+    return Stage.start(name, loops, Use("acc", partial.into, cell, Direction.OUT), agg, partial.type.dtype)

@@ -8,7 +8,7 @@ from math import prod
 from tile_ir.frozen import frozen, replace
 from tile_ir.names import claim, fresh
 from tile_ir.stripe.affine import Affine
-from tile_ir.stripe.nodes import Block, Direction, Index, Load, Refinement, Store, TensorType
+from tile_ir.stripe.nodes import Block, Direction, Index, Refinement, TensorType
 
 from tile_opt.kernel.view import KernelView, Stage, Use, close_kernel
 from tile_opt.kernel.work import merged_use
@@ -126,11 +126,8 @@ def _partial(
     ends = tuple(forms[n] * -1 + (view.ranges[n] - 1) for n in ragged)
     moved = replace(moved, constraints=(*moved.constraints, *ends))
     first = [s for s in view.stages[: view.stages.index(main)] if any(u.buffer == out.buffer for u in s.uses)]
-    store = Stage(
-        f"{buffer.into}_store", (), (),
-        (Use("acc", out.buffer, out.forms, Direction.IN), Use("out", buffer.into, at, Direction.OUT)),
-        (Load("$a", "acc"), Store("out", "$a")),
-    )  # fmt: skip
+    told = Use("out", buffer.into, at, Direction.OUT)
+    store = Stage.copy(f"{buffer.into}_store", (), Use("acc", out.buffer, out.forms, Direction.IN), told, value="$a")
     stages = (*first, moved, store)
     used = {u.buffer for s in stages for u in s.uses}
     refs = (*(r for r in view.refs if r.into in used), _passed(buffer, Direction.OUT))
@@ -147,8 +144,7 @@ def _combine(
     """The kernel with a sum over partial results in the place of `main`, and that."""
     buffer, at = cells
     reading = Use("partial", buffer.into, at, Direction.IN)
-    body = (Load("$p", "partial"), Store(out.name, "$p"))
-    stage = Stage(f"{main.name}_combine", shares, (), (reading, out), body)
+    stage = Stage.copy(f"{main.name}_combine", shares, reading, out, value="$p")
     stages = tuple(stage if s is main else s for s in view.stages)
     used = {u.buffer for s in stages for u in s.uses}
     refs = (*(r for r in view.refs if r.into in used), _passed(buffer, Direction.IN))
