@@ -9,11 +9,11 @@ from dask._task_spec import DataNode, Task, TaskRef
 from dask.highlevelgraph import MaterializedLayer
 from tile_ir.dtype import DType
 from tile_ir.program.nodes import Program
-from tile_opt.regions.boxes import Place
 
 from tile_dask.boxes import Piece, Read, Slices
 from tile_dask.kernels import Code, Device, Kernel
 from tile_dask.partitions import Box, Grid, Partition
+from tile_dask.partitions.chunks import Place
 from tile_dask.partitions.merges import FAN
 from tile_dask.partitions.partition import combining
 from tile_dask.partitions.stages import Stage

@@ -7,8 +7,8 @@ for all chunks of one form. It moves no data and knows nothing of dask.
 from __future__ import annotations
 
 from tile_opt.regions import Box as Box
-from tile_opt.regions import Grid as Grid
 
+from tile_dask.partitions.chunks import Grid as Grid
 from tile_dask.partitions.partition import Partition as Partition
 from tile_dask.partitions.partition import partition as partition
 from tile_dask.partitions.speeds import GRAPHICS as GRAPHICS

@@ -22,8 +22,8 @@ from tile_opt.analysis import FlatDomain, poly
 from tile_opt.program.cascade import Groups, Weighted, product_of, quotient, rows_of, with_replaced
 from tile_opt.program.chunks import LOWEST, reduced
 from tile_opt.program.trees import Call, Leaf, Tree, as_dtype, call, computed, leaves
-from tile_opt.regions import Grid
 
+from tile_dask.partitions.chunks import Grid
 from tile_dask.partitions.merges import Below, Cascade
 from tile_dask.partitions.stages import Stages
 

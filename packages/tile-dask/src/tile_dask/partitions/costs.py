@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from math import prod
 
 from tile_ir.program.nodes import Contraction, Gather
-from tile_opt.regions.boxes import Box, Place
+from tile_opt.regions.boxes import Box
 
+from tile_dask.partitions.chunks import Place
 from tile_dask.partitions.speeds import CHOICES, PROCESSOR
 from tile_dask.partitions.stages import Stage, Stages
 

@@ -6,11 +6,24 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import ceil, prod
 
 from tile_ir.ops import Aggregation
-from tile_ir.program.nodes import Argsort, Contraction, Elementwise, Gather, IndexOf, Lookup, Poly, Reshape, TensorType
+from tile_ir.program.nodes import (
+    Argsort,
+    Contraction,
+    Elementwise,
+    Gather,
+    IndexOf,
+    Lookup,
+    Poly,
+    Reshape,
+    Scatter,
+    TensorType,
+)
 from tile_ir.stripe.affine import Affine, intervals, names_in
 from tile_opt.analysis import FlatDomain
-from tile_opt.regions.boxes import Grid
 from tile_opt.regions.reshape import groups
+from tile_opt.regions.scatter import coordinate
+
+from tile_dask.partitions.chunks import Grid
 
 Types = Mapping[str, TensorType]
 Grids = Mapping[str, Grid]
@@ -142,3 +155,23 @@ def _cut(size: int, candidates: Iterable[Candidate]) -> tuple[int, ...]:
     """The cuts of the largest tensor that has any."""
     _, cuts = max(((n, c) for n, c in candidates if c), key=lambda found: found[0], default=(0, ()))
     return Grid.cut(size, cuts)
+
+
+def scatter_grid(op: Scatter, grids: Mapping[str, Grid]) -> Grid:
+    """Cut as the updates along coordinates of theirs, elsewhere as the tensor scattered into."""
+    into = None if op.default is None else grids[op.default]
+    sizes: list[tuple[int, ...]] = []
+    for axis, (subscript, size) in enumerate(zip(op.subscripts, op.type.shape, strict=True)):
+        found = coordinate(subscript)
+        cuts = [c + found[1] for c in grids[op.updates].cuts(found[0])] if found else into.cuts(axis) if into else ()
+        sizes.append(Grid.cut(size, cuts))
+    return Grid(tuple(sizes))
+
+
+def scatter_cuts(op: Scatter, grids: Mapping[str, Grid]) -> dict[str, tuple[int, ...]]:
+    """The sizes into which the updates are cut along axes that are no coordinates of the result."""
+    if op.agg is Aggregation.ASSIGN:
+        return {}
+    kept = {found[0] for s in op.subscripts if (found := coordinate(s))}
+    grid = grids[op.updates]
+    return {f"i{k}": sizes for k, sizes in enumerate(grid.sizes) if len(sizes) > 1 and k not in kept}

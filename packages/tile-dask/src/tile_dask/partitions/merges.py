@@ -14,7 +14,8 @@ from tile_ir.dtype import DType
 from tile_ir.names import claim
 from tile_ir.ops import Aggregation
 from tile_ir.program.nodes import Elementwise, Gather, IndexOf, Literal, Op, Operand, Param, TensorType, coordinates
-from tile_opt.regions import Grid
+
+from tile_dask.partitions.chunks import Grid
 
 FAN = 4
 """Partial results that one task combines."""

@@ -11,10 +11,10 @@ from tile_ir.program.nodes import Elementwise, Param, Program, TensorType
 from tile_ir.target import Target
 from tile_opt.explain.data import ErrorReport
 from tile_opt.program.share import ShareCommon
-from tile_opt.regions.boxes import Grid
 
 from tile_dask.partitions.bounds import partition_bounds
 from tile_dask.partitions.cascades import with_cascades
+from tile_dask.partitions.chunks import Grid
 from tile_dask.partitions.costs import kept
 from tile_dask.partitions.explain import explained, told
 from tile_dask.partitions.merges import merged

@@ -11,7 +11,8 @@ from tile_ir.program.nodes import Op, Param, Program, TensorType
 from tile_ir.program.rename import renamed
 from tile_opt.regions.operations import rule_of
 from tile_opt.regions.region import Walker
-from tile_opt.regions.rounds import Rounds
+
+from tile_dask.partitions.frames import Rounds
 
 if TYPE_CHECKING:
     from tile_opt.analysis import Sets

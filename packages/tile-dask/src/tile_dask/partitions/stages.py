@@ -35,15 +35,15 @@ from tile_ir.program.nodes import (
 )
 from tile_ir.program.rename import renamed
 from tile_opt.analysis import FlatDomain, Sets, analyze, uncovered
-from tile_opt.regions.boxes import Box, Grid, stacked
+from tile_opt.regions.boxes import Box
 from tile_opt.regions.contraction import ContractionRule
 from tile_opt.regions.operations import rule_of
 from tile_opt.regions.region import Walker, Walks
-from tile_opt.regions.rounds import Rounds
 from tile_opt.regions.rules import refused
-from tile_opt.regions.scatter import scatter_cuts, scatter_grid
 
 from tile_dask.partitions import grids as follow
+from tile_dask.partitions.chunks import Grid, stacked
+from tile_dask.partitions.frames import Rounds
 from tile_dask.partitions.merges import Cascade, Merge
 from tile_dask.partitions.rounds import looped
 from tile_dask.partitions.speeds import PROCESSOR, Speed
@@ -219,7 +219,7 @@ class Stages:
             case ConstantTensor():
                 return Grid.single(op.type.shape)
             case Scatter():
-                return scatter_grid(op, self.grids)
+                return follow.scatter_grid(op, self.grids)
             case Prng() | Loop():
                 raise refused(_REFUSED[type(op)][0], op.origin, _REFUSED[type(op)][1])
 
@@ -244,7 +244,7 @@ class Stages:
 
     def _cuts(self, op: Contraction | Scatter, types: dict[str, TensorType]) -> dict[str, tuple[int, ...]]:
         if isinstance(op, Scatter):
-            return scatter_cuts(op, self.grids)
+            return follow.scatter_cuts(op, self.grids)
         domain = self.domain(op)
         cuts = follow.reduction_cuts(op, domain, types, self.grids)
         grid = self._wanted.get(op.name) or self._grid(op, types)

@@ -13,8 +13,10 @@ from itertools import pairwise, product
 from math import prod
 from typing import NamedTuple
 
-from tile_opt.regions.boxes import Box, Grid, Place
+from tile_opt.regions.boxes import Box
 from tile_opt.regions.region import Region, Walks
+
+from tile_dask.partitions.chunks import Grid, Place
 
 Ranges = tuple[range, ...]
 """A block: the numbers of its chunks along each axis."""

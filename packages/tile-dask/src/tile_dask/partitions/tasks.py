@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from tile_ir.contents import Contents
 from tile_ir.program.nodes import Program, TensorType
-from tile_opt.regions.boxes import Grid, Place, stacked
 from tile_opt.regions.region import Walks
 
+from tile_dask.partitions.chunks import Grid, Place, stacked
 from tile_dask.partitions.stages import Stage
 from tile_dask.partitions.sweep import Found, Sweep
 

@@ -8,8 +8,9 @@ from functools import cache
 from itertools import pairwise
 from math import prod
 
-from tile_opt.regions.boxes import Box, Grid, Place
+from tile_opt.regions.boxes import Box
 
+from tile_dask.partitions.chunks import Grid, Place
 from tile_dask.partitions.stages import Stage
 from tile_dask.partitions.tasks import Task, Tasks
 

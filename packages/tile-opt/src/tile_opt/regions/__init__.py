@@ -8,12 +8,10 @@ rewrites cut stencils into interiors and borders.
 from __future__ import annotations
 
 from tile_opt.regions.boxes import Box as Box
-from tile_opt.regions.boxes import Grid as Grid
 from tile_opt.regions.contraction import ContractionRule as ContractionRule
 from tile_opt.regions.operations import rule_of as rule_of
 from tile_opt.regions.region import Walker as Walker
 from tile_opt.regions.region import Walks as Walks
-from tile_opt.regions.rounds import Rounds as Rounds
 from tile_opt.regions.rules import Rule as Rule
 
-__all__ = ["Box", "ContractionRule", "Grid", "Rounds", "Rule", "Walker", "Walks", "rule_of"]
+__all__ = ["Box", "ContractionRule", "Rule", "Walker", "Walks", "rule_of"]

@@ -8,7 +8,6 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from tile_ir.dtype import DType
-from tile_ir.ops import Aggregation
 from tile_ir.program.copies import copied
 from tile_ir.program.nodes import (
     Elementwise,
@@ -22,7 +21,7 @@ from tile_ir.program.nodes import (
     coordinates,
 )
 
-from tile_opt.regions.boxes import Box, Grid
+from tile_opt.regions.boxes import Box
 from tile_opt.regions.pointwise import moved, reach
 from tile_opt.regions.rules import Cut, Emission, Source, refused
 
@@ -34,26 +33,6 @@ def coordinate(subscript: Subscript) -> tuple[int, int] | None:
     if isinstance(subscript, Lookup) or len(subscript.terms) != 1 or subscript.terms[0][1] != 1:
         return None
     return int(subscript.terms[0][0][1:]), int(subscript.const)
-
-
-def scatter_grid(op: Scatter, grids: Mapping[str, Grid]) -> Grid:
-    """Cut as the updates along coordinates of theirs, elsewhere as the tensor scattered into."""
-    into = None if op.default is None else grids[op.default]
-    sizes: list[tuple[int, ...]] = []
-    for axis, (subscript, size) in enumerate(zip(op.subscripts, op.type.shape, strict=True)):
-        found = coordinate(subscript)
-        cuts = [c + found[1] for c in grids[op.updates].cuts(found[0])] if found else into.cuts(axis) if into else ()
-        sizes.append(Grid.cut(size, cuts))
-    return Grid(tuple(sizes))
-
-
-def scatter_cuts(op: Scatter, grids: Mapping[str, Grid]) -> dict[str, tuple[int, ...]]:
-    """The sizes into which the updates are cut along axes that are no coordinates of the result."""
-    if op.agg is Aggregation.ASSIGN:
-        return {}
-    kept = {found[0] for s in op.subscripts if (found := coordinate(s))}
-    grid = grids[op.updates]
-    return {f"i{k}": sizes for k, sizes in enumerate(grid.sizes) if len(sizes) > 1 and k not in kept}
 
 
 class _Form(NamedTuple):

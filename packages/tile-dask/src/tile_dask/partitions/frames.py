@@ -14,7 +14,6 @@ from typing import NamedTuple
 from tile_ir.names import claim
 from tile_ir.program.nodes import Gather, Loop, Op, Param, Poly, Program, TensorType
 from tile_ir.program.rename import spliced
-
 from tile_opt.regions.boxes import Box
 from tile_opt.regions.region import Region, Walker
 
