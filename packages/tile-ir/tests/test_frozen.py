@@ -4,6 +4,8 @@ import copy
 import dataclasses
 import inspect
 import pickle
+import sys
+from collections.abc import Callable
 from dataclasses import FrozenInstanceError, dataclass, field
 from typing import Any
 
@@ -69,6 +71,33 @@ def test_the_same_parameters_and_patterns() -> None:
     assert Quick.__match_args__ == Plain.__match_args__
     assert Quick(1).z is not Quick(1).z, "a factory makes one for each"
     assert not hasattr(Quick(1), "__dict__")
+
+
+def test_methods_are_compiled_when_one_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process makes values of half the classes that it imports."""
+    module = sys.modules[frozen.__module__]
+    compiled: list[type] = []
+    methods: Callable[..., object] = vars(module)["_methods"]
+
+    def counted(made: type, *given: object) -> object:
+        compiled.append(made)
+        return methods(made, *given)
+
+    monkeypatch.setattr(module, "_methods", counted)
+
+    @frozen
+    class Late:
+        x: int
+
+        def __repr__(self) -> str:
+            return "late"
+
+    class Own(Late):
+        __slots__ = ()
+
+    assert not compiled
+    assert Own(1) == Own(1) and hash(Late(2)) == hash(Late(2)) and repr(Late(3)) == "late"
+    assert compiled == [Late]
 
 
 WRONG: list[Arguments] = [((), {}), ((1, "a", [], 4), {}), ((1,), {"x": 1}), ((1,), {"w": 1})]

@@ -2,7 +2,8 @@
 
 ``@dataclass(frozen=True)`` stores each field through ``object.__setattr__``, which looks its name up; that was an
 eighth of what compiling a network costs. `frozen` makes the same class and stores through the slots themselves. It
-compiles all of a class's methods at once, where a dataclass compiles each: that was a third of a process's first second.
+compiles all of a class's methods at once, where a dataclass compiles each, and when the first of them is asked for: that
+was a third of a process's first second, and a process makes values of half the classes that it imports.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from operator import attrgetter
 from typing import Any, TypeVar, cast, dataclass_transform
 
 T = TypeVar("T")
+
+METHODS = "__init__", "__eq__", "__hash__", "__repr__"
 
 _KEEP: Any = object()
 
@@ -32,9 +35,10 @@ def frozen(cls: type[T]) -> type[T]:
     odd = [f.name for f in entries if f.kw_only or not f.init]
     if odd:
         raise TypeError(f"{cls.__name__}: the fields {', '.join(odd)} must be positional parameters")
-    for name, function in (_methods(made, entries) | _of_state(made, entries)).items():
+    late = {name: _Late(name, made, entries) for name in METHODS}
+    for name, method in (late | _of_state(made, entries)).items():
         if vars(cls).get(name) is None:  # the class's own stay
-            setattr(made, name, function)
+            setattr(made, name, method)
     made.__setattr__, made.__delattr__ = _refuse_to_assign, _refuse_to_delete
     return made
 
@@ -69,6 +73,19 @@ def _refuse_to_delete(self: object, name: str) -> None:
     raise FrozenInstanceError(f"cannot delete field {name!r}")
 
 
+class _Late:
+    """A method in whose place the class has the compiled one, and its others, once it is asked for."""
+
+    def __init__(self, name: str, made: type, entries: tuple[Field[Any], ...]) -> None:
+        self.name, self.made, self.entries = name, made, entries
+
+    def __get__(self, value: object, kind: type | None = None) -> Any:
+        for name, function in _methods(self.made, self.entries).items():
+            if isinstance(vars(self.made)[name], _Late):
+                setattr(self.made, name, function)
+        return vars(self.made)[self.name].__get__(value, kind)
+
+
 def _methods(made: type, entries: tuple[Field[Any], ...]) -> dict[str, Callable[..., Any]]:
     """What a frozen dataclass with slots has, from one text; `known` are the names that it uses."""
     known: dict[str, Any] = {"_KEEP": _KEEP}
@@ -89,7 +106,7 @@ def __repr__(self):
  return self.__class__.__qualname__ + f"({shown})"
 """
     exec(text, known)
-    methods = {n: known[n] for n in ("__init__", "__eq__", "__hash__", "__repr__")}
+    methods = {n: known[n] for n in METHODS}
     for name, function in methods.items():
         function.__qualname__ = f"{made.__qualname__}.{name}"
         function.__module__ = made.__module__
