@@ -287,8 +287,7 @@ def _plan(
     use: str, extents: tuple[int, ...], contiguous: int, items: Items, lanes: int, turned: int | None
 ) -> CopyPlan:
     """The copy of a box in which an item has the least to do: tiles by the hundred have equal ones."""
-    made = (copy_plan(f"{use}_c", extents, contiguous, lanes, runs, turned) for runs in items.cuts())
-    return min(made, key=lambda plan: prod(i.range for i in plan.loops))
+    return copy_plan(f"{use}_c", extents, contiguous, lanes, items.cuts(), turned)
 
 
 def _alloc(name: str, type: TensorType) -> Refinement:

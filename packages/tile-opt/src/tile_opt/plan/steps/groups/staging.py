@@ -7,7 +7,7 @@ dimension that is contiguous in memory, four elements at a time where that divid
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from math import gcd, prod
 
@@ -73,15 +73,20 @@ class CopyPlan:
 
 
 def copy_plan(
-    name: str, extents: Sequence[int], contiguous: int, lanes: int, runs: Sequence[Run], turned: int | None = None
+    name: str,
+    extents: Sequence[int],
+    contiguous: int,
+    lanes: int,
+    cuts: Iterable[Sequence[Run]],
+    turned: int | None = None,
 ) -> CopyPlan:
     """Spread a box over work items, `lanes` elements of dimension `contiguous` at a time.
 
-    `runs` are the item's number in parts, the fastest first: each may count along two dimensions. An item has `TURNED`
-    neighbours of the dimension `turned`, too.
+    `cuts` are ways to take the item's number in parts, the fastest first, each of which may count along two dimensions: it
+    is taken by the one that leaves an item the least to do. An item has `TURNED` neighbours of the dimension `turned`, too.
     """
     counts, order = _counted(extents, contiguous, lanes, turned)
-    dealt = deal([counts[d] for d in order], runs)
+    dealt = min((deal([counts[d] for d in order], runs) for runs in cuts), key=lambda dealt: dealt.repeats)
     loops: list[Index] = []
     parts: list[tuple[Affine, Quasi | None]] = [(Affine(), None)] * len(counts)
     constraints: list[Quasi] = []
