@@ -253,7 +253,7 @@ def _operand(matrix: Array, instruction: MatrixInstruction) -> Array:
 
 def _gathered(operand: Operand, lanes: Sequence[Sequence[Any]]) -> Array:
     """The matrix whose elements the lanes hold in their registers."""
-    registers = np.stack([_joined(parts) for parts in lanes])
+    registers = _joined([part for parts in lanes for part in parts]).reshape(len(lanes), -1)
     matrix = np.empty(operand.sizes, registers.dtype)
     matrix[_places(operand)] = registers
     return matrix
@@ -274,4 +274,6 @@ def _places(operand: Operand) -> tuple[Array, Array]:
 
 
 def _joined(parts: Sequence[Any]) -> Array:
-    return np.concatenate([np.atleast_1d(part) for part in parts])
+    """Scalars and vectors one after the other."""
+    vectors = all(isinstance(part, np.ndarray) for part in parts)
+    return np.concatenate(parts if vectors else [np.atleast_1d(part) for part in parts])
