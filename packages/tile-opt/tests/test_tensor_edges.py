@@ -29,10 +29,13 @@ from tensor_support import (
     view_of,
 )
 from tile_ir.dtype import DType
+from tile_ir.emit.walker import walk_statements
+from tile_ir.semtree.nodes import Space, Store
 from tile_ir.stripe.nodes import Block, Transfer
 from tile_ir.stripe.parser import parse_program
 from tile_ir.stripe.printer import print_program
 from tile_ir.target import Target
+from tile_opt.compiler import compile
 from tile_opt.passes.base import kernels_of
 from tile_opt.passes.kernels.tensor_tile import TensorTile
 from tile_opt.plan.plan import Across
@@ -55,6 +58,17 @@ def windows(dtype: DType, size: int, step: int, channels: int, batch: int = 1, d
         return np.stack(taps, axis=2).reshape(batch, count, -1), x["K"].astype(np.float32).reshape(-1, 8)
 
     return Sample(bound(source, dtype, D=(batch, size, channels), K=(3, channels, 8)), operands)
+
+
+@pytest.mark.parametrize(("columns", "together"), [(42, 2), (41, 1)])
+def test_neighbours_before_an_even_end_are_stored_together(columns: int, together: int) -> None:
+    """A lane's two columns are both there, or neither is."""
+    sample = matmul("nt", F32, 64, columns, 32)
+    function = compile(sample.program, SMALL).kernels.kernels[0].function
+    assert function is not None
+    stores = [s for s in walk_statements(function.body) if isinstance(s, Store) and s.ptr.type.space is Space.GLOBAL]
+    assert {s.value.type.lanes for s in stores} == {together}
+    agree(sample, SMALL)
 
 
 @pytest.mark.parametrize(("dtype", "k"), [(F32, 11), (F32, 20), (BF16, 41), (BF16, 8)], ids=str)

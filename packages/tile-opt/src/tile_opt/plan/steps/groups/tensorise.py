@@ -19,6 +19,7 @@ from tile_ir.stripe.nodes import Bind, Direction, Index, Instr, Load, Refinement
 
 from tile_opt.kernel.instructions import Match
 from tile_opt.kernel.view import Stage, Use, as_forms
+from tile_opt.plan.steps.digits import lanes_agree
 from tile_opt.plan.steps.groups.fragments import FRAGMENT, LANE_INDEXES, fragment_type, walk
 from tile_opt.plan.tree import Around, Nest
 
@@ -88,7 +89,13 @@ def on_fragments(
     uses = tuple(replace(u, forms=u.forms + inside) if u.buffer in sums else u for u in moved.uses)
     *outer, last = steps.registers
     loops = (*tiles, *LANE_INDEXES, *outer, replace(last, bind=Bind.VECTOR, lanes=last.range))
-    return replace(moved, uses=uses, loops=loops)
+    return replace(moved, uses=uses, loops=loops, constraints=tuple(_of_first(c, last) for c in moved.constraints))
+
+
+def _of_first(constraint: Affine, lanes: Index) -> Affine:
+    """What is asked once for all lanes where they agree, so that they store together."""
+    agree = lanes_agree(constraint, lanes.name, lanes.range)
+    return constraint.substitute({lanes.name: Affine()}) if agree else constraint
 
 
 @frozen
