@@ -62,30 +62,27 @@ def _rounded(floats: Array, bits: int) -> Array:
 def load_matrices(node: MatrixLoad, threads: Sequence[Thread], args: Sequence[tuple[Any, ...]]) -> list[Any]:
     """Each lane's part of the matrices whose rows' addresses the lanes give."""
     _whole_subgroup(node, threads, LANES)
-    rows, dtype = LINES * node.type.lanes // 2, node.type.dtype.numpy
+    rows = LINES * node.type.lanes // 2
     for thread, (memory, start) in zip(threads[:rows], args, strict=False):
         if start % LINES:
             memory.fail("a matrix row that is not aligned to 16 bytes is read", start, thread)
     parts: list[Any] = []
     for lane, (thread, (memory, _)) in enumerate(zip(threads, args, strict=True)):
-        places = [
-            (args[first + row][1], column) for first in range(0, rows, LINES) for row, column in _cells(node, lane)
-        ]
-        parts.append(np.array([_read(memory, start + column, thread) for start, column in places], dtype))
+        cells = _cells(node.transpose, lane)
+        places = [args[first + row][1] + column for first in range(0, rows, LINES) for row, column in cells]
+        for end in (min(places), max(places)):
+            memory.locate(end, 1, None, thread, "read")
+        memory.on_read(places, thread)
+        parts.append(memory.data[places])
     return parts
 
 
-def _cells(node: MatrixLoad, lane: int) -> list[tuple[int, int]]:
+@cache
+def _cells(transpose: bool, lane: int) -> list[tuple[int, int]]:
     """Row and column of the two elements of every matrix that a lane receives."""
     outer, inner = lane // 4, 2 * (lane % 4)
     cells = [(outer, inner), (outer, inner + 1)]
-    return [(column, row) for row, column in cells] if node.transpose else cells
-
-
-def _read(memory: Memory, index: int, thread: Thread) -> Any:
-    at = memory.locate(index, 1, None, thread, "read")
-    memory.on_read(at, thread)
-    return memory.data[at[0]]
+    return [(column, row) for row, column in cells] if transpose else cells
 
 
 def _whole_subgroup(node: Expr, lanes: Sequence[Any], wanted: int) -> None:
