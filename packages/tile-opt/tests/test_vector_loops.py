@@ -142,3 +142,10 @@ def test_vectors_of_what_is_moved_are_full(name: str, dtype: str) -> None:
     made = tile_opt.compile(program, FOUND)
     widths = {level.lanes for d in made.decisions.values() for level in d.plan.bound(Bind.VECTOR)}
     assert widths == {FOUND.settings.vector_bytes // DType(dtype).bytes}
+
+
+def test_the_steps_of_a_sum_are_lanes_where_the_model_doubts_those_of_its_results() -> None:
+    """Lanes that an edge cuts at each step would wait for one sum after the other."""
+    text = "function (X[H, W]) -> (O) { O[h, k : H, 16] = +(X[h, x] * X[h, x+k]); }"
+    machine = replace(FOUND, machine=PROCESSOR.machine, settings=replace(FOUND.settings, masks=False, vector_bytes=32))
+    assert lanes(compiled(text, machine, "sample", None, X=(200, 500))) == ["x"]

@@ -16,9 +16,13 @@ from tile_opt.plan.plan import Plan
 from tile_opt.plan.space.cpu.plans import ranked
 
 WEIGHED = 4
-"""Plans of a long kernel that the cost model compares."""
+"""Plans of a long kernel that the cost model compares, and of others where it doubts the first."""
 LONG = 1 << 21
 """Operations of one: what comparing costs is less than a thousand runs."""
+BRIEF = 1 << 16
+"""Operations of a kernel that is over before a plan is estimated."""
+DOUBTED = 8
+"""Times the least that a plan of any other kernel may be estimated to take before others are."""
 
 
 @dataclass(frozen=True)
@@ -35,11 +39,16 @@ class ScheduleKernels(SchedulingPass):
 
     def worth(self, view: KernelView, target: Target) -> int:
         """Register tiles differ by what caches do to them, which only the model sees; small kernels are over before it is."""
-        work = sum(points(stage, view.ranges) * repeats(stage, view) * op_cost(stage) for stage in view.stages)
-        return WEIGHED if view_is_heavy(view) and work >= LONG else 1
+        return WEIGHED if _work(view) >= BRIEF else 1
 
     def least(self, view: KernelView, target: Target) -> float:
-        return least_seconds(view.block or close_kernel(view), target.machine)
+        least = least_seconds(view.block or close_kernel(view), target.machine)
+        return least if view_is_heavy(view) and _work(view) >= LONG else DOUBTED * least
 
     def build(self, view: KernelView, plan: Plan, target: Target) -> Built:
         return build_all(view, plan)
+
+
+def _work(view: KernelView) -> int:
+    """Operations and accesses."""
+    return sum(points(stage, view.ranges) * repeats(stage, view) * op_cost(stage) for stage in view.stages)
