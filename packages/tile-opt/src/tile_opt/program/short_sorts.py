@@ -24,7 +24,7 @@ class ShortSorts(Rewrite):
     of up to `length` elements of which all or more than `few` are wanted."""
 
     bytes: int = 64
-    rows: int = 64
+    rows: int = 8
     length: int = 0
     few: int = 32
 
