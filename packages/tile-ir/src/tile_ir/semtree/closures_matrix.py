@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from math import isfinite
+from struct import pack, unpack
 from typing import Any
 
 import numpy as np
@@ -46,6 +48,8 @@ def collective(node: Expr, subgroup: int) -> Collective | None:
 
 
 def round_bits(node: Round) -> Callable[[Any], Any]:
+    if node.type.lanes == 1:
+        return lambda value: _rounded_one(value, node.bits) if isfinite(value) else value
     return lambda value: scalars.value_of(_rounded(np.asarray(value, np.float32), node.bits), node.type)
 
 
@@ -54,6 +58,13 @@ def _rounded(floats: Array, bits: int) -> Array:
     dropped = MANTISSA_BITS - bits
     half, kept = np.uint32(1 << (dropped - 1)), np.uint32(0xFFFFFFFF << dropped & 0xFFFFFFFF)
     return np.where(np.isfinite(floats), ((floats.view(np.uint32) + half) & kept).view(np.float32), floats)
+
+
+def _rounded_one(value: Any, bits: int) -> Any:
+    """`_rounded` of one float that is finite, without NumPy's arrays."""
+    dropped = MANTISSA_BITS - bits
+    (word,) = unpack("<I", pack("<f", value))
+    return np.float32(unpack("<f", pack("<I", (word + (1 << (dropped - 1))) >> dropped << dropped))[0])
 
 
 # --- loads -----------------------------------------------------------------------------------------
