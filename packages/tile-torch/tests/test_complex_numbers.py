@@ -109,6 +109,14 @@ CASES: dict[str, tuple[Function, Callable[[], tuple[Tensor, ...]]]] = {
         lambda x: (torch.fft.rfft2(x, dim=(1, 2)), torch.fft.rfft(x[:, :119], dim=1)),
         lambda: (real(2, 130, 100, 4),),
     ),
+    "long transforms to real ones": (
+        lambda z: (torch.fft.irfft(z, n=150, dim=1), torch.fft.irfft2(z[:, :, 0], s=(120, 150), dim=(0, 1))),
+        lambda: (drawn(130, 76, 8),),
+    ),
+    "transforms of signals": (
+        lambda x: (torch.fft.irfft(torch.fft.rfft(x, n=8192) * 2, n=8192),),
+        lambda: (real(2, 4096),),
+    ),
     "transforms of real ones": (
         lambda x: (torch.fft.rfft2(x).abs(), torch.fft.fft(x), torch.fft.irfft2(torch.fft.rfft2(x), s=(6, 5))),
         lambda: (real(3, 6, 5),),
@@ -167,11 +175,16 @@ def test_signals_of_several_spectra() -> None:
     assert torch.allclose(found, 0.5 * x, atol=1e-5)
 
 
-def test_long_transforms_take_two_steps() -> None:
+@pytest.mark.parametrize(
+    ("function", "size"),
+    [(lambda z: torch.view_as_real(torch.fft.fft(z)), 1024), (lambda z: torch.fft.irfft(z, n=1024), 513)],
+    ids=["fft", "irfft"],
+)
+def test_long_transforms_take_two_steps(function: Function, size: int) -> None:
     """Of 32 by 32 numbers, not one product of each with all."""
-    compiled = torch.compile(lambda x: torch.view_as_real(torch.fft.fft(x)), backend="tile")
+    compiled = torch.compile(function, backend="tile")
     with torch.no_grad(), recorded() as found:
-        compiled(drawn(8, 1024))
+        compiled(drawn(8, size))
     assert sum(kernel.operations for low in found for kernel in low.report().kernels) < 8 * 1024 * 8 * 32 * 3
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from tile_runtime.ops.einsum import einsum
-from tile_runtime.ops.moving import permuted, reshaped, sliced
+from tile_runtime.ops.moving import padded, permuted, reshaped, sliced
 from tile_runtime.ops.values import Array, Value, dtype_of
 
 from tile_torch.call import Call, Unsupported, axes, axis, elementwise
@@ -17,7 +17,7 @@ from tile_torch.complexes import Complex, formula
 
 aten = torch.ops.aten
 LARGEST = 1 << 24
-"""Elements of a matrix of cosines up to which a transform is a product with it."""
+"""Elements of matrices of cosines and sines up to which a transform is a product with them."""
 STEPPED = 1 << 23
 """Products from which on a transform is two, along the rows and the columns of a matrix of its numbers: fewer take less than the
 passes between those."""
@@ -59,7 +59,20 @@ def _fft_c2r(call: Call, x: Complex, dim: Sequence[int], normalization: int, las
     twice[0] = 1
     if last_dim_size % 2 == 0:
         twice[-1] = 1
-    return _scaled(_transformed(taken, last, last_dim_size, 1, twice, last_dim_size), sizes, normalization).real
+    if _steps(taken, last_dim_size, last_dim_size):
+        found = _transformed(_filled(taken, last, twice, last_dim_size), last, last_dim_size, 1)
+    else:
+        found = _transformed(taken, last, last_dim_size, 1, twice, last_dim_size)
+    return _scaled(found, sizes, normalization).real
+
+
+def _filled(x: Complex, along: int, weights: Array, size: int) -> Complex:
+    """Weighted numbers, and zeros behind them up to a size."""
+    dtype, before = dtype_of(x.real), [0] * len(x.shape)
+    factors = weights.astype(dtype.numpy).reshape(-1, *[1] * (len(x.shape) - along - 1))
+    after = [size - len(weights) if k == along else 0 for k in range(len(before))]
+    weighted = (elementwise("{0} * {1}", [part, factors], dtype, dtype) for part in (x.real, x.imag))
+    return Complex(*(padded(part, before, after) for part in weighted))
 
 
 def _transformed(
@@ -67,12 +80,10 @@ def _transformed(
 ) -> Complex:
     """The first `made` sums of ``weights[t] * x[t] * exp(sign * 2πi * t * f / period)`` along an axis."""
     rank, given = len(x.real.shape), x.real.shape[along]
+    if weights is None and _steps(x, made, given):
+        return _in_two(x, along, made, sign, _side(given))
     if 2 * given * made > LARGEST:
         raise Unsupported(f"a transform of {given} numbers is too long for a product with cosines and sines")
-    products = prod(x.shape) * made * (4 if x.imag.shape else 2)
-    side = _side(given) if products >= STEPPED and weights is None and period is None else 1
-    if side >= SIDE:
-        return _in_two(x, along, made, sign, side)
     cosines, sines = _waves(given, made, period or given)
     dtype = dtype_of(x.real).numpy
     scale = 1.0 if weights is None else weights[:, None]
@@ -88,6 +99,12 @@ def _transformed(
         return Complex(real, imag)
     other = times(x.imag, -sign * sines), times(x.imag, cosines)
     return Complex(_sum(real, other[0]), _sum(imag, other[1]))
+
+
+def _steps(x: Complex, made: int, period: int) -> bool:
+    """Whether so many sums of numbers that repeat after a period take less time in two steps."""
+    products = prod(x.shape) * made * (4 if x.imag.shape else 2)
+    return products >= STEPPED and _side(period) >= SIDE
 
 
 def _in_two(x: Complex, along: int, made: int, sign: int, rows: int) -> Complex:
