@@ -31,6 +31,7 @@ from tile_opt.program import (
     PlacedParts,
     ShareCommon,
     SingleTerms,
+    WideRows,
     rewrite,
 )
 from tile_opt.translate import to_stripe
@@ -56,7 +57,7 @@ FORMS = {
     "subtracted": ("X = P;", "W = E * (G / Z - RB);"),
 }
 REWRITES = (
-    ShareCommon(), SingleTerms(), Distribute(kept=4, deep=16), ExchangeSums(kept=4), HeadsApart(kept=4),
+    ShareCommon(), SingleTerms(), Distribute(kept=4, deep=16), ExchangeSums(kept=4), HeadsApart(kept=4), WideRows(kept=4),
     NormaliseLast(kept=4), ShareCommon(), DropDead(),
 )  # fmt: skip
 PASSES = ("inline", "join_rows", "step_rows", "fuse", "merge", "accumulate", "group_tile", "gpu_tile")
@@ -273,6 +274,23 @@ def test_what_all_elements_of_a_row_have_in_common_is_not_rounded(
     got = execute(lower_kernels(made, MATRIX), given)["DQ"].astype(np.float64)
     exact, usual = gradient(given, rounded=False), gradient(given, rounded=True).astype(np.float64)
     assert abs(got - exact).max() <= 2 * abs(usual - exact).max()
+
+
+@pytest.mark.usefixtures("small_tiles")
+def test_what_is_taken_from_all_elements_of_a_row_is_not_rounded() -> None:
+    """Nor is it divided by another number than these are: the sum of the weights, as it is stored."""
+    given = offset(inputs(DType.BFLOAT16, h=1, s=16, t=48))
+    before = rewrite(program(source("scaled").replace("0.3", "0.25"), given, DType.BFLOAT16), REWRITES)
+    assert (
+        next(op.type.dtype for op in before.ops if isinstance(op, Contraction) and op.name == "R_wide") is DType.FLOAT32
+    )
+    made = schedule(to_stripe(before, MATRIX), MATRIX).program
+    got = run(made, dict(given))["DK"].astype(np.float64)
+    q, k, v, c = (given[n].astype(np.float64) for n in "QKVC")
+    weights, products = np.exp(q @ k.T * 0.25), c @ v.T
+    weights /= weights.sum(-1, keepdims=True)
+    want = np.einsum("hst,hsd->td", weights * (products - (weights * products).sum(-1, keepdims=True)), q) * 0.25
+    assert abs(got - want).max() <= 8e-3 * abs(want).max()
 
 
 WIDE = """function (Q[S, D], K[T, D], V[T, D]) -> (O) { P[s, t : S, T] = +(Q[s, d] * K[t, d]); X = as_float(P, 32) * 0.25;

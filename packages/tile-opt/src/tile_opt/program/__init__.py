@@ -54,6 +54,7 @@ from tile_opt.program.turn_results import TurnResults as TurnResults
 from tile_opt.program.unfold import Unfold as Unfold
 from tile_opt.program.unfold_gradients import UnfoldGradients as UnfoldGradients
 from tile_opt.program.whole_rounds import WholeRounds as WholeRounds
+from tile_opt.program.wide_rows import WideRows as WideRows
 
 ROWS = 8
 """Rows of a tile that a register tile has: with fewer, each vector that it loads is multiplied too seldom."""
@@ -148,6 +149,7 @@ def _for_groups(target: Target) -> tuple[Rewrite, ...]:
         Distribute(kept=kept, deep=DEEP if _rounds(target) else 0),
         ExchangeSums(kept=kept),
         HeadsApart(kept=kept),
+        WideRows(kept=kept if _rounds(target) else 0),
         NormaliseLast(kept=kept, short=target.options.reduced_precision),
     )
     walked = _factors(target) if steps else frozenset[DType]()
