@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from math import prod
@@ -29,7 +30,7 @@ from tile_ir.diagnostics import TilePlanError
 from tile_ir.dtype import DType
 from tile_ir.emit.walker import walk_statements
 from tile_ir.machine import LocalMemory
-from tile_ir.matrix import MATRIX_INSTRUCTIONS, WGMMA
+from tile_ir.matrix import LANES, MATRIX_INSTRUCTIONS, WGMMA
 from tile_ir.semtree import launch, parse_function
 from tile_ir.semtree.nodes import AsyncCopy, Binary, For, TeamMma
 from tile_ir.semtree.verify import OPTIONAL_NODES
@@ -40,6 +41,7 @@ from tile_ir.stripe.printer import print_program
 from tile_ir.stripe.walk import blocks_in
 from tile_ir.target import Target
 from tile_opt.compiler import compile
+from tile_opt.kernel.view import KernelView
 from tile_opt.model.estimate import estimate
 from tile_opt.passes.base import kernels_of
 from tile_opt.passes.kernels.tensor_tile import TensorTile
@@ -267,6 +269,46 @@ def test_rows_of_images_leave_few_behind_their_ends() -> None:
     tile = {n: plan.tile(n, 0, view.ranges[n]) for n in view.ranges}
     places = prod(-(-view.ranges[n] // tile[n]) * tile[n] for n in ("n", "x", "y"))
     assert places <= 1.1 * 8 * 88 * 88
+
+
+def _wide_groups(target: Target) -> Target:
+    """A group may have as many work items as devices say, not only as many as is usual."""
+    assert target.machine.occupancy is not None
+    occupancy = replace(target.machine.occupancy, group_items=1024)
+    return replace(target, machine=replace(target.machine, occupancy=occupancy))
+
+
+def _items(view: KernelView, plan: Plan) -> int:
+    """Work items of a group."""
+    group, warp = (prod(plan.tile(i.name, level, i.range) for i in view.loops) for level in range(2))
+    return group // warp * LANES
+
+
+def test_many_teams_share_what_a_step_copies_of_few_columns() -> None:
+    view = view_of(matmul("nt", F16, 1 << 16, 160, 2048), BUSY_TEAMS)
+    few, many = (next(TensorTile().candidates(view, t)) for t in (BUSY_TEAMS, _wide_groups(BUSY_TEAMS)))
+    assert (_items(view, few), _items(view, many)) == (256, 384)
+
+
+def test_no_group_has_more_teams_than_registers() -> None:
+    """Of 256 columns two have all that a core has."""
+    target = _wide_groups(BUSY_TEAMS)
+    view = view_of(matmul("nt", F16, 4096, 4096, 1024), target)
+    found = defaultdict[int, set[int]](set)
+    for plan in TensorTile().candidates(view, target):
+        assert plan.instruction is not None
+        found[MATRIX_INSTRUCTIONS[plan.instruction.name].sides["n"]].add(_items(view, plan))
+    assert found[128] == {128, 256, 384, 512}
+    assert found[192] == {128, 256, 384}
+    assert found[256] == {128, 256}
+
+
+def test_products_of_three_teams() -> None:
+    sample, target = matmul("nt", F16, 170, 64, 16), _wide_groups(TEAMS)
+    view = view_of(sample, target)
+    plan = next(p for p in TensorTile().candidates(view, target) if _items(view, p) == 3 * 4 * LANES)
+    stripe, inputs = optimize_given(sample, target, print_plans({view.name: plan})), inputs_of(sample.program)
+    near(run_kernels(stripe, target, inputs), sample, inputs, whole, 1e-5)
 
 
 def test_a_core_has_two_groups_where_each_has_a_step_less_under_way() -> None:

@@ -17,7 +17,6 @@ from tile_opt.kernel.instructions import Match
 from tile_opt.kernel.view import KernelView
 from tile_opt.model.group_cost import Tile as Traffic
 from tile_opt.model.group_cost import beside
-from tile_opt.model.multiprocessor import OWN_REGISTERS
 from tile_opt.plan.builders.tensor_checks import problems
 from tile_opt.plan.builders.tensor_plans import LEVELS
 from tile_opt.plan.builders.tensor_results import given, part_of, taken
@@ -25,6 +24,7 @@ from tile_opt.plan.plan import TF32, Across, Cover, Edge, Instruction, Level, Pl
 from tile_opt.plan.space.tensor import stores
 from tile_opt.plan.space.tensor.beside import shares
 from tile_opt.plan.space.tensor.pitches import padded
+from tile_opt.plan.space.tensor.teams import crowded, item_registers
 from tile_opt.plan.space.tensor.way import Way
 from tile_opt.plan.steps.groups.banks import BANK_BYTES, COPY_BYTES, takes_copies
 from tile_opt.plan.steps.groups.staging import box_of
@@ -54,8 +54,6 @@ MANY = 8
 """Instructions along the reduction from which on it does not matter when the last step has half of its own."""
 MOST_VERSIONS = 3
 """Steps whose operands are in local memory at once."""
-ADDRESSES = 24
-"""Registers of an item beside its fragments and those that every kernel takes."""
 NARROW, TEAM_NARROW, WAITED = 4, 7.75, 20
 """Cycles of a sub-group's copy of words, of one beside products of teams (an H200: 2044x3076x2692 took 121 µs, 114 with copies before),
 and of elements so small that none runs ahead."""
@@ -258,7 +256,7 @@ class Tile:
         memory = traffic["read"] + (0.0 if self._given else traffic["written"])
         products = beside((matrix, traffic["cache"], memory))
         stored *= stores.narrow_pieces(run) if self._given and stored > products else 1.0
-        seconds = products + stored + machine.launch.kernel
+        seconds = (products + stored + machine.launch.kernel) * crowded(self.instruction, self.warps)
         put = self.through and takes_copies(self.instruction)
         seconds *= self._read * (ROUNDED if put else 1.0) * (APART if self.through and self.beside else 1.0)
         steps = 2 if self._turns == 1 else len(self.taps) > 1
@@ -415,20 +413,20 @@ class Tile:
 
     @cached_property
     def resident(self) -> int:
+        """Groups that a core holds at once."""
+        local = self.local // (self._step_bytes * self.versions) if self.instruction.team > 1 else MANY
+        return max(1, min(local, self.in_registers))
+
+    @cached_property
+    def in_registers(self) -> int:
         """Groups that the registers of a core hold at once."""
-        a, b, c = (
-            o.registers * o.dtype.bytes // 4 for o in (self.instruction.a, self.instruction.b, self.instruction.c)
-        )
-        each = self.tall * self.wide * c + self.tall * a + self.wide * b + OWN_REGISTERS + ADDRESSES
-        local = MANY
+        items, each = prod(self.warps) * LANES, item_registers(self.instruction, self.tall, self.wide)
         if self.instruction.team > 1:
-            each = c * self.instruction.sides["n"] // self.instruction.c.sizes[1] + OWN_REGISTERS + ADDRESSES
             # On their way to local memory.
-            each += self.deep * sum(n for _, n in self._sides) // (prod(self.warps) * LANES) if self.through else 0
+            each += self.deep * sum(n for _, n in self._sides) // items if self.through else 0
             each += 2 * self.deep * self.instruction.sides["m"] // LANES if self.rounded else 0
-            local = self.local // (self._step_bytes * self.versions)
         occupancy = self.target.machine.occupancy
-        return max(1, min(local, (occupancy.registers if occupancy else 0) // (each * prod(self.warps) * LANES)))
+        return (occupancy.registers if occupancy else 0) // (each * items)
 
     # --- the plan ---------------------------------------------------------------------------------------
 

@@ -13,11 +13,10 @@ from tile_opt.kernel.instructions import Match
 from tile_opt.kernel.view import KernelView
 from tile_opt.plan.builders.tensor_checks import may_fit
 from tile_opt.plan.space.tensor.beside import loops_beside
+from tile_opt.plan.space.tensor.teams import FEW, teams_of
 from tile_opt.plan.space.tensor.tile import MANY, ROWS, WARPS, Tile
 from tile_opt.plan.space.tensor.way import Way
 
-TEAMS = (2, 1)
-"""Teams of sub-groups in a group."""
 STEP_DEPTH = 24
 """What every step of a team waits, in iterations of a sum, about, where a core has several groups."""
 TILES = ((4, 8), (4, 4), (2, 4), (1, 2))
@@ -57,7 +56,7 @@ def _team_tiles(way: Way, through: bool, rounded: bool, boxes: bool, cells: int)
     brought = () if not boxes else (right,) if rounded else (left, right)
     if not may_fit(view, match, through=through, brought=brought):
         return
-    for deep, teams in product(_depths(view, match, boxes), TEAMS):
+    for deep, teams in _steps(view, match, boxes):
         for other in (None, *loops_beside(view, match)):
             warps = teams * match.instruction.team, 1
             tile = Tile(way, 1, 1, deep, other, warps, through, rounded, boxes=boxes)
@@ -68,8 +67,22 @@ def _team_tiles(way: Way, through: bool, rounded: bool, boxes: bool, cells: int)
 
 def _is_held(tile: Tile, cells: int) -> bool:
     """The target holds the tile, which has so many results if any are asked for."""
-    small = prod(tile.warps) * LANES <= tile.target.settings.threads
-    return small and tile.has_rows and cells in (0, tile.cells) and tile.fits
+    return tile.has_rows and _has_room(tile) and cells in (0, tile.cells) and tile.fits
+
+
+def _has_room(tile: Tile) -> bool:
+    """A group has no more items than others do; or no more than it may have and a core has registers for, and most cores have one."""
+    items, target = prod(tile.warps) * LANES, tile.target
+    most = target.machine.occupancy.group_items if target.machine.occupancy else 0
+    many = items <= most and 2 * tile.groups > target.settings.cores and tile.in_registers > 0
+    return items <= target.settings.threads or many
+
+
+def _steps(view: KernelView, match: Match, boxes: bool) -> Iterator[tuple[int, int]]:
+    """Iterations of a team's steps, and teams; many only go through whole panels."""
+    panel, *less = _depths(view, match, boxes)
+    yield from ((panel, teams) for teams in teams_of(match.instruction))
+    yield from product(less, FEW)
 
 
 def _depths(view: KernelView, match: Match, boxes: bool) -> Iterator[int]:
