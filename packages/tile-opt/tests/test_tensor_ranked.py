@@ -10,6 +10,7 @@ import pytest
 from tensor_support import BUSY, bound, matmul, view_of
 from tile_ir.dtype import DType
 from tile_ir.frozen import replace
+from tile_ir.matrix import WGMMA
 from tile_opt.kernel import instructions
 from tile_opt.kernel.instructions import match_of, matches, usable
 from tile_opt.passes.kernels.tensor_tile import TensorTile
@@ -121,3 +122,17 @@ def test_constraints_are_asked_of_the_match_that_is_wanted(monkeypatch: pytest.M
 
     monkeypatch.setattr(instructions, "_bounds", bounds)
     assert match_of(view, instruction, dict(found[-1].loops)) == found[-1] and len(asked) == 1
+
+
+def test_only_instructions_for_what_a_kernel_reads_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There are 77 of teams alone; most are for other dtypes."""
+    asked: list[DType] = []
+
+    def recorded(view: Any, instruction: Any) -> list[Any]:
+        asked.append(instruction.a.dtype)
+        return []
+
+    monkeypatch.setattr(plans, "matches", recorded)
+    every = replace(BUSY, matrix=tuple(i.name for i in WGMMA))
+    assert not list(TensorTile().candidates(view_of(matmul("nn", F16, 64, 64, 64), every), every))
+    assert {*asked} == {F16}

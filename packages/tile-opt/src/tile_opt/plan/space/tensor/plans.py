@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import takewhile
 from math import inf
 
-from tile_ir.matrix import PANEL_BYTES
+from tile_ir.matrix import PANEL_BYTES, MatrixInstruction
 from tile_ir.powers import power_of_two
 from tile_ir.target import Target
 
@@ -39,9 +39,10 @@ def plans(view: KernelView, target: Target, *, faster: bool = False) -> Iterator
     None where precision is not to be reduced. With `faster` only those that are predicted to take less than the best plan
     of `gpu_tiles`.
     """
-    if not usable(target):
+    fitting = _usable(view, target)
+    if not fitting:
         return
-    ways = [m for i in usable(target) if i.team > 1 for m in matches(view, i) if _suits(view, m)]
+    ways = [m for i in fitting if i.team > 1 for m in matches(view, i) if _suits(view, m)]
     teams = [*_tiles(view, target, ways)]
     others = (
         ()
@@ -51,6 +52,12 @@ def plans(view: KernelView, target: Target, *, faster: bool = False) -> Iterator
     ranked: Iterator[Ranked] = best_first((*teams, *others))
     built = (t for t in ranked if t.may_be_built)
     yield from (tile.plan() for tile in (_faster(view, target, built) if faster else built))
+
+
+def _usable(view: KernelView, target: Target) -> list[MatrixInstruction]:
+    """The target's instructions whose factors may be what the kernel reads."""
+    read = {r.type.dtype for r in view.refs}
+    return [i for i in usable(target) if i.a.dtype in read]
 
 
 def _has_direct(teams: Sequence[Ranked | Later[Ranked]]) -> bool:
@@ -119,7 +126,9 @@ def _suits(view: KernelView, match: Match) -> bool:
 
 def _single(view: KernelView, target: Target) -> Iterator[Tile | Later[Tile | Shared]]:
     """Those of single sub-groups."""
-    return _tiles(view, target, [m for i in usable(target) if i.team == 1 for m in matches(view, i) if _suits(view, m)])
+    return _tiles(
+        view, target, [m for i in _usable(view, target) if i.team == 1 for m in matches(view, i) if _suits(view, m)]
+    )
 
 
 def _tiles(view: KernelView, target: Target, ways: Iterable[Match]) -> Iterator[Tile | Later[Tile | Shared]]:
