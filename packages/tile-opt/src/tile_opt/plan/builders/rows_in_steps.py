@@ -245,14 +245,14 @@ class _Tiles:
     def _gathered(self, name: str) -> Iterator[Node]:
         """Every item merges the parts of all that share its rows."""
         share, exchange, sharers = self.shares[name], self.exchanged[name], self.parts.sharers
-        move = (Load("$x", "src"), Store("dst", "$x"))
+        own = self._use("src", share, Direction.IN)
         told = Use("dst", exchange.into, (sharers.row, sharers.number), Direction.OUT)
-        yield self._over_rows(f"{name}_tell", (self._use("src", share, Direction.IN), told), move)
+        yield Stage.copy(f"{self.kinds.largest}_{name}_tell", self.run.loops, own, told)
         yield sharers.meet
         other = Index(f"{name}_other", sharers.count, bind=Bind.UNROLL)
         heard = Use("src", exchange.into, (sharers.row, Affine.var(other.name)), Direction.IN)
         whole = replace(self._use("dst", self._home(name), Direction.INOUT), agg=self._aggregate(name))
-        yield self._over_rows(f"{name}_hear", (heard, whole), move, (other,))
+        yield Stage.copy(f"{self.kinds.largest}_{name}_hear", (*self.run.loops, other), heard, whole)
 
     def _turned(self, *, below: bool) -> Stage:
         """The new pivot, and ``exp(old - new)``; `below`, it is a number that something can be subtracted from."""
@@ -321,14 +321,8 @@ class _Tiles:
 
     # --- stages -----------------------------------------------------------------------------------------
 
-    def _over_rows(
-        self,
-        name: str,
-        uses: tuple[Use, ...],
-        body: tuple[Load | Op | Const | Store, ...],
-        more: tuple[Index, ...] = (),
-    ) -> Stage:
-        return Stage(f"{self.kinds.largest}_{name}", (*self.run.loops, *more), (), uses, body)
+    def _over_rows(self, name: str, uses: tuple[Use, ...], body: tuple[Load | Op | Const | Store, ...]) -> Stage:
+        return Stage(f"{self.kinds.largest}_{name}", self.run.loops, (), uses, body)
 
     def _use(self, name: str, home: Refinement, direction: Direction) -> Use:
         """An item's cell of what belongs to rows."""

@@ -23,6 +23,7 @@ from tile_opt.plan.builders.row_fragments import TURNS
 from tile_opt.plan.builders.shared_rows import may_share, ways_of
 from tile_opt.plan.builders.tensor_shares import is_joined, joining_seconds
 from tile_opt.plan.plan import Across, Cover, Edge, Instruction, Level, Plan, Reduction, Staging
+from tile_opt.plan.space.tensor.shares import COMBINES
 from tile_opt.plan.steps.groups.banks import COPY_BYTES, panel_swizzle
 
 TALL = (2, 1)
@@ -49,8 +50,6 @@ EACH = (1, 2, 3)
 """Groups that a core may get of rows that groups share."""
 LEAST = 2
 """Pieces of a row that such a group has at least: all of the next one arrives while one is computed."""
-COMBINES = 1.7
-"""Launches that a kernel takes which puts partial results together (an H200: 6.8 to 7.8 µs)."""
 STEPS = 3
 """The level whose points bring operands into local memory."""
 

@@ -20,9 +20,7 @@ from tile_ir.stripe.nodes import (
     Index,
     Instr,
     Layout,
-    Load,
     Refinement,
-    Store,
     TensorType,
     row_major_strides,
 )
@@ -74,9 +72,8 @@ class TeamCopy:
         target = next(u for u in put.uses if u.writes)
         uses = (self._held("src", Direction.IN), replace(target, buffer=self.copy.local.into))
         rounded = self.copy.source.dtype is DType.FLOAT32
-        body = (Load("$x", "src"), Store("dst", "$x"))
         loops, where = (*LANE_INDEXES, *self._along_rows()), as_forms(self.copy.plan.constraints)
-        stage = Stage(put.name, loops, where, uses, body)
+        stage = Stage.copy(put.name, loops, *uses, where)
         return replace(stage, instr=Instr(ROUND, params=(TF32_BITS,)) if rounded else None)
 
     def _along_rows(self) -> tuple[Index, ...]:

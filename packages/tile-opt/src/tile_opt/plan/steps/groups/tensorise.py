@@ -15,7 +15,7 @@ from tile_ir.dtype import DType
 from tile_ir.frozen import frozen, replace
 from tile_ir.matrix import MATRIX_LOADS, ROLES, ROUND, TF32_BITS, MatrixInstruction, Operand, side_by_side
 from tile_ir.stripe.affine import Affine, DivMod, DivModOp, Quasi
-from tile_ir.stripe.nodes import Bind, Direction, Index, Instr, Load, Refinement, Store, TensorType
+from tile_ir.stripe.nodes import Bind, Direction, Index, Instr, Refinement, TensorType
 
 from tile_opt.kernel.instructions import Match
 from tile_opt.kernel.view import Stage, Use, as_forms
@@ -165,19 +165,18 @@ class _Tensorised:
 
     def _load(self, factor: Factor) -> Nest | Stage:
         """Local memory to fragments: together, or every lane its own elements."""
-        body = (Load("$x", "src"), Store("dst", "$x"))
         name = f"load_{factor.use.name}"
         if not self._together(factor.use):
             steps = walk(factor.operand, factor.use.name)
             rounded = factor.operand.dtype is DType.FLOAT32
             instr = Instr(ROUND, params=(TF32_BITS,)) if rounded else None
             loops = (*factor.around, factor.tiles, *LANE_INDEXES, *steps.registers)
-            return Stage(name, loops, (), self._moves(factor, steps.row, steps.column), body, instr=instr)
+            return replace(Stage.copy(name, loops, *self._moves(factor, steps.row, steps.column)), instr=instr)
         indexes = tuple(Index(n, size) for n, size in zip(("row", "column"), factor.operand.sizes, strict=True))
         row, column = (Affine.var(i.name) for i in indexes)
         transposed = self._stride(factor.use, "k") != 1
         instr = Instr(MATRIX_LOADS[transposed], tuple((i.name, i.range) for i in indexes))
-        leaf = Stage(name, indexes, (), self._moves(factor, row, column), body, instr=instr)
+        leaf = replace(Stage.copy(name, indexes, *self._moves(factor, row, column)), instr=instr)
         return Nest(f"{name}_all", (*factor.around, factor.tiles), (leaf,))
 
     def _moves(self, factor: Factor, row: Affine, column: Affine) -> tuple[Use, Use]:
