@@ -354,6 +354,19 @@ def test_locations() -> None:
     assert conv.ref("O").loc.unit == "SRAM" and main_of(made).ref("R").loc.unit == "DRAM"
 
 
+def test_who_runs_a_block_has_the_buffers_of_the_blocks_within_to_itself() -> None:
+    """Fused blocks lie in one another, with their temporaries."""
+    steps = unary("first", "T", "A") + unary("second", "B", "T")
+    whole = "in A[0] f32(64:1) out B[0] f32(64:1)"
+    text = main_text(f"#inner block<DSP> [] ( {whole} ) {{ block [] ( {whole} none T[0] f32(64:1) ) {{ {steps} }} }}")
+    for thread, unit in ((True, "REG"), (False, "DRAM")):
+        made = passed(text, config("locate_memory", reqs=("inner",), loc={"name": "REG"}, thread=thread))
+        (inner,) = blocks(kernels_of(made))
+        (nested,) = blocks(inner.body)
+        first, second = blocks(nested.body)
+        assert [r.loc.unit for r in (nested.ref("T"), first.ref("T"), second.ref("T"))] == [unit] * 3
+
+
 def test_prune_removes_unit_loops_dead_buffers_and_wrappers() -> None:
     text = chain(2).replace(
         "block<DSP> [i:64] ( in T1[i]",

@@ -8,7 +8,7 @@ from typing import ClassVar
 from tile_ir.stripe.nodes import Block, Direction, Location, Program, Scope, Statement
 from tile_ir.target import Target
 
-from tile_opt.blocks.tree import rebase, rewrite_matching
+from tile_opt.blocks.tree import map_inner, rebase, rewrite_matching
 from tile_opt.passes.base import Pass
 
 
@@ -16,7 +16,7 @@ from tile_opt.passes.base import Pass
 class LocateMemory(Pass):
     """Allocations of every block with all tags `reqs` (only those tagged `tags`, when given) go to memory `loc`.
 
-    `thread` makes them private to whoever runs the block, such as registers.
+    `thread` makes them private to whoever runs the block, such as registers, and those of the blocks within, too.
     """
 
     places: ClassVar[tuple[str, ...]] = ("loc",)
@@ -36,4 +36,5 @@ class LocateMemory(Pass):
             if ref.dir is Direction.ALLOC and ref.tags.issuperset(self.tags) and ref.loc != where:
                 refs[number] = moved = replace(ref, loc=where)
                 body = tuple(rebase(s, ref.into, moved) for s in body)
-        return replace(block, refs=tuple(refs), body=body)
+        located = replace(block, refs=tuple(refs), body=body)
+        return map_inner(located, self._located) if self.thread else located
