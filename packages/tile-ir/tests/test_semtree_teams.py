@@ -74,3 +74,36 @@ def test_nobody_writes_what_a_team_reads() -> None:
 def test_all_of_a_factor_is_there() -> None:
     with pytest.raises(SemtreeRuntimeError, match=r"nothing has written .* at b\[20"):
         produced(np.zeros(6144, np.float32), fill=f"if (item < 127) {{ {FILL} }}")
+
+
+COPIES = """function product(write global float32* out, read global bfloat16* in) group(128, 1, 1) subgroup(32) {
+    alloc local bfloat16[4096] b [align=1024];
+    let item = local_id(0);
+    async_copy b[item * 32] = in[item * 32], count=32;
+    async_wait(0, 0);
+    barrier("group", "local");
+    READ
+    BETWEEN
+    if (item == 127) { async_copy b[0] = in[16], count=16; }
+    barrier("group", "local");
+    async_wait(0, 0);
+}"""
+READS = {
+    "a product": "var c = 0.0f32x4; var d = c; var e = c; var f = c;"
+    ' team_mma "wgmma_m64n32k16_bf16" = b[0] * b[0], (c, d, e, f); async_wait(1, 0);',
+    "a load": "if (item == 5) { out[0] = float32(b[3]); }",
+}
+
+
+@pytest.mark.parametrize("read", READS.values(), ids=READS)
+def test_no_copy_begins_while_others_read_its_target(read: str) -> None:
+    """Though it is waited for behind the next barrier: the hardware may write at once."""
+    text = COPIES.replace("READ", read)
+    data = np.ones(4096, BF16)
+    launch(
+        parse_function(text.replace("BETWEEN", 'barrier("group", "local");')),
+        (1, 1, 1),
+        [np.zeros(1, np.float32), data],
+    )
+    with pytest.raises(SemtreeRuntimeError, match=r"data race: write after read .* at b\[[03]\]"):
+        launch(parse_function(text.replace("BETWEEN", "")), (1, 1, 1), [np.zeros(1, np.float32), data])

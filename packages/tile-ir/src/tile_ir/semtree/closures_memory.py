@@ -135,19 +135,22 @@ def async_copy(node: AsyncCopy, args: Sequence[Evaluate]) -> Run:
             read = source.locate(start(f), node.count, None, thread, "read")
             source.on_read(read, thread)
             values = source.data[read.start : read.stop].copy()
-        if target.known is not None:
-            target.known[filled.start : filled.stop] = bytes(len(filled))
-        thread.copies.setdefault(group, [[]])[-1].append(completion(target, filled, values, thread))
+        begin_copy(group, target, filled, values, thread)
 
     return run
 
 
-def completion(target: Memory, filled: range, values: Any, thread: Thread) -> Callable[[], None]:
+def begin_copy(group: int, target: Memory, filled: range, values: Any, thread: Thread) -> None:
+    """Into the open batch. The hardware may write from now on until the wait: a race with either end is one."""
+    target.on_write(filled, thread)
+    if target.known is not None:
+        target.known[filled.start : filled.stop] = bytes(len(filled))
+
     def complete() -> None:
         target.on_write(filled, thread)
         target.data[filled.start : filled.stop] = values
 
-    return complete
+    thread.copies.setdefault(group, [[]])[-1].append(complete)
 
 
 def async_wait(group: int, pending: int) -> Run:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tile_ir.matrix import CHUNK_BYTES, MANTISSA_BITS, TF32_BITS
-from tile_ir.semtree.closures_memory import Evaluate, Frame, Run, completion
+from tile_ir.semtree.closures_memory import Evaluate, Frame, Run, begin_copy
 from tile_ir.semtree.memory import Thread
 from tile_ir.semtree.nodes import TensorCopy
 
@@ -31,9 +31,7 @@ def copy(node: TensorCopy, args: Sequence[Evaluate]) -> Run:
         target = dst(f)
         filled = target.locate(to(f), count, None, thread, "write")
         values = _swizzled(_rounded(_box(node, src(f), [int(place(f)) for place in at], thread)))
-        if target.known is not None:
-            target.known[filled.start : filled.stop] = bytes(count)
-        thread.copies.setdefault(node.group, [[]])[-1].append(completion(target, filled, values, thread))
+        begin_copy(node.group, target, filled, values, thread)
 
     return run
 
