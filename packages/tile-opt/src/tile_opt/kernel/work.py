@@ -104,5 +104,10 @@ def carries(stage: Stage) -> bool:
     )
 
 
+def exchanges(view: KernelView) -> bool:
+    """Some stage puts cells of a row in each other's places, as sorting does: lanes take rows that lie side by side best."""
+    return any(len({u.forms for u in s.uses if u.reads and u.writes and not u.agg}) > 1 for s in view.stages)
+
+
 def view_carries(view: KernelView) -> bool:
     return any(carries(s) for s in view.stages)

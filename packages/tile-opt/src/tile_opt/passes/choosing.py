@@ -17,6 +17,9 @@ from tile_ir.target import Target
 from tile_opt.kernel.view import KernelView
 from tile_opt.passes.base import Pass
 
+SIDE_BY_SIDE = "rows that lie side by side are put in order at once"
+"""Why a sort has copies of rows as columns before it and behind it: it would take steps of a row in lanes, if any."""
+
 
 class Chosen(StrEnum):
     """What became of a producer and its consumers."""

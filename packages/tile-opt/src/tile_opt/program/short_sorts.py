@@ -15,6 +15,7 @@ from tile_ir.names import claim
 from tile_ir.program.nodes import Argsort, Gather, Lookup, Op, Program, TensorType, coordinates
 
 from tile_opt.program.base import Rewrite
+from tile_opt.program.in_order import is_in_order
 from tile_opt.program.permutations import permuted
 
 
@@ -86,9 +87,4 @@ class _Columns:
 
 def _taken(op: Gather, sorts: Mapping[str, _Columns]) -> _Columns | None:
     """The sort whose own elements are fetched in its order."""
-    last = op.subscripts[-1] if op.subscripts else None
-    found = sorts.get(last.tensor) if isinstance(last, Lookup) else None
-    if found is None or op.data != found.op.arg or op.type.shape != found.op.type.shape:
-        return None
-    cell = coordinates(len(op.type.shape))
-    return found if op.subscripts == (*cell[:-1], Lookup(found.op.name, cell)) else None
+    return next((sort for sort in sorts.values() if is_in_order(op, sort.op)), None)

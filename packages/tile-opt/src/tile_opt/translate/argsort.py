@@ -12,6 +12,7 @@ from tile_ir.semtree.nodes import Bitcast
 from tile_opt.translate.choosing import chosen, is_chosen
 from tile_opt.translate.context import Context, fill
 from tile_opt.translate.counting import counted
+from tile_opt.translate.elements import elements_networked, only_elements
 from tile_opt.translate.keeping import FEW, kept
 from tile_opt.translate.merging import merged
 from tile_opt.translate.network import networked, suits
@@ -33,6 +34,8 @@ def argsort(context: Context, op: Argsort) -> None:
         ranked(context, op)
     elif op.type.shape[op.axis] <= FEW and op.type.shape != context.shape(op.arg):
         kept(context, op)
+    elif suits(context, op) and (elements := only_elements(context, op)) is not None:
+        elements_networked(context, op, elements)
     elif suits(context, op):
         networked(context, op)
     elif is_chosen(context, op):

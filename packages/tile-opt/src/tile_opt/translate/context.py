@@ -42,6 +42,8 @@ class Context:
     kernels: list[Block] = field(default_factory=list[Block])
     makers: dict[str, Op] = field(default_factory=dict[str, Op])
     """What computes each value but the inputs."""
+    done: set[str] = field(default_factory=set[str])
+    """Values that the kernel of an operation before theirs makes."""
 
     @staticmethod
     def of(program: Program, target: Target, first: int = 0) -> Context:

@@ -15,7 +15,7 @@ from tile_opt.translate.context import Context, fill
 def gather(context: Context, op: Gather) -> None:
     """``out[i0, i1, …] = data[subscripts…]``; zeros when `data` has no cells."""
     shape, data = op.type.shape, context.shape(op.data)
-    if 0 in shape:
+    if 0 in shape or op.name in context.done:
         return
     kernel = context.kernel(print_op(op), ("gather",), op.origin)
     target = context.buffers[op.name]

@@ -50,40 +50,55 @@ def suits(context: Context, op: Argsort) -> bool:
 
 def networked(context: Context, op: Argsort) -> None:
     """The places of the elements in order."""
-    work = _Network(context, op)
-    kernel = work.kernel()
-    words = work.words(kernel)
-    work.runs(kernel, words)
-    for exponent in range(RUN.bit_length(), work.length.bit_length()):
-        work.merge(kernel, words, exponent)
-    work.places(kernel, words)
-    context.add(kernel)
+    _Places(context, op).build()
 
 
 @frozen
-class _Network(Sort):
-    @property
-    def word(self) -> DType:
-        return JOINED.get(self.dtype.bits, APART)
+class Network(Sort):
+    """What a network does with words; which they are, and what is taken of them, kinds of it say."""
 
     @property
-    def joined(self) -> bool:
-        return self.dtype.bits in JOINED
+    def word(self) -> DType:
+        raise NotImplementedError
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The buffers of words."""
+        return ("words",)
 
     @property
     def length(self) -> int:
         """Of a line that is filled up."""
         return max(RUN, power_of_two(self.extent))
 
+    def build(self) -> None:
+        kernel = self.kernel()
+        words = self._words(kernel)
+        self._runs(kernel, words)
+        for exponent in range(RUN.bit_length(), self.length.bit_length()):
+            self._merge(kernel, words, exponent)
+        shape = (*self.lines, self.wanted)
+        stage, cell = kernel.stage("sorted", loops_over(shape)), cell_of(shape)
+        stage.store(self.result, self.outside(cell), self.of_word(stage, [stage.load(w, cell) for w in words]))
+        self.context.add(kernel)
+
     # --- words ------------------------------------------------------------------------------------------
 
-    def words(self, kernel: Kernel) -> Words:
+    def to_word(self, stage: Stage, key: Scalar, place: Affine) -> Word:
+        """Of the element that stands at a place of its line."""
+        raise NotImplementedError
+
+    def of_word(self, stage: Stage, word: Sequence[Scalar]) -> Scalar:
+        """What the result has of it."""
+        raise NotImplementedError
+
+    def _words(self, kernel: Kernel) -> Words:
         """Those of the elements, and those that fill lines up."""
         shape, cells = (*self.lines, self.length), (*self.lines, self.extent)
-        parts = ("words",) if self.joined else ("codes", "places")
-        words = tuple(kernel.alloc(part, self.word, shape) for part in parts)
+        words = tuple(kernel.alloc(part, self.word, shape) for part in self.parts)
         stage, cell = kernel.stage("words", loops_over(cells)), cell_of(cells)
-        self._store(stage, words, cell, self._word(stage, cell))
+        key = stage.load(self.context.buffers[self.op.arg], self.outside(cell))
+        self._store(stage, words, cell, self.to_word(stage, key, cell[-1]))
         if self.length > self.extent:
             rest = (*self.lines, self.length - self.extent)
             stage, (*line, last) = kernel.stage("rest", loops_over(rest)), cell_of(rest)
@@ -91,34 +106,18 @@ class _Network(Sort):
             self._store(stage, words, (*line, last + Affine((), self.extent)), (largest,) * len(words))
         return words
 
-    def _word(self, stage: Stage, cell: Sequence[Affine]) -> Word:
-        key = stage.load(self.context.buffers[self.op.arg], self.outside(cell))
-        number, place = code(key, self.op.descending), stage.index(cell[-1], self.word)
-        half = 1 << (self.dtype.bits - 1)
-        if not self.joined:
-            return (number ^ half).bits(self.word), place
-        middle = stage.const(half, self.word)
-        return ((number.cast(self.word) - middle) << self.word.bits // 2 | place,)
-
     def _store(self, stage: Stage, words: Words, cell: Sequence[Affine], values: Word) -> None:
         for buffer, value in zip(words, values, strict=True):
             stage.store(buffer, cell, value)
 
-    def places(self, kernel: Kernel, words: Words) -> None:
-        shape = (*self.lines, self.wanted)
-        stage, cell = kernel.stage("places", loops_over(shape)), cell_of(shape)
-        place = stage.load(words[-1], cell)
-        place = place & (1 << self.word.bits // 2) - 1 if self.joined else place
-        stage.store(self.result, self.outside(cell), place.cast(PLACE))
-
     # --- steps ------------------------------------------------------------------------------------------
 
-    def runs(self, kernel: Kernel, words: Words) -> None:
+    def _runs(self, kernel: Kernel, words: Words) -> None:
         """The first runs: a pair of pairs each."""
         cells = [self._block(RUN) + Affine((), k) for k in range(RUN)]
         self._stage(kernel, words, (RUN, 1), cells, [(0, 1), (2, 3), (0, 3), (1, 2), (0, 1), (2, 3)])
 
-    def merge(self, kernel: Kernel, words: Words, exponent: int) -> None:
+    def _merge(self, kernel: Kernel, words: Words, exponent: int) -> None:
         """Pairs of runs become runs of ``1 << exponent`` elements."""
         size = 1 << exponent
         first, *others = _taken(exponent)
@@ -156,11 +155,38 @@ class _Network(Sort):
 
     def _in_order(self, first: Word, second: Word) -> tuple[Word, Word]:
         low, high = (first[0].with_(fn, second[0]) for fn in ("min", "max"))
-        if self.joined:
+        if len(first) == 1:
             return (low,), (high,)
         smaller, equal = second[0] < first[0], second[0].is_(first[0])
         swaps = smaller | equal & (second[1] < first[1])
         return (low, swaps.choose(second[1], first[1])), (high, swaps.choose(first[1], second[1]))
+
+
+@frozen
+class _Places(Network):
+    @property
+    def word(self) -> DType:
+        return JOINED.get(self.dtype.bits, APART)
+
+    @property
+    def joined(self) -> bool:
+        return self.dtype.bits in JOINED
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        return ("words",) if self.joined else ("codes", "places")
+
+    def to_word(self, stage: Stage, key: Scalar, place: Affine) -> Word:
+        number, at = code(key, self.op.descending), stage.index(place, self.word)
+        half = 1 << (self.dtype.bits - 1)
+        if not self.joined:
+            return (number ^ half).bits(self.word), at
+        middle = stage.const(half, self.word)
+        return ((number.cast(self.word) - middle) << self.word.bits // 2 | at,)
+
+    def of_word(self, stage: Stage, word: Sequence[Scalar]) -> Scalar:
+        place = word[-1]
+        return (place & (1 << self.word.bits // 2) - 1 if self.joined else place).cast(PLACE)
 
 
 def _taken(steps: int) -> list[int]:

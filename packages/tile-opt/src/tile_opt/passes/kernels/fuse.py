@@ -30,9 +30,9 @@ from tile_opt.kernel.strides import flat_stride
 from tile_opt.kernel.unify import is_atomic
 from tile_opt.kernel.view import KernelView, Stage, close_kernel, open_kernel
 from tile_opt.kernel.widen import narrow, widen, writes_each_point
-from tile_opt.kernel.work import is_heavy, nbytes, op_cost, points
+from tile_opt.kernel.work import exchanges, is_heavy, nbytes, op_cost, points
 from tile_opt.model.fusion import VECTORS, forecast, neighbours, pieces, tile_bytes, waits
-from tile_opt.passes.choosing import Choice, Choices, ChoosingPass, Chosen, results
+from tile_opt.passes.choosing import SIDE_BY_SIDE, Choice, Choices, ChoosingPass, Chosen, results
 from tile_opt.passes.parts import Part
 from tile_opt.plan.space.facts import Facts
 from tile_opt.plan.steps.alike import alike
@@ -358,6 +358,8 @@ class _Groups:
         if left < self.options.min_parallel and any(pieces(p, self.machine, VECTORS) > left for p in parts):
             return "too few pieces for cores to share"
         cells = neighbours(fused, self.machine)
+        if cells is None and any(exchanges(p) and neighbours(p, self.machine) for p in parts):
+            return SIDE_BY_SIDE
         chains = [p for p in parts if waits(p, self.machine)] if cells is not None else []
         if any((neighbours(p, self.machine) or 0) > (cells or 0) for p in chains):
             return "vectors would wait for each other"

@@ -18,9 +18,9 @@ from tile_opt.kernel.inlining import inlined, is_operand, producer_of
 from tile_opt.kernel.merging import merged
 from tile_opt.kernel.strides import flat_stride
 from tile_opt.kernel.view import KernelView, Stage, Use, close_kernel, open_kernel
-from tile_opt.kernel.work import elements, is_elementwise, is_heavy, op_cost, points
+from tile_opt.kernel.work import elements, exchanges, is_elementwise, is_heavy, op_cost, points
 from tile_opt.model.fusion import forecast, forecast_flat, sharing
-from tile_opt.passes.choosing import Choice, Choices, ChoosingPass, Chosen, results
+from tile_opt.passes.choosing import SIDE_BY_SIDE, Choice, Choices, ChoosingPass, Chosen, results
 from tile_opt.plan.space.cpu.tiles import fastest_cycles
 
 Readers = dict[int, KernelView]
@@ -113,7 +113,10 @@ class Inline(ChoosingPass):
             taken = cheap and all(is_elementwise(stage) for _, stage in loads)
             chosen = Chosen.INLINED if taken else Chosen.STORED
             return Choice(chosen, *names, reason=f"each element is wanted {often:.3g} times")
-        turned = _turns_rows(view, producer) and not any(is_elementwise(s) for _, s in loads)
+        turned = _turns_rows(view, producer)
+        if turned and any(exchanges(r) for r, _ in loads):
+            return Choice(Chosen.STORED, *names, reason=SIDE_BY_SIDE)
+        turned = turned and not any(is_elementwise(s) for _, s in loads)
         cheap = op_cost(view.stages[0]) < self.costly and not turned
         if cheap or all(_is_pointwise(s, producer.buffer) for _, s in loads):
             return Choice(Chosen.INLINED, *names, reason="each element is wanted once")
