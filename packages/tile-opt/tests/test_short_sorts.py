@@ -22,10 +22,10 @@ TEXTS = {
 }
 
 
-def bound(text: str, shape: tuple[int, ...]) -> Program:
+def bound(text: str, shape: tuple[int, ...], dtype: DType = DType.FLOAT32) -> Program:
     body = text.format(axis=len(shape) - 1, count=(shape[-1] + 1) // 2)
     parsed = tile_lang.parse(Source(f"function (X) -> (S) {{ {body} }}", "text.tile"))
-    return tile_lang.bind(parsed, {"X": TensorType(DType.FLOAT32, shape)})
+    return tile_lang.bind(parsed, {"X": TensorType(dtype, shape)})
 
 
 @settings(max_examples=24, deadline=None)
@@ -68,3 +68,12 @@ def test_rows_that_a_network_sorts_are_columns_unless_few_of_their_elements_are_
     program = bound(TEXTS.get(text, "V, P = top_k(X, 3, {axis}); S = V + P;"), (rows, 100))
     made = ShortSorts(length=100).apply(program)
     assert any(isinstance(op, Argsort) and op.axis == 0 for op in made.ops) == copied
+
+
+def test_long_rows_of_bytes_stay() -> None:
+    """One pass counts all values that bytes have."""
+    sorts = ShortSorts(length=1000)
+    stay = {n: sorts.apply(p) is p for n in (100, 300) for p in [bound(TEXTS["sort"], (9, n), DType.UINT8)]}
+    wide = bound(TEXTS["sort"], (9, 300), DType.UINT16)
+    assert stay == {100: False, 300: True}
+    assert sorts.apply(wide) is not wide

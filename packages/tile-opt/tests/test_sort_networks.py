@@ -115,6 +115,9 @@ def test_rows_of_a_network_are_copied_as_columns_by_kernels_of_their_own() -> No
         (DType.FLOAT32, (7, 300), 1, True),
         (DType.UINT16, (300, 7), 0, True),
         (DType.UINT16, (7, 300), 1, False),  # few digits
+        (DType.UINT8, (300, 8), 0, True),
+        (DType.UINT8, (300, 7), 0, False),  # few of them side by side
+        (DType.UINT8, (30, 2), 0, True),
         (DType.FLOAT32, (3000, 7), 0, False),  # long
     ],
 )

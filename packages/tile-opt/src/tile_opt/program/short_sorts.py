@@ -22,12 +22,14 @@ from tile_opt.program.permutations import permuted
 @frozen
 class ShortSorts(Rewrite):
     """Sort rows of fewer than `bytes` bytes, of which there are at least `rows`, along the first dimension of a copy; and those
-    of up to `length` elements of which all or more than `few` are wanted."""
+    of up to `length` elements of which all or more than `few` are wanted; of `single` where elements are bytes, which one pass
+    puts in order that counts their values."""
 
     bytes: int = 64
     rows: int = 8
     length: int = 0
     few: int = 32
+    single: int = 256
 
     def apply(self, program: Program) -> Program:
         types, taken = program.types(), set(program.types())
@@ -47,7 +49,8 @@ class ShortSorts(Rewrite):
         type = types[op.arg]
         length = type.shape[-1] if type.shape else 0
         many = op.type.shape == type.shape or op.type.shape[-1:] > (self.few,)
-        short = length * type.dtype.bytes < self.bytes or (many and length <= self.length)
+        most = self.length if type.dtype.bytes > 1 else min(self.length, self.single)
+        short = length * type.dtype.bytes < self.bytes or (many and length <= most)
         return op.axis == len(type.shape) - 1 and short and length > 1 and prod(type.shape[:-1]) >= self.rows
 
 

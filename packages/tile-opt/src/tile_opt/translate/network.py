@@ -11,6 +11,7 @@ is the stable order of keys. Lines are filled up with words behind all others.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import prod
 
 from tile_ir.dtype import DType
 from tile_ir.frozen import frozen
@@ -33,6 +34,10 @@ LONGEST = 2048
 """Elements of a line up to which a network is faster than counting digits."""
 DIGITS = 16
 """Bits of keys whose digits are counted in so few passes that this is faster where lines do not stand side by side."""
+SHORT = 64
+"""Elements of a line up to which the counts of a digit's values cost more than the elements do."""
+PASSES = 8
+"""Passes over longer lines, one for each byte of a key of each line, that take as long as a network for all lines side by side."""
 Pair = tuple[int, int]
 """Which of a stage's elements comes first, and which second."""
 Words = tuple[str, ...]
@@ -42,10 +47,11 @@ Word = tuple[Scalar, ...]
 
 
 def suits(context: Context, op: Argsort) -> bool:
-    """Whether lines are so short, and lanes have a line each, or keys are long and all are wanted."""
-    shape = context.shape(op.arg)
-    beside, whole = op.axis != len(shape) - 1, op.type.shape == shape
-    return shape[op.axis] <= LONGEST and (beside or (whole and context.dtype(op.arg).bits > DIGITS))
+    """Whether a network takes less time than counting: for lines side by side that are short or many, or long keys that are all wanted."""
+    shape, dtype = context.shape(op.arg), context.dtype(op.arg)
+    length, passes = shape[op.axis], prod(shape[op.axis + 1 :]) * dtype.bytes
+    beside = op.axis != len(shape) - 1 and (length <= SHORT or passes >= PASSES)
+    return length <= LONGEST and (beside or (op.type.shape == shape and dtype.bits > DIGITS))
 
 
 def networked(context: Context, op: Argsort) -> None:
