@@ -372,3 +372,22 @@ def test_work_item_numbers():
     launch(parse_function(text), (2, 2, 1), [out])
     want = [(y // 3) * 1000 + (x // 2) * 100 + (x % 2) * 10 + y % 3 for y in range(6) for x in range(4)]
     assert out.tolist() == want
+
+
+def between_barriers(scope, reader, written):
+    """Each of eight items, of two sub-groups, stores a number, reads another's and stores once more: both behind a barrier."""
+    barrier = f'barrier("{scope}", "local");'
+    body = f"alloc local int32[8] t; let l = local_id(0); t[l] = l; {barrier} out[l] = t[{reader}]; {barrier} t[{written}] = 9;"
+    out = np.zeros(8, np.int32)
+    kernel = parse_function(f"function f(write global int32* out) group(8, 1, 1) subgroup(4) {{ {body} }}")
+    launch(kernel, (1, 1, 1), [out])
+    return out.tolist()
+
+
+def test_a_barrier_of_a_subgroup_orders_its_own_items_alone():
+    assert between_barriers("subgroup", "l ^ 1", "l ^ 2") == [1, 0, 3, 2, 5, 4, 7, 6]
+    assert between_barriers("group", "l ^ 4", "l ^ 5") == [4, 5, 6, 7, 0, 1, 2, 3]
+    with pytest.raises(SemtreeRuntimeError, match="race: read after write by work item 4"):
+        between_barriers("subgroup", "l ^ 4", "l")
+    with pytest.raises(SemtreeRuntimeError, match="race: write after read by several work items"):
+        between_barriers("subgroup", "l / 4 * 4", "l ^ 4")

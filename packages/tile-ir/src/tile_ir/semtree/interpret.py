@@ -152,9 +152,10 @@ class _Launch:
         arrays: dict[int, Memory] = {}
         common: dict[Any, Any] = {}
         threads: list[Thread] = []
+        size = self.compiled.function.subgroup or sx * sy * sz
         for lane, (z, y, x) in enumerate(product(range(sz), range(sy), range(sx))):
             item = group * sx * sy * sz + lane
-            stamp = Stamp(self.stage, item, group)
+            stamp = Stamp(self.stage, item, group, lane // size)
             position = (at[0] * sx + x, at[1] * sy + y, at[2] * sz + z)
             threads.append(Thread(item, group, (position, at, (x, y, z)), arrays, stamp, stamp, common=common))
         return threads
@@ -221,7 +222,7 @@ class _LockStep:
         node = self.events[lanes[0]][0]
         args = [self.events.pop(lane)[1] for lane in lanes]
         if isinstance(node, Barrier):
-            self._pass(node.fence)
+            self._pass(node.fence, lanes if node.scope == "subgroup" else None)
             return dict.fromkeys(lanes)
         if isinstance(node, LastGroup):
             self._pass("global")
@@ -237,15 +238,16 @@ class _LockStep:
             case SubgroupOp():
                 return _collective(node, args)
 
-    def _pass(self, fence: str) -> None:
+    def _pass(self, fence: str, party: range | None = None) -> None:
+        """What all threads did, or those of a sub-group, is behind them."""
         self.launch.stage += 1
         self.threads[0].common.clear()
-        for thread in self.threads:
-            stamp = Stamp(self.launch.stage, thread.item, thread.group)
+        news = {"stage": self.launch.stage} if party is None else {"step": self.launch.stage}
+        for thread in self.threads if party is None else self.threads[party.start : party.stop]:
             if fence in ("local", "all"):
-                thread.local = stamp
+                thread.local = thread.local._replace(**news)
             if fence in ("global", "all"):
-                thread.shared = stamp
+                thread.shared = thread.shared._replace(**news)
 
 
 def _is_group_barrier(node: Barrier | LastGroup | Collective) -> bool:

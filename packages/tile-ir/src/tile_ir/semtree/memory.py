@@ -1,8 +1,8 @@
 """Memory of the interpreter: bounds, initialisation and data races are checked at every access.
 
 A race is two accesses of one element, not both reads and not both atomic, by different work items
-with nothing in between that orders them: within a group a barrier whose fence covers the memory,
-between groups nothing at all.
+with nothing in between that orders them: within a group, or within a sub-group, a barrier of it whose
+fence covers the memory, between groups nothing at all.
 """
 
 from __future__ import annotations
@@ -20,11 +20,14 @@ _MANY = -1
 
 
 class Stamp(NamedTuple):
-    """Who touched an element, and between which barriers; -1 for several items or groups."""
+    """Who touched an element, and between which barriers; -1 for several items, groups or sub-groups."""
 
     stage: int
     item: int
     group: int
+    subgroup: int
+    step: int = 0
+    """Between which barriers of the sub-group."""
 
 
 @dataclass(slots=True, eq=False)
@@ -68,14 +71,21 @@ class Shadow:
 def _conflicts(old: Stamp | None, new: Stamp) -> bool:
     if old is None:
         return False
-    return old.group != new.group or (old.stage == new.stage and old.item != new.item)
+    return old.group != new.group or (old.item != new.item and not _apart(old, new))
+
+
+def _apart(old: Stamp, new: Stamp) -> bool:
+    """Whether a barrier of their group, or of their sub-group, is between them."""
+    return old.stage != new.stage or (old.subgroup == new.subgroup != _MANY and old.step != new.step)
 
 
 def _merged(old: Stamp | None, new: Stamp) -> Stamp:
     if old is None or old.item == new.item:
         return new
     group = new.group if old.group == new.group else _MANY
-    return Stamp(new.stage, _MANY if old.stage == new.stage else new.item, group)
+    if _apart(old, new):
+        return new._replace(group=group)
+    return new._replace(item=_MANY, group=group, subgroup=new.subgroup if old.subgroup == new.subgroup else _MANY)
 
 
 class Memory:
@@ -112,7 +122,7 @@ class Memory:
         if shadow is None:
             return
         stamp, reads = self._stamp(thread), shadow.reads
-        stamp = stamp._replace(item=_MANY) if several else stamp
+        stamp = stamp._replace(item=_MANY, subgroup=_MANY) if several else stamp
         for p in positions:
             at = p + self.offset
             if reads[at] is not stamp:
