@@ -30,6 +30,7 @@ from tile_opt.plan.panels import copied_before
 from tile_opt.plan.plan import Plan
 from tile_opt.plan.space.gpu.copied import copy_seconds
 from tile_opt.plan.text import print_plans
+from tile_opt.program import ConvertOnce, rewrite
 from tile_opt.translate import to_stripe
 
 BF16, F32 = DType.BFLOAT16, DType.FLOAT32
@@ -99,6 +100,17 @@ def test_rows_of_half_a_team_go_on_in_the_panel_of_another_loop() -> None:
     sample = Sample(bound(source, F32, D=(32, 4, 32), E=(32, 2, 32)), operands)
     plans = rounding_as_they_read(sample, ONLY_TEAMS)
     agrees(sample, 1, next(p for p in plans if p.tile("v", 0, 3) > 1 and p.tile("c", 0, 32) == 32))
+
+
+def test_rows_of_bytes_end_with_zeros_that_are_bytes() -> None:
+    source = "function (A[M, K], B[N, K]) -> (R) { P = as_int(A, 32); Q = as_int(B, 32); R[i, j : M, N] = +(P[i, k] * Q[j, k]); }"
+    converted = rewrite(bound(source, DType.INT8, A=(33, 20), B=(32, 20)), (ConvertOnce(uses=1 << 62, alike=True),))
+    sample = Sample(converted, lambda x: (x["A"], x["B"].T))
+    inputs = {n: np.random.default_rng(0).integers(-128, 128, (m, 20), np.int8) for n, m in {"A": 33, "B": 32}.items()}
+    stripe = optimize_given(sample, ONLY_TEAMS, print_plans({"kernel_0": plan_for(sample)}))
+    assert "// behind" in print_program(stripe)
+    want = inputs["A"].astype(np.int32) @ inputs["B"].astype(np.int32).T
+    np.testing.assert_array_equal(run_kernels(stripe, ONLY_TEAMS, inputs), want)
 
 
 def test_columns_that_are_no_whole_panels_are_turned_before() -> None:

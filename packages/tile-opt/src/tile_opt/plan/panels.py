@@ -125,7 +125,7 @@ class Panels:
         """Zeros behind each row."""
         last = self.order[-1]
         behind = Affine.var(last) - self.extents[last]
-        return Stage("behind", (), (behind,), (target,), (Const("$z", 0.0, self.dtype), Store("dst", "$z")))
+        return Stage("behind", (), (behind,), (target,), (Const("$z", 0, self.dtype), Store("dst", "$z")))
 
 
 def _computed(copy: KernelView, made: Mapping[str, KernelView]) -> KernelView:
