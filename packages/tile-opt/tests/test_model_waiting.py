@@ -129,6 +129,16 @@ def test_dividing_by_a_power_of_two_is_a_product() -> None:
     assert half == pytest.approx(product) and third > 1.5 * product
 
 
+def test_short_integers_are_divided_by_a_constant_in_all_lanes_at_once() -> None:
+    """By a product: one by one they would take as long with vectors as without."""
+    target = processor("xeon")
+    fixed, given = (
+        estimate(kernel(f"function (X) -> (Y) {{ I = as_int(X, 32); Y = I / {by}; }}", target, X=(4096,)), target)
+        for by in ("13", "I")
+    )
+    assert 3 * fixed.seconds < given.seconds
+
+
 def test_a_quotient_is_waited_for_as_long_as_the_divider_takes_and_no_polynomial() -> None:
     """Each row's softmax has one division of a scalar: not the chain of multiply-adds that its cost is counted in."""
     target = processor("xeon")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import frexp, log2, prod
+from math import log2, prod
 
 from tile_ir.dots import DOTS
 from tile_ir.dtype import DType
@@ -129,8 +129,8 @@ class _Counter:
         self.moves: dict[str, frozenset[str]] = {}
         self.ready: dict[str, float] = {}
         self.dtypes: dict[str, DType] = {}
-        self.halving: set[str] = set()
-        """Constants that divide as their reciprocals multiply: powers of two."""
+        self.division: dict[str, str] = {}
+        """By constant, what divides by it."""
         self.numbers: set[str] = set()
         """Constants: the larger of one and another value takes one instruction, for they are not NaN."""
         self.written = {a.buffer for a in tree.accesses.values() if a.writes}
@@ -149,7 +149,7 @@ class _Counter:
                     self._op(statement, statement.dst in products)
                 case Const(dst=dst, dtype=dtype, value=value):
                     self._define(dst, frozenset(), dtype, 0)
-                    self.halving |= {dst} if dtype.is_float and abs(frexp(value)[0]) == 0.5 else set()
+                    self.division[dst] = operations.division(value, dtype)
                     self.numbers.add(dst)
                 case LoadIndex(dst=dst, dtype=dtype):
                     self._define(dst, frozenset(), dtype, 0)
@@ -350,7 +350,7 @@ class _Counter:
             return
         dtype = op.dtype if width(op.dtype) >= width(operand) else operand
         times, bytes_ = self._instances(names), self._bytes(dtype, names)
-        name = "mul" if op.name == "div" and op.args[1] in self.halving else op.name
+        name = self.division.get(op.args[1], "div") if op.name == "div" else op.name
         port, cost = instructions(name, dtype, self.machine, self.fragments)
         if name in ("max", "min") and not self.numbers.isdisjoint(op.args):
             cost = 1

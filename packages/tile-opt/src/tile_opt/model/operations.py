@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import frexp
 
 from tile_ir.dots import DOTS
 from tile_ir.dtype import DType, Kind
@@ -26,6 +27,8 @@ _DOUBLE_DIVISION = 1.6
 """Times that a register of float64 takes as long as one of float32."""
 _INTEGER_DIVISION = 12
 """Instructions for each element: there is none for vectors."""
+_FIXED_DIVISION, _FIXED_BITS = 8, 32
+"""Instructions of a vector of integers of up to so many bits by a constant: the upper half of a product, and what rounds it."""
 _INTEGER_PRODUCT = 2
 NARROW: Mapping[DType, float] = {DType.FLOAT16: 1, DType.BFLOAT16: 2}
 """Instructions that widen a vector of 16-bit floats, or that store one."""
@@ -41,6 +44,13 @@ _IN_A_ROW = 0.7
 """Share of a function's instructions that wait for the one before."""
 
 
+def division(by: float, dtype: DType) -> str:
+    """What divides by a constant: a product with its reciprocal where that is exact; all lanes at once for short integers."""
+    if dtype.is_float:
+        return "mul" if abs(frexp(by)[0]) == 0.5 else "div"
+    return "fixed_div" if dtype.bits <= _FIXED_BITS else "div"
+
+
 def width(dtype: DType) -> int:
     """Bytes in which a value is computed."""
     return 4 if dtype in NARROW or dtype.kind is Kind.BOOL else dtype.bytes
@@ -53,6 +63,8 @@ def instructions(name: str, dtype: DType, machine: Machine, fragments: bool = Fa
         return "shuffle", own * machine.functions.approximate
     if name in DOTS:
         return "fma", machine.slots(name)
+    if name == "fixed_div":
+        return "fma", _FIXED_DIVISION
     if name == "mul":
         return "fma", 1 if dtype.is_float else _INTEGER_PRODUCT
     if name in ("max", "min") and dtype.is_float:
