@@ -14,14 +14,14 @@ from model_support import processor
 from test_widen import CPU
 from tile_ir.diagnostics import Source
 from tile_ir.dtype import DType
-from tile_ir.machine import Machine
+from tile_ir.machine import Machine, Occupancy
 from tile_ir.program.nodes import TensorType
 from tile_ir.stripe import interpret
 from tile_ir.stripe.nodes import Block, Direction, Program
 from tile_ir.target import PassConfig
 from tile_opt.blocks.tree import kernels_of, main_of
 from tile_opt.kernel.view import KernelView, open_kernel
-from tile_opt.model.fusion import forecast
+from tile_opt.model.fusion import forecast, sharing
 from tile_opt.passes.choosing import Chosen
 from tile_opt.passes.kernels.inline import Inline
 from tile_opt.pipeline import optimize
@@ -182,6 +182,18 @@ def test_a_forecast_counts_what_lanes_cannot_take() -> None:
     assert forecast(rows, Machine()).seconds <= forecast(columns, Machine()).seconds
     small, large = (views(fused("function (A[N]) -> (R) { R = -A; }", A=(n,)))[0] for n in (1 << 12, 1 << 24))
     assert forecast(large, Machine()).memory > 2 * (1 << 12) * forecast(small, Machine()).memory
+
+
+def test_items_read_backwards_as_they_read_forwards() -> None:
+    """The sectors that a sub-group reads together have no direction; elements that lie apart ask for more of them."""
+    text = "function (A[M, N]) -> (R) {{ R[i, j : M, 1000] = =(A[i, {}]), j < 1000; }}"
+    forward, backward, apart = (
+        forecast(
+            sharing(views(translated(text.format(place), A=(1000, 8000)))[0]), Machine(occupancy=Occupancy())
+        ).arithmetic
+        for place in ("j", "999 - j", "8 * j")
+    )
+    assert forward == backward < apart
 
 
 def test_columns_are_as_dear_as_the_vectors_that_they_fill_and_as_few_of_them_wait() -> None:

@@ -40,7 +40,13 @@ CONCAT = "function (A[H, W], B[H, W]) -> (R) { X[i, j : 2 * H, W] = +(A[i, j]); 
 BESIDE = "function (A[H, W], B[H, W]) -> (R) { X[i, j : H, 2 * W] = +(A[i, j]); Y[i, j + W : H, 2 * W] = +(B[i, j]); R = X + Y; }"
 LARGEST = "function (A[H, W]) -> (R) { U[i, j : H, W] = >(A[i - 1, j]); L[i, j : H, W] = >(A[i, j - 1]); R = U + L; }"
 PADDED = "function (A[H, W]) -> (R) { R[i + 2, j + 3 : H + 4, W + 6] = =(A[i, j]); }"
+FIRST_ROW = "function (A[H, W]) -> (R) { F[0, j : H, W] = =(A[0, j]); U[i + 1, j : H, W] = =(A[i, j]); R = A - F - U; }"
+FIRST_COLUMN = (
+    "function (A[H, W]) -> (R) { F[i, 0 : H, W] = =(A[i, 0]); U[i, j + 1 : H, W] = =(A[i, j]); R = A - F - U; }"
+)
 ONE_KERNEL = {
+    "first row": FIRST_ROW,
+    "first column": FIRST_COLUMN,
     "laplace": LAPLACE,
     "rows after rows": CONCAT,
     "columns beside columns": BESIDE,
@@ -79,7 +85,7 @@ def small(target: Target) -> Target:
 @pytest.mark.parametrize("target", [CPU, GPU], ids=["cpu", "gpu"])
 @pytest.mark.parametrize("name", ONE_KERNEL)
 def test_what_reduces_nothing_becomes_one_kernel_without_temporaries(name: str, target: Target) -> None:
-    scheduled = agree(program(ONE_KERNEL[name], 10, 23), small(target))
+    scheduled = agree(program(ONE_KERNEL[name], 17, 23), small(target))
     (kernel,) = kernels_of(scheduled)
     assert isinstance(kernel, Block)
     assert {r.into for r in kernel.refs if r.source} == {"A", "R"} | ({"B"} if "B[" in ONE_KERNEL[name] else set())

@@ -10,11 +10,15 @@ from __future__ import annotations
 from collections.abc import Container, Set
 
 from tile_ir.frozen import replace
+from tile_ir.names import claim
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Index
 
 from tile_opt.kernel.segments import interior
 from tile_opt.kernel.view import KernelView, Stage, is_parallel
+
+LONG = 16
+"""Places of a dimension from which on one that a stage writes is a border; of fewer it is a digit, which items have all of."""
 
 
 def writes_each_point(stage: Stage) -> bool:
@@ -30,7 +34,9 @@ def widen(
     So do those that write `divided` buffers, of which other kernels write other parts. With `read` stages run over all
     of the kernel's own rows of which they read a part, too.
     """
-    stages = tuple(_widened(view, s, loops, read) if _is_open(s, divided) else s for s in view.stages)
+    taken = {*view.ranges}
+    opened = tuple(_placed(view, s, loops, taken) if _is_open(s, divided) else s for s in view.stages)
+    stages = tuple(_widened(view, s, loops, read) if _is_open(s, divided) else s for s in opened)
     changed = any(a is not b for a, b in zip(stages, view.stages, strict=True))
     return replace(view, stages=stages) if changed else view
 
@@ -56,6 +62,38 @@ def narrowed(stage: Stage) -> Stage:
             loops = tuple(replace(i, range=high - low) if i.name == loop.name else i for i in stage.loops)
             stage = replace(kept.substitute({loop.name: Affine.var(loop.name) + low}), loops=loops)
     return stage
+
+
+def _placed(view: KernelView, stage: Stage, loops: Container[str] | None, taken: set[str]) -> Stage:
+    """The stage with a loop over each long dimension of which it writes one place, under the constraint that it is there.
+
+    Of rows at an end: vectors would ask of each of their elements whether it is the one amid them.
+    """
+    writes = [u for u in stage.uses if u.writes]
+    if len(writes) != 1 or writes[0].extent or len(view.stages) == 1:
+        return stage
+    (use,) = writes
+    for d, (form, size) in enumerate(zip(use.forms, view.type_of(use.buffer).sizes, strict=True)):
+        if form.is_const and size >= LONG and (d + 1 < len(use.forms) or form.const in (0, size - 1)):
+            name = claim(f"{use.buffer}_{d}", taken)
+            stage = _over(stage, d, Index(name, size)) if loops is None or name in loops else stage
+    return stage
+
+
+def _over(stage: Stage, d: int, loop: Index) -> Stage:
+    """The stage with `loop` over dimension `d` of what it writes, where that is the place it writes."""
+    use = next(u for u in stage.uses if u.writes)
+    cell, place = Affine.var(loop.name), use.forms[d].const
+    ends = (cell + -place,) * (place > 0) + (cell * -1 + place,) * (place < loop.range - 1)
+    moved = replace(use, forms=(*use.forms[:d], cell, *use.forms[d + 1 :]))
+    inner = {n for f in use.forms[d + 1 :] for n in f.names}
+    at = next((k for k, i in enumerate(stage.loops) if i.name in inner), len(stage.loops))
+    return replace(
+        stage,
+        loops=(*stage.loops[:at], loop, *stage.loops[at:]),
+        uses=tuple(moved if u is use else u for u in stage.uses),
+        constraints=(*stage.constraints, *ends),
+    )
 
 
 def _widened(view: KernelView, stage: Stage, loops: Container[str] | None, read: bool) -> Stage:

@@ -262,11 +262,17 @@ def _accesses(view: KernelView, stage: Stage, lane: Index | None, width: int, ma
         if _in_register(view, stage, use):
             continue
         step = 0 if lane is None else flat_stride(view, use, lane.name)
-        far = lane is not None and step not in (0, 1)
-        times = 1.0 if not far else float(SECTORS) if machine.occupancy is not None else float(width)
+        times = _transactions(step, width, machine)
         loads += times if use.reads else 0
         stores += times if use.writes else 0
     return loads, stores
+
+
+def _transactions(step: int, width: int, machine: Machine) -> float:
+    """Accesses that one of a vector is whose elements lie so many apart: a sub-group's sectors know no direction."""
+    if machine.occupancy is not None:
+        return float(max(1, min(abs(step), SECTORS)))
+    return 1.0 if step in (0, 1) else float(width)
 
 
 def _in_register(view: KernelView, stage: Stage, use: Use) -> bool:
@@ -287,7 +293,7 @@ def _takes_lanes(view: KernelView, loop: Index, width: int) -> bool:
             step = 1 if view.is_local(use.buffer) else flat_stride(view, use, loop.name)
             if use.writes and step != 1:
                 return False
-            if use.reads and step not in (0, 1) and not alone and not is_heavy(view, stage):
+            if use.reads and abs(step) > 1 and not alone and not is_heavy(view, stage):
                 return False
     least = min(width, 4)
     return loop.range >= least or (loop.range > 1 and _side_by_side(view, loop, least) >= least)

@@ -17,6 +17,7 @@ from tile_opt.program.base import Rewrite as Rewrite
 from tile_opt.program.border_pieces import BorderPieces as BorderPieces
 from tile_opt.program.cascade import Cascade as Cascade
 from tile_opt.program.channels_last import ChannelsLast as ChannelsLast
+from tile_opt.program.compose_pieces import ComposePieces as ComposePieces
 from tile_opt.program.convert_once import ConvertOnce as ConvertOnce
 from tile_opt.program.dead import DropDead as DropDead
 from tile_opt.program.distribute import Distribute as Distribute
@@ -159,6 +160,7 @@ def _for_groups(target: Target) -> tuple[Rewrite, ...]:
         *_channels_last(target),
         StridedTargets(),
         *CLEAN,
+        ComposePieces(),
         BorderPieces(least=FRAMED, step=NEVER, zeros=False),
         Factorise(),
         SeparateWindows(gain=WINDOW_GAIN, ragged=RAGGED_GAIN, near=True),

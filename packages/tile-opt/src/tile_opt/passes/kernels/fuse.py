@@ -239,7 +239,7 @@ class _Groups:
     def _fitted(self, view: KernelView) -> KernelView:
         """`view` with stages widened along the loops that can be shared then, and along no others."""
         view = same_digits(view)
-        exact = narrow(view)
+        exact = drop_unit_loops(narrow(view))
         wide = widen(exact, divided=self.divided)
         if wide is exact:
             return view
