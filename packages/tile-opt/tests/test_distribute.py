@@ -90,7 +90,7 @@ def test_both_sums_give_what_one_gives(name: str) -> None:
     given = inputs()
     before = program(source(name), given)
     after = rewrite(before, REWRITES)
-    assert {"DQ_moved", "DQ_alone", "R_sum"} <= names(after), "sums of the same weights"
+    assert {"DQ_moved", "DQ_alone", "R_wide_sum"} <= names(after), "sums of the same weights"
     want, got = evaluate(before, dict(given)), evaluate(after, dict(given))
     for n in want:
         np.testing.assert_allclose(got[n], want[n], 2e-4, 2e-4)

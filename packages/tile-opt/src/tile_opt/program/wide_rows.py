@@ -7,7 +7,7 @@ divided by the same z, however that is rounded, has an error of that relative si
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from tile_ir.dtype import DType
 from tile_ir.frozen import frozen, replace
@@ -15,28 +15,43 @@ from tile_ir.names import claim
 from tile_ir.program.nodes import Contraction, Op, ScalarStatement, TensorLoad, TensorType
 
 from tile_opt.program.cascade import Groups, Made, OverRows, Weighted, quotient
+from tile_opt.program.shares import Shares
 from tile_opt.program.trees import Leaf, computed, unwidened
 
 
 @frozen
 class WideRows(OverRows):
-    """Sums of rows that are divided by another one, and rounded to shorter floats."""
+    """Sums of rows that are divided by another one: those that are rounded to shorter floats, and where that makes all divisions needless."""
 
     def made(self, groups: Groups) -> Made:
-        taken = groups.pairs.taken
-        found = {
-            m.pair.op.name: _Wide(m, claim(f"{m.pair.op.name}_wide", taken)) for m in groups.members() if _is_rounded(m)
-        }
-        ops = (op for op in groups.program.ops if isinstance(op, Contraction) and op.name not in found)
-        readers = {op.name: _reading(op, found) for op in ops if any(x.tensor in found for x in op.loads)}
-        return readers | {name: wide.apart() for name, wide in found.items()}
+        taken, members = groups.pairs.taken, {m.pair.op.name: m for m in groups.members()}
+        wide = {name: _Wide(m, claim(f"{name}_wide", taken)) for name, m in members.items() if _is_divided(m)}
+        ops = [op for op in groups.program.ops if isinstance(op, Contraction) and op.name not in members]
+        shares = {n: new for m in members.values() if _is_total(m) for n, new in _shares(groups, m, wide, ops).items()}
+        read = {x.tensor for made in shares.values() for op in made for x in op.loads}
+        short = {name: each for name, each in wide.items() if each.is_rounded}
+        readers = {op.name: _reading(op, short) for op in ops if any(x.tensor in short for x in op.loads)}
+        return readers | {n: w.apart() for n, w in wide.items() if n in short or w.name in read} | shares
 
 
-def _is_rounded(member: Weighted) -> bool:
-    op, by = member.pair.op, unwidened(member.divisors[-1]) if member.divisors else None
-    short = op.acc is DType.FLOAT32 and op.type.dtype.is_float and op.type.dtype.bytes < op.acc.bytes
+def _shares(
+    groups: Groups, total: Weighted, wide: Mapping[str, _Wide], ops: Iterable[Contraction]
+) -> Mapping[str, tuple[Contraction, ...]]:
+    """What takes the place of all that reads the weights that are summed, other than sums of their rows."""
+    mine = {name: each.name for name, each in wide.items() if each.by.tensor == total.pair.op.name}
+    return Shares(groups, total, mine).made(ops)
+
+
+def _is_total(member: Weighted) -> bool:
+    """It is the sum of the weights themselves, in the place of the largest element."""
+    other = member.inside or member.outside or member.divisors
+    return not other and member.pair.row.forms == member.pair.domain.output
+
+
+def _is_divided(member: Weighted) -> bool:
+    by = unwidened(member.divisors[-1]) if member.divisors else None
     alike = isinstance(by, Leaf) and by.forms == member.pair.domain.output
-    return short and alike and bool(member.scores) and not member.values
+    return alike and bool(member.scores) and not member.values
 
 
 @frozen
@@ -45,6 +60,18 @@ class _Wide:
 
     member: Weighted
     name: str
+
+    @property
+    def by(self) -> Leaf:
+        """The last of the divisors."""
+        by = unwidened(self.member.divisors[-1])
+        assert isinstance(by, Leaf)
+        return by
+
+    @property
+    def is_rounded(self) -> bool:
+        op = self.member.pair.op
+        return op.acc is DType.FLOAT32 and op.type.dtype.is_float and op.type.dtype.bytes < op.acc.bytes
 
     def apart(self) -> tuple[Op, ...]:
         """The sum in float32, and what it is for others."""
@@ -57,8 +84,7 @@ class _Wide:
 
     def read(self, load: TensorLoad) -> tuple[tuple[TensorLoad, TensorLoad], tuple[ScalarStatement, ...]]:
         """What a reader loads instead, and what it makes of that."""
-        by, op, dst = unwidened(self.member.divisors[-1]), self.member.pair.op, load.dst
-        assert isinstance(by, Leaf)
+        by, op, dst = self.by, self.member.pair.op, load.dst
         sides = TensorLoad(f"{dst}_wide", self.name, load.formulas), TensorLoad(f"{dst}_by", by.tensor, load.formulas)
         return sides, (
             ScalarStatement(f"{dst}_over", "cast", (f"{dst}_by",), op.acc),
