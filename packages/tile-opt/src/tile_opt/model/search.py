@@ -29,18 +29,18 @@ def choose(
     others: Iterable[T],
     kernel: Callable[[T], Block],
     copied: Callable[[T], int] = lambda _: 0,
-    least: float = 0.0,
+    enough: float = 0.0,
     slower: Callable[[T], float] = lambda _: inf,
 ) -> T:
     """Of candidates whose scheduled top block is `kernel(candidate)`, the one with the shortest estimated time.
 
     That is `first`, what the space of plans itself would take, unless another is clearly faster, or none is and another is
     faster by more than the space takes it for `slower` (times as long as `first`); and one that is hardly slower, but takes far less memory, `copied`
-    bytes, in each call, goes before either. The others are neither made nor estimated where none can be clearly faster: no
-    plan takes less than `least` seconds.
+    bytes, in each call, goes before either. The others are neither made nor estimated where `first` takes
+    about `enough` seconds: what any plan takes at the least, or so little more that it is not doubted.
     """
     alone = estimate(kernel(first), target).seconds
-    if alone <= FASTER * least and not copied(first) // LESS:
+    if alone <= FASTER * enough and not copied(first) // LESS:
         return first
     timed = [(alone, first), *((estimate(kernel(candidate), target).seconds, candidate) for candidate in others)]
     seconds, best = min(timed, key=lambda t: t[0])

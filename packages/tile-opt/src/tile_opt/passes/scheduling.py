@@ -143,9 +143,9 @@ class SchedulingPass(Pass):
         if count < 2 or first[1].after:
             return first[:2]
         others = (other for other in islice(made, count - 1) if not other[1].after)
-        least = self.least(view, target)
+        enough = self.enough(view, target)
         return choose(
-            target, first, others, lambda m: m[1].kernel, lambda m: _copied(view, *m[:2]), least, lambda m: m[2]
+            target, first, others, lambda m: m[1].kernel, lambda m: _copied(view, *m[:2]), enough, lambda m: m[2]
         )[:2]
 
     def _timely(self, view: KernelView, plan: Plan, target: Target) -> Built:
@@ -157,8 +157,8 @@ class SchedulingPass(Pass):
         del view, target
         return 1
 
-    def least(self, view: KernelView, target: Target) -> float:
-        """Seconds that every plan is estimated to take at the least; 0 where that is not known."""
+    def enough(self, view: KernelView, target: Target) -> float:
+        """Seconds that the first plan may be estimated to take before others are; 0 where all are."""
         del view, target
         return 0.0
 

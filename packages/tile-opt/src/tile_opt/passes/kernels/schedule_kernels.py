@@ -41,7 +41,7 @@ class ScheduleKernels(SchedulingPass):
         """Register tiles differ by what caches do to them, which only the model sees; small kernels are over before it is."""
         return WEIGHED if _work(view) >= BRIEF else 1
 
-    def least(self, view: KernelView, target: Target) -> float:
+    def enough(self, view: KernelView, target: Target) -> float:
         least = least_seconds(view.block or close_kernel(view), target.machine)
         return least if view_is_heavy(view) and _work(view) >= LONG else DOUBTED * least
 
