@@ -116,6 +116,14 @@ def test_short_results_are_stored_side_by_side(layout: str, m: int, n: int) -> N
     assert not [s for s in plan_for(wide).stagings if s.operand == "R"]
 
 
+@pytest.mark.parametrize(("tail", "given"), [("R = reshape(P, M*N);", False), ("R = -P;", True)])
+def test_flat_results_do_not_leave_through_local_memory(tail: str, given: bool) -> None:
+    """A box of a few rows and columns of a matrix in one dimension would have all columns between them."""
+    source = f"function (A[M, K], B[N, K]) -> (R) {{ P[i, j : M, N] = +(A[i, k] * B[j, k]); {tail} }}"
+    sample = Sample(bound(source, F16, A=(4096, 64), B=(4096, 64)), lambda x: (x["A"], x["B"].T))
+    assert any(s.operand == "R" for s in plan_for(sample, BUSY_TEAMS).stagings) is given
+
+
 @pytest.mark.parametrize(
     ("m", "k", "local", "ahead", "behind"),
     [(128, 1024, 160, 2, 1), (128, 1024, 112, 2, 0), (128, 256, 160, 3, 0), (64, 1024, 160, 5, 0)],

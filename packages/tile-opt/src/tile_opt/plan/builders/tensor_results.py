@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from math import gcd, prod
 
 from tile_ir.dtype import DType
@@ -48,10 +49,10 @@ def staged_results(plan: Plan) -> dict[str, Staging]:
     return {s.operand: s for s in plan.stagings if s.unit == "LOCAL" and s.scope is Scope.SUBGROUP}
 
 
-def given(view: KernelView, stage: Stage, ragged: set[str]) -> Use | None:
+def given(view: KernelView, stage: Stage, tile: Mapping[str, int], ragged: set[str]) -> Use | None:
     """The result that a stage stores once, and does nothing else with; None where local memory cannot be between.
 
-    What a tile has beyond the end of a loop lies beyond the buffer too, so that its end keeps it from being stored.
+    What a `tile` has beyond the end of a loop lies beyond the buffer too, so that its end keeps it from being stored.
     """
     stored = [u for u in stage.uses if u.writes and not view.is_local(u.buffer)]
     if len(stored) != 1 or stage.constraints or stage.loops or stage.guard:
@@ -62,7 +63,13 @@ def given(view: KernelView, stage: Stage, ragged: set[str]) -> Use | None:
     dims = zip(use.forms, view.type_of(use.buffer).sizes, strict=True)
     inside = all(ragged.isdisjoint(form.names) or (form, size) in ends for form, size in dims)
     plain = often == 1 and not (use.reads or use.extent) and use.agg not in MERGING
-    return use if plain and inside else None
+    return use if plain and inside and _is_packed(use, tile) else None
+
+
+def _is_packed(use: Use, tile: Mapping[str, int]) -> bool:
+    """Loops of the tile that walk a dimension together are digits of it: a box has what lies between rows of a flat one, too."""
+    walked = (sorted((abs(c), tile[n]) for n, c in f.terms if tile.get(n, 1) > 1) for f in use.forms)
+    return all(far <= near * size for steps in walked for (near, size), (far, _) in pairwise(steps))
 
 
 def taken(view: KernelView, stage: Stage, tile: Mapping[str, int]) -> tuple[Use, ...]:
@@ -73,7 +80,7 @@ def taken(view: KernelView, stage: Stage, tile: Mapping[str, int]) -> tuple[Use,
 def _moved(view: KernelView, use: Use, tile: Mapping[str, int]) -> bool:
     """A buffer outside that both rows and columns, the tile's last loops, move in, by pieces that copies ahead may have."""
     own = all(flat_stride(view, use, n) for n in list(tile)[-2:])
-    if not own or view.is_local(use.buffer):
+    if not own or view.is_local(use.buffer) or not _is_packed(use, tile):
         return False
     values = {n: Affine.var(n, size) + Affine.var(f"{n}_t") for n, size in tile.items()}
     around = {n: (0, -(-size // tile.get(n, 1)) - 1) for n, size in view.ranges.items()}

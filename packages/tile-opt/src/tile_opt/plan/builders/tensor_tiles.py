@@ -417,7 +417,7 @@ class TensorTile(TensorSizes):
         around = {i.name: (0, i.range - 1) for i in (*self.grid, *self.warps)}
         inside = {n: in_tile(n) for n in self.warp}
         for stage in self.view.stages:
-            use = None if stage is self.match.main else given(self.view, stage, {*self._ragged})
+            use = None if stage is self.match.main else given(self.view, stage, self.warp, {*self._ragged})
             if use is not None and use.buffer in staged:
                 near = tuple(u for u in taken(self.view, stage, self.warp) if u.buffer in staged)
                 found[stage.name] = Parts(

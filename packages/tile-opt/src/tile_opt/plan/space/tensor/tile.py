@@ -216,7 +216,7 @@ class Tile:
         if work is None or not self.way.gives:
             return ()
         ragged = {n for n, size in self.group.items() if self.view.ranges[n] % size}
-        stages = [s for s in self.view.stages if s is not self.match.main and given(self.view, s, ragged)]
+        stages = [s for s in self.view.stages if s is not self.match.main and given(self.view, s, self.warp, ragged)]
         operands = (u for s in stages for u in taken(self.view, s, self.warp))
         return stores.given_results(work, operands, LEVELS.index(Bind.SUBGROUP)) if stages else ()
 
