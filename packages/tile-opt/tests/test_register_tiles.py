@@ -125,7 +125,7 @@ def test_what_is_small_or_used_often_or_lies_along_the_sum_is_not_read_in_slabs(
 
 @pytest.mark.parametrize("cores", [1, 3])
 def test_slabs_keep_the_meaning(cores: int) -> None:
-    program = product(5, 77, 300)
+    program = product(5, 177, 300)
     made = scheduled(program, processor(cores, room=1 << 15))
     (decision,) = made.decisions.values()
     assert decision.plan.reason.startswith("slabs")
