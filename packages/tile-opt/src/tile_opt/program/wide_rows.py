@@ -82,20 +82,21 @@ class _Wide:
         value = quotient((Leaf(self.name, domain.output, op.acc),), (last,), op.acc)
         return wide, computed(domain.extents, op.name, op.type, domain.output, value, origin=op.origin)
 
-    def read(self, load: TensorLoad) -> tuple[tuple[TensorLoad, TensorLoad], tuple[ScalarStatement, ...]]:
-        """What a reader loads instead, and what it makes of that."""
+    def read(self, load: TensorLoad, taken: set[str]) -> tuple[tuple[TensorLoad, ...], tuple[ScalarStatement, ...]]:
+        """What a reader loads instead, and what it makes of that; its scalars are `taken`."""
         by, op, dst = self.by, self.member.pair.op, load.dst
-        sides = TensorLoad(f"{dst}_wide", self.name, load.formulas), TensorLoad(f"{dst}_by", by.tensor, load.formulas)
-        return sides, (
-            ScalarStatement(f"{dst}_over", "cast", (f"{dst}_by",), op.acc),
-            ScalarStatement(f"{dst}_part", "div", (f"{dst}_wide", f"{dst}_over"), op.acc),
-            ScalarStatement(dst, "cast", (f"{dst}_part",), op.type.dtype),
+        wide, divisor, over, part = (claim(f"{dst}_{name}", taken) for name in ("wide", "by", "over", "part"))
+        return (TensorLoad(wide, self.name, load.formulas), TensorLoad(divisor, by.tensor, load.formulas)), (
+            ScalarStatement(over, "cast", (divisor,), op.acc),
+            ScalarStatement(part, "div", (wide, over), op.acc),
+            ScalarStatement(dst, "cast", (part,), op.type.dtype),
         )
 
 
 def _reading(op: Contraction, found: Mapping[str, _Wide]) -> tuple[Op, ...]:
     """The operation on sums that it divides, and rounds, itself."""
-    read = [found[str(x.tensor)].read(x) for x in op.loads if x.tensor in found]
+    taken = {x.dst for x in (*op.loads, *op.body)}
+    read = [found[str(x.tensor)].read(x, taken) for x in op.loads if x.tensor in found]
     left = (x for x in op.loads if x.tensor not in found)
     loads = (load for loads, _ in read for load in loads)
     body = (statement for _, statements in read for statement in statements)
