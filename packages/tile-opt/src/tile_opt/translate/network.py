@@ -10,6 +10,7 @@ is the stable order of keys. Lines are filled up with words behind all others.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from math import prod
 
@@ -60,12 +61,13 @@ def networked(context: Context, op: Argsort) -> None:
 
 
 @frozen
-class Network(Sort):
+class Network(Sort, ABC):
     """What a network does with words; which they are, and what is taken of them, kinds of it say."""
 
     @property
+    @abstractmethod
     def word(self) -> DType:
-        raise NotImplementedError
+        """The dtype of a word, or of each of its parts."""
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -90,13 +92,13 @@ class Network(Sort):
 
     # --- words ------------------------------------------------------------------------------------------
 
+    @abstractmethod
     def to_word(self, stage: Stage, key: Scalar, place: Affine) -> Word:
         """Of the element that stands at a place of its line."""
-        raise NotImplementedError
 
+    @abstractmethod
     def of_word(self, stage: Stage, word: Sequence[Scalar]) -> Scalar:
         """What the result has of it."""
-        raise NotImplementedError
 
     def _words(self, kernel: Kernel) -> Words:
         """Those of the elements, and those that fill lines up."""
