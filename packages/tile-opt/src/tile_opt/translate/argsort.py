@@ -1,7 +1,7 @@
 """Sorting, by what suits the machine and the lines.
 
 On cores the first few are kept, short lines are sorted by a network, or digits counted, of what is wanted where that is a
-small part; where many items run, each element finds its own place. Runs merge where keys cannot be taken for integers.
+small part; where many items run, or keys cannot be taken for integers, each element finds its own place.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from tile_opt.translate.context import Context, fill
 from tile_opt.translate.counting import counted
 from tile_opt.translate.elements import elements_networked, only_elements
 from tile_opt.translate.keeping import FEW, kept
-from tile_opt.translate.merging import merged
 from tile_opt.translate.network import networked, suits
 from tile_opt.translate.ranking import ranked
 from tile_opt.translate.sort import Sort
@@ -28,9 +27,7 @@ def argsort(context: Context, op: Argsort) -> None:
         kernel = Sort(context, op).kernel()
         fill(kernel, "first", context.buffers[op.name], op.type.shape, 0)
         context.add(kernel)
-    elif Bitcast.__name__ not in context.target.nodes:
-        merged(context, op)
-    elif context.target.settings.threads > 1:
+    elif context.target.settings.threads > 1 or Bitcast.__name__ not in context.target.nodes:
         ranked(context, op)
     elif op.type.shape[op.axis] <= FEW and op.type.shape != context.shape(op.arg):
         kept(context, op)

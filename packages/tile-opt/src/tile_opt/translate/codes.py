@@ -1,4 +1,7 @@
-"""Keys as unsigned integers in the same order, so that sorting compares and takes apart integers only."""
+"""Keys as unsigned integers in the same order, so that sorting compares and takes apart integers only.
+
+Where a target cannot take the bits of a float for an integer, a code has several parts.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,20 @@ def code(key: Scalar, descending: bool = False) -> Scalar:
     """
     found = _float(key) if key.dtype.is_float else _integer(key)
     return ~found if descending else found
+
+
+def parts(key: Scalar, descending: bool) -> tuple[Scalar, ...]:
+    """The same order without codes: the first of these that differ decide; those of floats say first what is no number."""
+    if not key.dtype.is_float:
+        return (~key if descending else key,)
+    is_number = key.is_(key)
+    last = is_number if descending else ~is_number
+    return last.choose(key.stage.const(1, DType.INT32), 0), is_number.choose(-key if descending else key, 0.0)
+
+
+def part_types(dtype: DType) -> tuple[DType, ...]:
+    """Those of `parts`."""
+    return (DType.INT32, dtype) if dtype.is_float else (dtype,)
 
 
 def _integer(key: Scalar) -> Scalar:

@@ -1,7 +1,8 @@
 """Sorting where many items run at once: each element finds its own place among others, and goes there.
 
 Elements become words that differ, though keys be equal: a key's code, behind it the place where it stood. So an order
-of words is the stable order of keys, and no two elements of a line go to one place.
+of words is the stable order of keys, and no two elements of a line go to one place. Codes take the bits of floats; where
+a target cannot, words have the keys themselves, whatever runs them.
 
 Two runs merge as each of their elements finds by bisection how many of the other run come before it: as many more
 places than its own run says. Runs that a group of items can hold grow so within one kernel; longer ones take a
@@ -16,10 +17,11 @@ from tile_ir.dtype import DType
 from tile_ir.frozen import frozen
 from tile_ir.powers import power_of_two
 from tile_ir.program.nodes import Argsort
+from tile_ir.semtree.nodes import Bitcast
 from tile_ir.stripe.affine import Affine
 
 from tile_opt.translate.build import Kernel, Loop, Scalar, Stage, cell_of, loops_over
-from tile_opt.translate.codes import code, code_type
+from tile_opt.translate.codes import code, code_type, part_types, parts
 from tile_opt.translate.context import Context
 from tile_opt.translate.sort import PLACE, Sort
 
@@ -57,7 +59,7 @@ def ranked(context: Context, op: Argsort) -> None:
 
 @frozen
 class _Ranking(Sort):
-    """The kernels of one sort. Words are one buffer, or the codes and, where those have 64 bits, the places."""
+    """The kernels of one sort. Words are one buffer, or the parts of codes and, beside those of 64 bits, the places."""
 
     @property
     def keeps(self) -> int:
@@ -67,8 +69,7 @@ class _Ranking(Sort):
     @property
     def dtypes(self) -> tuple[DType, ...]:
         """Of the words."""
-        dtype = code_type(self.dtype)
-        return (dtype, PLACE) if dtype.bits > SHIFT else (DType.UINT64,)
+        return (DType.UINT64,) if self.has_codes and self.dtype.bits <= SHIFT else (*self.codes, PLACE)
 
     def run(self, left: int) -> int:
         """Elements of the runs that a kernel makes of single ones: a power of two."""
@@ -87,20 +88,27 @@ class _Ranking(Sort):
         return tuple(self.context.temporary(f"{name}_words", dtype, shape) for dtype in self.dtypes)
 
     @property
-    def code(self) -> DType:
-        return code_type(self.dtype)
+    def has_codes(self) -> bool:
+        return Bitcast.__name__ in self.context.target.nodes
 
-    def word(self, found: Scalar, element: Affine) -> Word:
+    @property
+    def codes(self) -> tuple[DType, ...]:
+        """Of the parts of a code."""
+        return (code_type(self.dtype),) if self.has_codes else part_types(self.dtype)
+
+    def word(self, found: Word, element: Affine) -> Word:
         """Of a code and the place where it stands."""
-        place, wide = found.stage.index(element, PLACE), self.dtypes[0]
+        first, stage, wide = found[0], found[0].stage, self.dtypes[0]
+        place = stage.index(element, PLACE)
         if len(self.dtypes) > 1:
-            return found, place
-        return (found.cast(wide) << found.stage.const(SHIFT, PLACE) | place.cast(wide),)
+            return *found, place
+        return (first.cast(wide) << stage.const(SHIFT, PLACE) | place.cast(wide),)
 
     def read(self, stage: Stage, element: Affine) -> Word:
         """The word of an element of the argument."""
         key = stage.load(self.context.buffers[self.op.arg], self.outside((*cell_of(self.lines), element)))
-        return self.word(code(key, self.op.descending), element)
+        descending = self.op.descending
+        return self.word((code(key, descending),) if self.has_codes else parts(key, descending), element)
 
     # --- the passes ---
 
@@ -148,8 +156,8 @@ class _Ranking(Sort):
         size = left + some
         plain = last and not self.turned and size == self.wanted
         made = (self.result,) if plain else self.temporaries(size)
-        parts = (self.place(word),) if plain else word
-        for buffer, part in zip(made, parts, strict=True):
+        stored = (self.place(word),) if plain else word
+        for buffer, part in zip(made, stored, strict=True):
             stage.store(buffer, (*cell_of(self.lines), where), part, clamp=True, atomic=True)
         return made
 
@@ -268,7 +276,7 @@ class _Group:
         inside: list[Affine] = []
         if self.count % self.run:
             stage = self._stage("beyond")
-            most = stage.const((1 << self.of.code.bits) - 1, self.of.code)
+            most = tuple(stage.const(d.max_value, d) for d in self.of.codes)
             self._store(stage, held, self.of.word(most, element + self.of.extent))
             inside.append(Affine((), self.count - 1) - element)
         stage, line = self._stage("words", inside), cell_of(self.of.lines)
