@@ -178,6 +178,17 @@ def test_constant_divisors(launch: Any, samples: Samples, divisor: int) -> None:
     same(got, np.mod(safe, np.int32(divisor)) if divisor else np.zeros(N, np.int32))
 
 
+@pytest.mark.parametrize("dtype", [DType.INT16, DType.UINT16])
+def test_quotients_of_vectors_next_to_whole_numbers(launch: Any, dtype: DType) -> None:
+    """They are computed as floats: rounded up, the largest below a whole number would be that number."""
+    t, divisors = Type(dtype, 8), np.resize(np.arange(1, dtype.max_value, 31), N).astype(dtype.numpy)
+    below = (dtype.max_value // divisors * divisors - 1).astype(dtype.numpy)
+    got = launch(
+        each(Binary("div", at(1, dtype, 8), at(2, dtype, 8), t), 8), np.zeros(N, dtype.numpy), below, divisors
+    )[0]
+    same(got, numerics.apply("div", [below, divisors], dtype))
+
+
 @pytest.mark.parametrize("constant", [0.0, -3.0, np.inf, np.nan])
 @pytest.mark.parametrize("name", ["max", "min"])
 def test_extremes_with_a_constant(launch: Any, samples: Samples, name: str, constant: float) -> None:

@@ -243,8 +243,8 @@ def _quotient(code: Code, left: str, right: str, dtype: DType, lanes: int) -> st
     t = register(dtype, lanes)
     if lanes == 1 or dtype.bits == 64:
         return code.let(f"{sign}div {t} {left}, {right}")
-    # Exact for up to 32 bits: a quotient in float64 is never rounded onto the next integer.
-    wide = register(DType.FLOAT64, lanes)
+    # Exact: with so many digits more than the integers have no quotient is rounded onto the next one.
+    wide = register(DType.FLOAT32 if dtype.bits <= 16 else DType.FLOAT64, lanes)
     a = code.let(f"{sign}itofp {t} {left} to {wide}")
     b = code.let(f"{sign}itofp {t} {right} to {wide}")
     ratio = code.let(f"fdiv {wide} {a}, {b}")

@@ -350,7 +350,7 @@ class _Counter:
             return
         dtype = op.dtype if width(op.dtype) >= width(operand) else operand
         times, bytes_ = self._instances(names), self._bytes(dtype, names)
-        name = self.division.get(op.args[1], "div") if op.name == "div" else op.name
+        name = self._divides(op, dtype, names) if op.name == "div" else op.name
         port, cost = instructions(name, dtype, self.machine, self.fragments)
         if name in ("max", "min") and not self.numbers.isdisjoint(op.args):
             cost = 1
@@ -366,6 +366,10 @@ class _Counter:
         self.work.issue += fetched if bytes_ > width(dtype) else 0  # one value's are part of other instructions
         if op.dtype in NARROW and name not in _EXACT:
             self._compute("add", times * rounding(op.dtype, self.machine), bytes_)
+
+    def _divides(self, op: Op, dtype: DType, names: frozenset[str]) -> str:
+        known = self.division.get(op.args[1])
+        return known or operations.quotient(dtype, self._is_vector(names) and not self.machine.is_gpu)
 
     def _division(self, dtype: DType, names: frozenset[str], bytes_: float) -> float:
         """Floats: shorter vectors are divided sooner; integers one by one."""

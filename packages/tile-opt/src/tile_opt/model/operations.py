@@ -27,6 +27,8 @@ _DOUBLE_DIVISION = 1.6
 """Times that a register of float64 takes as long as one of float32."""
 _INTEGER_DIVISION = 12
 """Instructions for each element: there is none for vectors."""
+_WHOLE_DIVISION, _GUARDS = 3, 6
+"""Instructions beside the division of a register of floats that divide integers on vectors; those for divisors of 0 and -1."""
 _FIXED_DIVISION, _FIXED_BITS = 8, 32
 """Instructions of a vector of integers of up to so many bits by a constant: the upper half of a product, and what rounds it."""
 _INTEGER_PRODUCT = 2
@@ -51,6 +53,11 @@ def division(by: float, dtype: DType) -> str:
     return "fixed_div" if dtype.bits <= _FIXED_BITS else "div"
 
 
+def quotient(dtype: DType, of_vectors: bool) -> str:
+    """What divides by what only the run knows: processors divide vectors of short integers as floats."""
+    return "wide_div" if of_vectors and dtype.is_integer and dtype.bits <= _FIXED_BITS else "div"
+
+
 def width(dtype: DType) -> int:
     """Bytes in which a value is computed."""
     return 4 if dtype in NARROW or dtype.kind is Kind.BOOL else dtype.bytes
@@ -65,6 +72,8 @@ def instructions(name: str, dtype: DType, machine: Machine, fragments: bool = Fa
         return "fma", machine.slots(name)
     if name == "fixed_div":
         return "fma", _FIXED_DIVISION
+    if name == "wide_div":
+        return "fma", _wide_division(dtype, machine)
     if name == "mul":
         return "fma", 1 if dtype.is_float else _INTEGER_PRODUCT
     if name in ("max", "min") and dtype.is_float:
@@ -77,6 +86,13 @@ def instructions(name: str, dtype: DType, machine: Machine, fragments: bool = Fa
     if not dtype.is_float:
         return "fma", _INTEGER_DIVISION
     return "fma", getattr(machine.functions, field) * (_longer(field, machine) if dtype is DType.FLOAT64 else 1)
+
+
+def _wide_division(dtype: DType, machine: Machine) -> float:
+    """As float32 up to 16 bits, else as float64, whose vectors have fewer lanes."""
+    double = dtype.bits > 16
+    registers = (8 if double else 4) / dtype.bytes
+    return registers * (machine.functions.div * (_DOUBLE_DIVISION if double else 1) + _WHOLE_DIVISION) + _GUARDS
 
 
 def _longer(field: str, machine: Machine) -> float:
