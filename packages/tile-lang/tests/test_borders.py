@@ -44,6 +44,13 @@ def test_two_axes_strides_flips_and_data() -> None:
     np.testing.assert_array_equal(found, a[rows[[0, 0]]][:, [1, 2, 3, 4, 5, 6, 7, 7]])
 
 
+def test_of_a_dimension_with_one_place_nothing_else_is_copied() -> None:
+    source = "function (A[C, N]) -> (B) { B[i : N] = =(A[2, wrap(i - 1)]); }"
+    assert {op.type.shape for op in program(source, "A=float32[9, 5]").ops} == {(1, 5), (1, 6), (5,)}
+    np.testing.assert_array_equal(run(source, A=np.arange(15).reshape(3, 5)), [14, 10, 11, 12, 13])
+    assert run(source, A=np.ones((2, 5), np.int64)).tolist() == [0] * 5  # there is no such place
+
+
 def test_a_row_of_many_pieces_is_a_table() -> None:
     source = "function (A[N]) -> (B) { B[i : 100] = =(A[wrap(i)]); }"
     assert any(isinstance(op, Gather) for op in program(source, "A=float32[3]").ops)

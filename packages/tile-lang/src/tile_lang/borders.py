@@ -179,6 +179,17 @@ def bordered(scope: Scope, x: Tensor, axis: int, node: ast.Border, ranges: Range
     return x, formula + Poly(const=Fraction(before))
 
 
+def sliced(scope: Scope, x: Tensor, at: Mapping[int, Poly], span: Span | None) -> Tensor:
+    """`x` at one place of some dimensions, which have one place then."""
+    shape = tuple(1 if k in at else size for k, size in enumerate(x.type.shape))
+    cell = coordinates(len(shape))
+    read, text = tuple(at.get(k, c) for k, c in enumerate(cell)), span.text if span else ""
+    type_ = TensorType(x.type.dtype, shape)
+    return scope.emit(
+        copied(scope.fresh(), type_, cell, x.name, read, zip(cell, shape, strict=True), text=text, origin=span)
+    )
+
+
 def _copy(scope: Scope, x: Tensor, axis: int, node: ast.Border, before: int, behind: int) -> Tensor:
     size, span = x.type.shape[axis], origin(node.span)
     shape = (*x.type.shape[:axis], before + size + behind, *x.type.shape[axis + 1 :])

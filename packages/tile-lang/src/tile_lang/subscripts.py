@@ -25,7 +25,7 @@ from tile_ir.program.nodes import (
 )
 
 from tile_lang import ast
-from tile_lang.borders import Ranges, bordered
+from tile_lang.borders import Ranges, bordered, sliced
 from tile_lang.formulas import bind_formula
 from tile_lang.scope import Scope, origin, plural
 from tile_lang.values import Const, Tensor, fail
@@ -58,10 +58,9 @@ def bind_access(scope: Scope, ref: ast.Ref, order: Sequence[Poly] = (), ranges: 
         hint = "a constant is written with empty brackets" if isinstance(value, Const) else None
         fail("TILE-E108", message, ref.span, hint)
     beyond: dict[int, Poly] = {}
-    for axis, node in enumerate(ref.indexes):
-        if isinstance(node, ast.Border) and isinstance(value, Tensor) and ranges is not None:
-            value, beyond[axis] = bordered(scope, value, axis, node, ranges)
-            shape = value.type.shape
+    if isinstance(value, Tensor) and ranges is not None and any(isinstance(n, ast.Border) for n in ref.indexes):
+        value, beyond = _bordered(scope, value, ref.indexes, ranges)
+        shape = value.type.shape
     parts = [beyond[k] if k in beyond else _bind_part(scope, p, ranges) for k, p in enumerate(ref.indexes)]
     formulas = tuple(p for p in parts if isinstance(p, Poly))
     found = _constraints(parts, shape, ref.indexes)
@@ -72,6 +71,21 @@ def bind_access(scope: Scope, ref: ast.Ref, order: Sequence[Poly] = (), ranges: 
     subscripts = places.subscripts(parts, shape)
     gathered = scope.emit(Gather(scope.fresh(), type_, value.name, subscripts, origin(ref.span)))
     return Access(gathered, places.formulas, found)
+
+
+def _bordered(
+    scope: Scope, value: Tensor, subscripts: Sequence[ast.Subscript], ranges: Ranges
+) -> tuple[Tensor, dict[int, Poly]]:
+    """What is read with its borders, and the formulas that read it there; of dimensions with one place nothing else is copied."""
+    shape = value.type.shape
+    plain = {k: bind_formula(scope, n) for k, n in enumerate(subscripts) if not isinstance(n, ast.Border | ast.Ref)}
+    fixed = {k: f for k, f in plain.items() if not f.names and f.const.denominator == 1 and 0 <= f.const < shape[k]}
+    value = sliced(scope, value, fixed, origin(subscripts[0].span)) if fixed else value
+    beyond = dict.fromkeys(fixed, Poly())
+    for axis, node in enumerate(subscripts):
+        if isinstance(node, ast.Border):
+            value, beyond[axis] = bordered(scope, value, axis, node, ranges)
+    return value, beyond
 
 
 def _bind_part(scope: Scope, node: ast.Subscript, ranges: Ranges | None = None) -> Poly | Access:
