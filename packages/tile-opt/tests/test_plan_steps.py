@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from model_support import kernel, processor
 from program_samples import programs, random_inputs
 from tile_ir.program.nodes import Program
 from tile_ir.semtree.verify import OPTIONAL_NODES
@@ -17,6 +18,7 @@ from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.interpret import run
 from tile_ir.stripe.nodes import Bind, Block, Order
 from tile_ir.stripe.verify import verify
+from tile_ir.stripe.walk import blocks_in
 from tile_ir.target import HardwareSettings, PassConfig, Target
 from tile_opt.blocks.tree import kernels_of, with_kernels
 from tile_opt.kernel.segments import Segment, cover_masked, powers_of_two
@@ -32,6 +34,7 @@ from tile_opt.plan.steps.edges import Tiling, tile
 from tile_opt.plan.steps.reduce import Ways, keep_partials
 from tile_opt.plan.steps.split import hoist, into_stage, joined, split
 from tile_opt.plan.steps.stage import Copy, stage_input, stage_sums
+from tile_opt.plan.text import parse_plans
 from tile_opt.plan.tree import Around, Nest, close_tree, innermost, map_stages, nests_of, open_tree, stages_of
 from tile_opt.translate import to_stripe
 
@@ -109,11 +112,11 @@ def tiling(view: KernelView, tree: Nest, data: st.DataObject) -> Nest:
         chunk = data.draw(st.integers(0, 3)) if full else 0
         plain = Tiling(loop.name, segments, name, size=size)
         if not chunk:
-            return tile(nest, plain, around.ranges)
+            return tile(nest, plain, around)
         grid = f"{name}_g"
         outer = split(nest, loop.name, chunk * size, grid, count=-(-plain.count // chunk))
         inner = replace(plain, base=Affine.var(grid, chunk * size), chunk=chunk)
-        return innermost(outer, lambda n, a: tile(n, inner, a.ranges), around)
+        return innermost(outer, lambda n, a: tile(n, inner, a), around)
 
     return joined(innermost(tree, step, Around.of(view)))
 
@@ -261,3 +264,12 @@ def test_every_plan_of_a_processor_keeps_the_meaning(program: Program, number: i
     verify(made)
     inputs = random_inputs(program)
     same(run(made, inputs), run(flat, inputs))
+
+
+def test_what_holds_around_a_tile_need_not_be_asked_in_it() -> None:
+    """Blocks of four do not divide nine lags: where there is a lag at all, most of its products need no border."""
+    source = "function (X[N], Y[N]) -> (R) { R[l : 9] = +(X[n] * Y[n + l - 4]); }"
+    plan = "plan kernel_0 {\n grid l:4\n serial l:1\n serial n:16\n vector n:1 x4\n reduce n across lanes x16\n}"
+    block = kernel(source, processor("zen4"), parse_plans(plan), X=(72,), Y=(72,))
+    vectors = [b for b in blocks_in(block) if any(i.bind is Bind.VECTOR and i.range > 1 for i in b.indexes)]
+    assert vectors and not any(b.constraints for b in vectors)

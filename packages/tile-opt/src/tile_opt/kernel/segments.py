@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from itertools import pairwise
 
@@ -183,6 +183,15 @@ def _undecided(name: str, constraint: Affine, extents: Mapping[str, int]) -> tup
     rest = (constraint - Affine.var(name, c)).bounds(intervals(extents))
     first, last = sorted(-(r // c) if c > 0 else r // -c + 1 for r in rest)
     return first, last
+
+
+def weakest(constraint: Affine, others: Iterable[Affine], ranges: Mapping[str, tuple[int, int]]) -> Affine:
+    """A form that is never larger where all the others hold, with the largest least value: where it holds, so does the constraint."""
+    for other in others:
+        times = {constraint.coefficient(n) // other.coefficient(n) for n in other.names}
+        forms = [constraint, *(constraint - other * k for k in times if k > 0)]
+        constraint = max(forms, key=lambda form: form.bounds(ranges)[0])
+    return constraint
 
 
 def split_edges(segments: tuple[Segment, ...], low: int, high: int) -> tuple[tuple[Segment, bool], ...]:

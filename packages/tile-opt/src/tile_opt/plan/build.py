@@ -332,7 +332,7 @@ class _Build:
         if outside:
             base = Affine.of({made: size for _, size, made in outside})
             tiling = replace(tiling, base=base, chunk=max(1, outside[-1][1] // tiling.size) if not grid else 1)
-        return tile(nest, tiling, around.ranges)
+        return tile(nest, tiling, around)
 
     def _staged(self, nest: Nest, staging: Staging, around: Around, own: bool) -> Nest:
         name = claim(f"{staging.operand}_{staging.unit.lower()}", self.taken)
@@ -380,7 +380,7 @@ class _Build:
         rows = substitute(gathered(store), {n: Affine.var(to) for n, to in names.items()})
         rows = replace(rows, loops=tuple(replace(i, name=names.get(i.name, i.name)) for i in rows.loops))
         rows = hoist(rows, *names.values())
-        rows = innermost(rows, lambda n, a: tile(n, tiling, a.ranges), inside)
+        rows = innermost(rows, lambda n, a: tile(n, tiling, a), inside)
         return replace(nest, body=(*nest.body[:-1], innermost(rows, lambda n, _: distribute(n), inside)))
 
     def _vectors(self, name: str, lanes: int, level: int) -> Tiling | None:

@@ -16,6 +16,7 @@ from tile_opt.kernel.segments import (
     decided,
     interior,
     split_edges,
+    weakest,
     whole,
 )
 from tile_opt.kernel.view import KernelView
@@ -54,18 +55,9 @@ def _masked_at_ends(view: KernelView, plan: Plan, loop: str) -> tuple[Segment, .
     if loop in {i.name for i in view.loops} or extent < LONG or not met:
         return ()
     others = tuple(c for c in view.constraints if loop not in c.names)
-    low, high = interior(loop, tuple(_weakest(c, others, view.ranges) for c in met), view.ranges)
+    ranges = intervals(view.ranges)
+    low, high = interior(loop, tuple(weakest(c, others, ranges) for c in met), view.ranges)
     return tuple(s for s, _ in split_edges(whole(extent), low, high)) if 2 * (high - low) > extent else ()
-
-
-def _weakest(constraint: Affine, others: tuple[Affine, ...], extents: dict[str, int]) -> Affine:
-    """A form that is never larger where all the others hold, with the largest least value: where it holds, so does the constraint."""
-    ranges = intervals(extents)
-    for other in others:
-        times = {constraint.coefficient(n) // other.coefficient(n) for n in other.names}
-        forms = [constraint, *(constraint - other * k for k in times if k > 0)]
-        constraint = max(forms, key=lambda form: form.bounds(ranges)[0])
-    return constraint
 
 
 def _is_cut_outside(view: KernelView, loop: str, constraints: tuple[Affine, ...]) -> bool:

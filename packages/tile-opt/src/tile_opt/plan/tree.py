@@ -100,10 +100,11 @@ def nests_of(node: Node) -> Iterator[Nest]:
 
 @frozen
 class Around:
-    """What is known where a node stands: the intervals of the loops around it, and the buffers it sees."""
+    """What is known where a node stands: the intervals of the loops around it, the buffers it sees, and forms that are >= 0."""
 
     ranges: Ranges
     buffers: Mapping[str, Refinement]
+    facts: tuple[Affine, ...] = ()
 
     def stride(self, use: Use, loop: str) -> int:
         """Elements between the accesses of consecutive iterations of a loop."""
@@ -120,7 +121,8 @@ class Around:
 
     def within(self, nest: Nest) -> Around:
         """Around what stands in `nest`."""
-        return Around({**self.ranges, **spans(nest.loops)}, {**self.buffers, **{a.into: a for a in nest.allocs}})
+        buffers = {**self.buffers, **{a.into: a for a in nest.allocs}}
+        return Around({**self.ranges, **spans(nest.loops)}, buffers, (*self.facts, *nest.guard, *nest.constraints))
 
 
 def innermost(nest: Nest, step: Callable[[Nest, Around], Nest], around: Around) -> Nest:

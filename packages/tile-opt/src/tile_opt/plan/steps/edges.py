@@ -8,9 +8,9 @@ from tile_ir.frozen import frozen, replace
 from tile_ir.stripe.affine import Affine, names_in
 from tile_ir.stripe.nodes import Index
 
-from tile_opt.kernel.segments import Part, Segment
+from tile_opt.kernel.segments import Part, Segment, weakest
 from tile_opt.kernel.view import Stage
-from tile_opt.plan.tree import Nest, Node, Ranges, nests_of, spans, stages_of, substitute
+from tile_opt.plan.tree import Around, Nest, Node, Ranges, nests_of, spans, stages_of, substitute
 
 ZERO = Affine()
 
@@ -56,20 +56,20 @@ def _in_place(segment: Segment, size: int) -> bool:
     return segment.start // size == (segment.stop - 1) // size
 
 
-def tile(nest: Nest, tiling: Tiling, ranges: Ranges) -> Nest:
+def tile(nest: Nest, tiling: Tiling, around: Around) -> Nest:
     """`nest` once per segment, each under a loop over the segment's tiles; what a segment decides is decided.
 
-    Inside, the loop keeps its name and runs over one tile. `ranges` holds the loops around `nest`.
+    Inside, the loop keeps its name and runs over one tile.
     """
     siblings: list[Node] = []
     for segment, before in zip(tiling.segments, tiling.numbers, strict=True):
-        made = _sibling(nest, tiling, segment, before, ranges)
+        made = _sibling(nest, tiling, segment, before, around)
         siblings += [] if made is None else [made]
     return Nest(nest.name, body=tuple(siblings), guard=nest.guard)
 
 
-def _sibling(nest: Nest, tiling: Tiling, segment: Segment, before: int, ranges: Ranges) -> Nest | None:
-    inner = decided(replace(nest, guard=()), tiling, segment, ranges)
+def _sibling(nest: Nest, tiling: Tiling, segment: Segment, before: int, around: Around) -> Nest | None:
+    inner, ranges = decided(replace(nest, guard=()), tiling, segment, around), around.ranges
     if inner is None:
         return None
     loops, position, limits = _position(tiling, segment, before)
@@ -159,40 +159,41 @@ def _position(tiling: Tiling, segment: Segment, before: int) -> tuple[tuple[Inde
     return loops, position, limits
 
 
-def decided(nest: Nest, tiling: Tiling, segment: Segment, ranges: Ranges) -> Nest | None:
+def decided(nest: Nest, tiling: Tiling, segment: Segment, around: Around) -> Nest | None:
     """`nest` without the constraints that hold throughout a segment, and without what never runs there."""
-    known = {**ranges, **spans(nest.loops)}
-    constraints = _open(nest.constraints, tiling, segment, known)
+    inside = around.within(replace(nest, constraints=()))
+    constraints = _open(nest.constraints, tiling, segment, inside)
     if constraints is None:
         return None
+    inside = replace(inside, facts=(*inside.facts, *constraints))
     body: list[Node] = []
     for node in nest.body:
         kept: Node | None = node
         if isinstance(node, Stage):
-            mine = _open(node.constraints, tiling, segment, {**known, **spans(node.loops)})
+            met = replace(inside, ranges={**inside.ranges, **spans(node.loops)})
+            mine = _open(node.constraints, tiling, segment, met)
             kept = None if mine is None else replace(node, constraints=mine)
         elif isinstance(node, Nest):
-            kept = decided(node, tiling, segment, known)
+            kept = decided(node, tiling, segment, inside)
         body += [] if kept is None else [kept]
     return replace(nest, constraints=constraints, body=tuple(body)) if body else None
 
 
-def _open(constraints: Sequence[Affine], tiling: Tiling, segment: Segment, ranges: Ranges) -> tuple[Affine, ...] | None:
-    """Constraints that the segment can violate; None when one of them can never hold."""
+def _open(constraints: Sequence[Affine], tiling: Tiling, segment: Segment, around: Around) -> tuple[Affine, ...] | None:
+    """Constraints that the segment can violate, as far as what holds around it leaves that open; None when one can never hold."""
+    ranges = {**around.ranges, tiling.loop: (segment.start, segment.stop - 1)}
+    facts = [_anywhere(f, tiling) for f in around.facts]
     kept: list[Affine] = []
     for constraint in constraints:
-        low, high = _bounds(constraint, tiling, segment, ranges)
+        form = _anywhere(constraint, tiling)
+        low, high = form.bounds(ranges)
         if high < 0:
             return None
-        if low < 0:
+        if low < 0 and weakest(form, facts, ranges).bounds(ranges)[0] < 0:
             kept.append(constraint)
     return tuple(kept)
 
 
-def _bounds(constraint: Affine, tiling: Tiling, segment: Segment, ranges: Ranges) -> tuple[int, int]:
-    """The interval of a form while the whole loop is in the segment."""
-    c = constraint.coefficient(tiling.loop)
-    rest = constraint - (tiling.base + Affine.var(tiling.loop)) * c
-    low, high = rest.bounds(ranges)
-    ends = (c * segment.start, c * (segment.stop - 1))
-    return low + min(ends), high + max(ends)
+def _anywhere(form: Affine, tiling: Tiling) -> Affine:
+    """A form over iterations of the whole loop: no longer over those of a block."""
+    return form - tiling.base * form.coefficient(tiling.loop)

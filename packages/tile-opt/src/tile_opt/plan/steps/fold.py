@@ -82,7 +82,7 @@ class Fold:
         def cut(inner: Nest, at: Around) -> Nest:
             loop = inner.loop(self.inner)
             assert loop is not None
-            return tile(inner, Tiling(self.inner, cover(0, loop.range, size), name, size=size), at.ranges)
+            return tile(inner, Tiling(self.inner, cover(0, loop.range, size), name, size=size), at)
 
         return innermost(nest, cut, around)
 

@@ -64,7 +64,7 @@ def _in_tiles(nest: Nest, source: Use, loops: tuple[Index, Index], tiles: Tiles,
         cover = cover_masked(0, loop.range, lanes, lanes) if loop.name in tiles.masked else ()
         segments = cover or cover_exactly(loop.range, lanes, lanes)
         tiling = Tiling(loop.name, segments, f"{loop.name}_v", size=min(lanes, loop.range))
-        nest = innermost(nest, lambda n, a, t=tiling: tile(n, t, a.ranges), around)
+        nest = innermost(nest, lambda n, a, t=tiling: tile(n, t, a), around)
     nest = innermost(nest, lambda n, a: _through_registers(n, source.buffer, tiles.name, (along, other), a), around)
     nest = innermost(nest, lambda n, _: distribute(n), around)
     return map_stages(nest, lambda s: _bound(_settled(s), along, other, lanes, tiles.name))
