@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tile_ir.collector import uncollected
 from tile_ir.deadline import within_time
 from tile_ir.diagnostics import Diagnostic, TileDeviceError
+from tile_ir.frozen import frozen
 from tile_ir.program.provenance import numbered
 from tile_ir.settings import Settings
 from tile_ir.stripe.nodes import Program as StripeProgram
@@ -56,13 +57,10 @@ def _compiled(
     callback: Callback | None,
     verify: bool,
 ) -> Compiled:
-    def part(program: Program, first: int = 0) -> Compiled:
-        return _part(program, target, steps, plans, callback, verify, first)
-
     from tile_opt.loops import compile_parts, has_loops, prepared
 
-    written = prepared(numbered(program))
-    compiled = compile_parts(written, target, part) if has_loops(written) else part(written)
+    parts, written = _Parts(target, steps, plans, callback, verify), prepared(numbered(program))
+    compiled = compile_parts(written, target, parts) if has_loops(written) else parts.compiled(written)
     if plans:
         refuse_unused(plans, compiled.decisions)
     if Settings.from_environment().prove:
@@ -76,31 +74,47 @@ def _compiled(
     return compiled
 
 
-def _part(
-    program: Program,
-    target: Target,
-    steps: tuple[PassConfig | Pass, ...],
-    plans: Mapping[str, Plan] | None,
-    callback: Callback | None,
-    verify: bool,
-    first: int,
-) -> Compiled:
-    """A program without loops; its kernels are numbered from `first` on."""
-    timings: dict[str, float] = {}
-    _refuse_bits(program, target)
-    with timed(timings, "rewrite"):
-        program = _rewritten(program, target)
-    with timed(timings, "stripe"):
-        initial = _to_stripe(program, target, first)
-    each: dict[str, float] = {}
-    scheduled = schedule(initial, target, passes=steps, plans=plans, callback=callback, verify=verify, timings=each)
-    proof = _proof(initial, scheduled.program)
-    timings |= {f"pass:{label}": seconds for label, seconds in each.items()}
-    with lowering(plans or {}):
-        kernels = lower_kernels(scheduled.program, target, verify, timings)
-    return Compiled(
-        program, initial, scheduled.program, kernels, timings, steps, scheduled.decisions, scheduled.choices, proof
-    )
+@frozen
+class _Parts:
+    """Compiles programs without loops; arguments as in `compile`."""
+
+    target: Target
+    steps: tuple[PassConfig | Pass, ...]
+    plans: Mapping[str, Plan] | None
+    callback: Callback | None
+    verify: bool
+
+    def compiled(self, program: Program, first: int = 0) -> Compiled:
+        """The stages of a program; its kernels are numbered from `first` on."""
+        timings: dict[str, float] = {}
+        _refuse_bits(program, self.target)
+        with timed(timings, "rewrite"):
+            program = _rewritten(program, self.target)
+        with timed(timings, "stripe"):
+            initial = _to_stripe(program, self.target, first)
+        return self.scheduled(program, initial, timings)
+
+    def scheduled(self, program: Program, initial: StripeProgram, timings: dict[str, float]) -> Compiled:
+        """The stages from unscheduled Stripe on; `timings` has the seconds of those before."""
+        each: dict[str, float] = {}
+        target, steps, plans = self.target, self.steps, self.plans
+        made = schedule(
+            initial, target, passes=steps, plans=plans, callback=self.callback, verify=self.verify, timings=each
+        )
+        proof = _proof(initial, made.program)
+        timings |= {f"pass:{label}": seconds for label, seconds in each.items()}
+        with lowering(plans or {}):
+            kernels = lower_kernels(made.program, target, self.verify, timings)
+        return Compiled(program, initial, made.program, kernels, timings, steps, made.decisions, made.choices, proof)
+
+    def fused(self, program: Program, label: str, first: int = 0) -> StripeProgram | None:
+        """What the passes up to the one called `label` make of a program; None where the target has no such pass."""
+        names = [s.label or s.name if isinstance(s, PassConfig) else s.name for s in self.steps]
+        if label not in names:
+            return None
+        _refuse_bits(program, self.target)
+        initial = _to_stripe(_rewritten(program, self.target), self.target, first)
+        return schedule(initial, self.target, passes=self.steps[: names.index(label) + 1], verify=self.verify).program
 
 
 def _refuse_bits(program: Program, target: Target) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from tile_ir.kernels import KernelList
 from tile_ir.program.nodes import Loop, Program
@@ -18,20 +18,34 @@ from tile_opt.loops.repeated import Repeated
 from tile_opt.loops.round import Round, round_of
 from tile_opt.loops.rows import laid_out
 from tile_opt.loops.serial import is_small, may_be_small, serial, takes_serial
+from tile_opt.loops.walked import FUSED, takes_walks, walked
 from tile_opt.lower_kernels import lower_kernels
 from tile_opt.lowering.endless import is_endless
 from tile_opt.translate.build import whole
 
-Part = Callable[[Program, int], Compiled]
-"""Compiles a program without loops, its kernels numbered from here on."""
+
+class Parts(Protocol):
+    """Compiles programs without loops."""
+
+    def compiled(self, program: Program, first: int = 0) -> Compiled:
+        """The stages of one; its kernels are numbered from `first` on."""
+        ...
+
+    def scheduled(self, program: Program, initial: StripeProgram, timings: dict[str, float]) -> Compiled:
+        """The stages from unscheduled Stripe on."""
+        ...
+
+    def fused(self, program: Program, label: str, first: int = 0) -> StripeProgram | None:
+        """What the passes up to `label` make of one; None where there is no such pass."""
+        ...
 
 
-def compile_parts(program: Program, target: Target, part: Part) -> Compiled:
-    """The stages of a program with loops; each of its parts is compiled by `part`.
+def compile_parts(program: Program, target: Target, parts: Parts) -> Compiled:
+    """The stages of a program with loops; `parts` compiles those that have none.
 
     The Stripe of the whole has the program's buffers only: that of the kernels is in `parts`.
     """
-    work = _Parts(target, part)
+    work = _Linked(target, parts)
     kernels, outline = work.linked(program)
     timings: dict[str, float] = {}
     for found in work.compiled:
@@ -51,11 +65,11 @@ def compile_parts(program: Program, target: Target, part: Part) -> Compiled:
 
 
 @dataclass(slots=True)
-class _Parts:
+class _Linked:
     """The parts that have been compiled so far."""
 
     target: Target
-    part: Part
+    parts: Parts
     compiled: list[Compiled] = field(default_factory=list[Compiled])
     count: int = 0
     """Of the kernels that they began with."""
@@ -78,14 +92,31 @@ class _Parts:
         """The loops of a program that are one kernel each, by their results: as parts of it."""
         found: dict[tuple[str, ...], tuple[Program, KernelList]] = {}
         for op in program.ops:
-            if isinstance(op, Loop) and op.count and takes_serial(self.target) and may_be_small(op):
+            if isinstance(op, Loop) and op.count and not has_loops(op.body):
                 made = self._in_one(round_of(op, program), program)
                 if made is not None:
                     found[op.results] = made
         return found
 
     def _in_one(self, round: Round, program: Program) -> tuple[Program, KernelList] | None:
-        body = self.part(round.body, self.count)
+        """A loop as one kernel, where it is better that."""
+        if takes_walks(self.target):
+            return self._walked(round, program)
+        return self._small(round, program) if takes_serial(self.target) and may_be_small(round.loop) else None
+
+    def _walked(self, round: Round, program: Program) -> tuple[Program, KernelList] | None:
+        body = self.parts.fused(round.body, FUSED, self.count)
+        made = None if body is None else walked(round, body, program, f"kernel_{self.count}_rounds")
+        if made is None:
+            return None
+        compiled = self.parts.scheduled(made.part, made.stripe, {})
+        if any(map(is_endless, compiled.kernels.kernels)):
+            return None
+        self._add(compiled)
+        return made.part, compiled.kernels
+
+    def _small(self, round: Round, program: Program) -> tuple[Program, KernelList] | None:
+        body = self.parts.compiled(round.body, self.count)
         name = f"kernel_{self.count}_rounds"
         made = serial(round, body.stripe, program, name) if is_small(body.kernels) else None
         if made is None:
@@ -101,7 +132,7 @@ class _Parts:
         """Of a part, or of a loop's body."""
         if has_loops(program):
             return self.linked(program)[0]
-        found = self.part(program, self.count)
+        found = self.parts.compiled(program, self.count)
         self._add(found)
         return found.kernels
 

@@ -81,6 +81,22 @@ class Serial:
     stripe: StripeProgram
 
 
+def in_place(
+    round: Round, program: Program, stripe: StripeProgram, kernel: Block, views: Sequence[Refinement],
+    inputs: Sequence[tuple[str, str]], outputs: Sequence[tuple[str, str]],
+) -> Serial:  # fmt: skip
+    """The kernel in place of its loop; `inputs` and `outputs` are buffers among its `views`, with the values of `program` that they are."""
+    types = program.types()
+    params = tuple(Param(value, types[value]) for _, value in inputs)
+    part = Program(program.name, params, (round.loop,), tuple((v, v) for _, v in outputs))
+    user = frozenset(("user",))
+    outside = tuple(replace(r, dir=Direction.ALLOC, source="", tags=user) for r in views)
+    main = Block("main", refs=tuple(views), body=(kernel,), tags=frozenset(("main",)))
+    entry = Block("program", refs=outside, body=(main,), tags=frozenset(("program",)), comment=kernel.comment)
+    names = (tuple(name for name, _ in pairs) for pairs in (inputs, outputs))
+    return Serial(part, StripeProgram(entry, stripe.constants, *names))
+
+
 def serial(round: Round, stripe: StripeProgram, program: Program, name: str) -> Serial | None:
     """The rounds of a loop of `program` as a kernel called `name`; `stripe` is the schedule of the round's body.
 
@@ -127,7 +143,7 @@ class _Serial:
         entry, main = self.stripe.entry, main_of(self.stripe)
         own = (*entry.refs, *(r for r in main.refs if not r.source))
         self.own = {r.into: _allocated(r.into, r.type) for r in own if r.into not in seen}
-        self.views = [_view(Direction.IN, r.into, r.type) for r in entry.refs if r.into in seen]
+        self.views = [view_of(Direction.IN, r.into, r.type) for r in entry.refs if r.into in seen]
         self.inputs = list(zip(captured, self.round.captured, strict=True))
         self._names = {*seen, *self.own}
         self.fixed = _fixed(self._kernels, frozenset(seen))
@@ -146,30 +162,17 @@ class _Serial:
         before, after, each = self._started(program), self._ended(wanted), self._each(program, wanted)
         before += [_undivided(k) for k in self._kernels if self.fixed.issuperset(buffers_written(k))]
         refs = (*self.views, *self.own.values())
-        inside = tuple(_view(Direction.INOUT if r.dir is Direction.ALLOC else r.dir, r.into, r.type) for r in refs)
+        inside = tuple(view_of(Direction.INOUT if r.dir is Direction.ALLOC else r.dir, r.into, r.type) for r in refs)
         rounds = Block("rounds", (Index(_ROUND, self.round.loop.count, order=Order.ORDERED),), refs=inside, body=each)
         comment = f"{self.round.loop.count} rounds of\n" + "\n".join(k.comment for k in self._kernels)
         kernel = Block(name, refs=refs, body=(*before, rounds, *after), tags=frozenset(("kernel",)), comment=comment)
-        return Serial(self._part(program), self._whole(kernel))
+        return in_place(self.round, program, self.stripe, kernel, self.views, self.inputs, self.outputs)
 
     # --- around the kernel --------------------------------------------------------------------------------
 
-    def _part(self, program: Program) -> Program:
-        types = program.types()
-        inputs = tuple(Param(value, types[value]) for _, value in self.inputs)
-        return Program(program.name, inputs, (self.round.loop,), tuple((v, v) for _, v in self.outputs))
-
-    def _whole(self, kernel: Block) -> StripeProgram:
-        user = frozenset(("user",))
-        outside = tuple(replace(r, dir=Direction.ALLOC, source="", tags=user) for r in self.views)
-        main = Block("main", refs=tuple(self.views), body=(kernel,), tags=frozenset(("main",)))
-        entry = Block("program", refs=outside, body=(main,), tags=frozenset(("program",)), comment=kernel.comment)
-        inputs, outputs = (tuple(name for name, _ in pairs) for pairs in (self.inputs, self.outputs))
-        return StripeProgram(entry, self.stripe.constants, inputs, outputs)
-
     def _outside(self, direction: Direction, wanted: str, value: str, type: ProgramType) -> _Row:
         """Another buffer that the kernel sees: a value of the program."""
-        view = _view(direction, claim(wanted, self._names), TensorType.row_major(type.dtype, type.shape))
+        view = view_of(direction, claim(wanted, self._names), TensorType.row_major(type.dtype, type.shape))
         self.views.append(view)
         (self.inputs if direction is Direction.IN else self.outputs).append((view.into, value))
         return _Row(view.into, view.type)
@@ -259,7 +262,8 @@ def _allocated(name: str, type: TensorType) -> Refinement:
     return Refinement.allocation(name, type, _REGISTERS)
 
 
-def _view(direction: Direction, name: str, type: TensorType) -> Refinement:
+def view_of(direction: Direction, name: str, type: TensorType) -> Refinement:
+    """All of a buffer of main."""
     return Refinement(direction, name, name, whole(type), type)
 
 

@@ -1,0 +1,68 @@
+"""Loops whose rounds treat every element by itself: one kernel, in which an element goes through all rounds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import tile_lang
+import tile_opt
+from explain_support import GPU
+from lowering_support import execute
+from tensor_support import bound
+from tile_ir.dtype import DType
+from tile_ir.program.nodes import Loop, Param, Program, TensorType
+from tile_ir.semtree.verify import OPTIONAL_NODES
+
+TARGET = replace(GPU, nodes=OPTIONAL_NODES).resolved(cores=4)
+COUNT, SIZE = 6, 40
+
+
+def looped(source: str, carries: int, rows: int, reverse: bool = False, dtype: DType = DType.FLOAT32) -> Program:
+    """A loop over a body whose inputs are A, B … : what is carried, then the rows, then what is captured."""
+    body = bound(source, dtype, **dict.fromkeys([*"ABCD"][: source.split("->")[0].count("[N]")], (SIZE,)))
+    names = [p.name for p in body.inputs]
+    one, stack = TensorType(dtype, (SIZE,)), TensorType(dtype, (COUNT, SIZE))
+    types = tuple(one if k < carries else stack for k in range(len(body.outputs)))
+    results = tuple(f"R{k}" for k in range(len(types)))
+    given = tuple(Param(n, stack if carries <= k < carries + rows else one) for k, n in enumerate(names))
+    cut, taken = tuple(names[carries : carries + rows]), tuple(names[carries + rows :])
+    loop = Loop(results, types, body, COUNT, tuple(names[:carries]), cut, taken, reverse)
+    return Program("loop", given, (loop,), tuple((r, r) for r in results))
+
+
+BLEND = "function (A[N], B[N], C[N]) -> (D, E) { D = A * B + C; E = D * 2; }"
+FIBONACCI = "function (A[N], B[N]) -> (C, A) { C = A + B; }"
+SHIFTED = "function (A[N], B[N]) -> (C) { C[i : N] = +(A[i + k] * B[i]), k < 2; }"
+
+
+def given(program: Program) -> dict[str, Any]:
+    rng = np.random.default_rng(3)
+    return {p.name: rng.uniform(0.5, 1, p.type.shape).astype(p.type.dtype.numpy) for p in program.inputs}
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        looped(BLEND, 1, 2),
+        looped(BLEND, 1, 1, reverse=True),
+        looped(BLEND, 1, 0),
+        looped(FIBONACCI, 2, 0),
+        looped(BLEND, 1, 2, dtype=DType.FLOAT16),
+    ],
+    ids=["rows", "reversed", "captured", "handed on", "rounded"],
+)
+def test_all_rounds_are_one_kernel(program: Program) -> None:
+    kernels = tile_opt.compile(program, TARGET, verify=True).kernels
+    assert len(kernels.kernels) == len(kernels.steps) == 1
+    inputs = given(program)
+    found = execute(kernels, inputs)
+    for name, wanted in tile_lang.evaluate(program, inputs).items():
+        np.testing.assert_allclose(found[name], wanted, rtol=2e-6 if wanted.dtype == np.float32 else 2e-3)
+
+
+def test_what_reads_its_neighbours_goes_round_by_round() -> None:
+    kernels = tile_opt.compile(looped(SHIFTED, 1, 0), TARGET).kernels
+    assert any(step.loop is not None for step in kernels.steps)
