@@ -9,32 +9,39 @@ import numpy as np
 import pytest
 import tile_lang
 import tile_opt
-from explain_support import GPU
+from explain_support import GPU, MULTIPROCESSOR
 from lowering_support import execute
 from tensor_support import bound
 from tile_ir.dtype import DType
+from tile_ir.machine import Occupancy
 from tile_ir.program.nodes import Loop, Param, Program, TensorType
 from tile_ir.semtree.verify import OPTIONAL_NODES
 
-TARGET = replace(GPU, nodes=OPTIONAL_NODES).resolved(cores=4)
-COUNT, SIZE = 6, 40
+MACHINE = replace(MULTIPROCESSOR, occupancy=Occupancy(group_items=256))
+TARGET = replace(GPU, nodes=OPTIONAL_NODES, machine=MACHINE).resolved(cores=4)
+COUNT, LONG, SIZE = 6, 100, 40
 
 
-def looped(source: str, carries: int, rows: int, reverse: bool = False, dtype: DType = DType.FLOAT32) -> Program:
+def looped(
+    source: str, carries: int, rows: int, reverse: bool = False, dtype: DType = DType.FLOAT32, count: int = COUNT
+) -> Program:
     """A loop over a body whose inputs are A, B … : what is carried, then the rows, then what is captured."""
     body = bound(source, dtype, **dict.fromkeys([*"ABCD"][: source.split("->")[0].count("[N]")], (SIZE,)))
     names = [p.name for p in body.inputs]
-    one, stack = TensorType(dtype, (SIZE,)), TensorType(dtype, (COUNT, SIZE))
+    one, stack = TensorType(dtype, (SIZE,)), TensorType(dtype, (count, SIZE))
     types = tuple(one if k < carries else stack for k in range(len(body.outputs)))
     results = tuple(f"R{k}" for k in range(len(types)))
     given = tuple(Param(n, stack if carries <= k < carries + rows else one) for k, n in enumerate(names))
     cut, taken = tuple(names[carries : carries + rows]), tuple(names[carries + rows :])
-    loop = Loop(results, types, body, COUNT, tuple(names[:carries]), cut, taken, reverse)
+    loop = Loop(results, types, body, count, tuple(names[:carries]), cut, taken, reverse)
     return Program("loop", given, (loop,), tuple((r, r) for r in results))
 
 
 BLEND = "function (A[N], B[N], C[N]) -> (D, E) { D = A * B + C; E = D * 2; }"
 FIBONACCI = "function (A[N], B[N]) -> (C, A) { C = A + B; }"
+GATED = "function (A[N], B[N], C[N]) -> (D, E) { D = A - B * (A - C) / 2; E = A * D; }"
+SUMS = "function (A[N], B[N], C[N]) -> (D, E) { D = A + C; E = B + C; }"
+SQUARED = "function (A[N], B[N], C[N]) -> (D) { D = 0.5 * A * A + B * C; }"
 SHIFTED = "function (A[N], B[N]) -> (C) { C[i : N] = +(A[i + k] * B[i]), k < 2; }"
 
 
@@ -66,3 +73,23 @@ def test_all_rounds_are_one_kernel(program: Program) -> None:
 def test_what_reads_its_neighbours_goes_round_by_round() -> None:
     kernels = tile_opt.compile(looped(SHIFTED, 1, 0), TARGET).kernels
     assert any(step.loop is not None for step in kernels.steps)
+
+
+def scans(program: Program) -> bool:
+    """Whether the items of a group share the rounds of an element; whether or not, results are what they shall be."""
+    compiled = tile_opt.compile(program, TARGET, verify=True)
+    inputs = given(program)
+    found = execute(compiled.kernels, inputs)
+    for name, wanted in tile_lang.evaluate(program, inputs).items():
+        np.testing.assert_allclose(found[name], wanted, rtol=1e-5)
+    return "across scan" in str(compiled.plans)
+
+
+@pytest.mark.parametrize("source", [BLEND, GATED], ids=["blend", "gated"])
+def test_rounds_that_are_linear_in_what_they_carry_are_shared(source: str) -> None:
+    assert scans(looped(source, 1, 2, count=LONG))
+
+
+@pytest.mark.parametrize(("source", "carries"), [(SUMS, 2), (SQUARED, 1)], ids=["two values", "a square"])
+def test_other_rounds_are_not(source: str, carries: int) -> None:
+    assert not scans(looped(source, carries, 1, count=LONG))

@@ -6,7 +6,7 @@ takes longer than what the elements of a row do. The kernel is not scheduled yet
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from tile_ir.names import claim
@@ -17,6 +17,7 @@ from tile_ir.stripe.nodes import Program as StripeProgram
 from tile_ir.target import Target
 
 from tile_opt.blocks.tree import main_of
+from tile_opt.kernel.merge_stages import concatenated
 from tile_opt.kernel.unify import is_indirect, moves_alone
 from tile_opt.kernel.view import KernelView, Stage, Use, close_kernel, open_kernel
 from tile_opt.kernel.work import is_elementwise
@@ -37,13 +38,28 @@ def walked(round: Round, stripe: StripeProgram, program: Program, name: str) -> 
 
     None where a round is more than one elementwise stage, or reads what is carried elsewhere than where it leaves it.
     """
-    kernels = main_of(stripe).body
-    opened = open_kernel(kernels[0]) if len(kernels) == 1 and isinstance(kernels[0], Block) else None
-    view = None if opened is None else opened.unshared()
-    if view is None or view.allocs or not is_elementwise(view.stages[0]):
+    opened = (open_kernel(k) if isinstance(k, Block) else None for k in main_of(stripe).body)
+    views = [None if v is None or v.allocs else v.unshared() for v in opened]
+    stage = _joined([v.stages[0] for v in views if v is not None])
+    if stage is None or None in views:
         return None
-    walk = _Walk(round, stripe, view, view.stages[0])
+    walk = _Walk(round, stripe, stage, "\n".join(v.comment for v in views if v is not None))
     return walk.finished(name, program, needed(program)) if walk.is_apart() else None
+
+
+def _joined(stages: Sequence[Stage]) -> Stage | None:
+    """Elementwise stages as one; None for stages over other points, or that read each other's results elsewhere."""
+    shapes = {tuple(i.range for i in s.loops) for s in stages}
+    if len(shapes) != 1 or not all(map(is_elementwise, stages)):
+        return None
+    whole, *others = stages
+    for stage in others:
+        moved = stage.renamed(dict(zip(stage.loop_names, whole.loop_names, strict=True)))
+        written = {u.buffer: u for u in whole.uses if u.writes}
+        if any(u.writes or u.forms != written[u.buffer].forms for u in moved.uses if u.buffer in written):
+            return None
+        whole = concatenated(whole, moved, written)
+    return whole
 
 
 @dataclass(slots=True)
@@ -52,8 +68,8 @@ class _Walk:
 
     round: Round
     stripe: StripeProgram
-    view: KernelView
     stage: Stage
+    comment: str
     taken: set[str] = field(init=False)
     views: list[Refinement] = field(default_factory=list[Refinement])
     """What the kernel sees from outside."""
@@ -63,7 +79,8 @@ class _Walk:
     """The same of what it gives."""
 
     def __post_init__(self) -> None:
-        self.taken = {*self.view.taken, *self.stripe.inputs, *self.stripe.outputs}
+        buffers = (r.into for r in (*self.stripe.entry.refs, *main_of(self.stripe).refs))
+        self.taken = {*buffers, *self.stage.names(), *self.stage.loop_names}
 
     @property
     def carried(self) -> tuple[str, ...]:
@@ -81,6 +98,11 @@ class _Walk:
         fed = {self.left[s] for s in self.round.sources if isinstance(s, str)}
         return [u for u in self.stage.uses if u.buffer in fed.union(self.carried)]
 
+    @property
+    def cell(self) -> tuple[Affine, ...]:
+        """Where an element of what is carried lies."""
+        return self._kept[0].forms
+
     def is_apart(self) -> bool:
         """What is carried is read where it is left: an element of it depends on no other."""
         stage, uses = self.stage, self._kept
@@ -95,12 +117,17 @@ class _Walk:
         loop, captured = self.round.loop, self.stripe.inputs[len(self.carried) + len(self.round.loop.slices) :]
         self.views = [view_of(Direction.IN, n, types[n]) for n in (*captured, *(c.name for c in self.stripe.constants))]
         self.inputs = list(zip(captured, self.round.captured, strict=True))
-        allocs = [Refinement.allocation(claim(f"{n}_state", self.taken), types[n]) for n in self.carried]
-        states = [Use(a.into, a.into, self._kept[0].forms, Direction.INOUT) for a in allocs]
+        own = [TensorType.row_major(types[n].dtype, (1,)) for n in self.carried]
+        allocs = [
+            Refinement.allocation(claim(f"{n}_state", self.taken), t) for n, t in zip(self.carried, own, strict=True)
+        ]
+        states = [Use(a.into, a.into, (Affine(),), Direction.INOUT) for a in allocs]
         starts = self._started(program, states)
         stages = (*starts, self._walked(program, wanted, states), *self._ended(program, wanted, states))
-        comment = f"{loop.count} rounds of\n{self.view.comment}"
-        view = KernelView(name, (), stages, tuple(self.views), tuple(allocs), self.view.tags, comment)
+        comment = f"{loop.count} rounds of\n{self.comment}"
+        view = KernelView(
+            name, self.stage.loops, stages, tuple(self.views), tuple(allocs), frozenset(("kernel",)), comment
+        )
         return in_place(self.round, program, self.stripe, close_kernel(view), self.views, self.inputs, self.outputs)
 
     def _outside(self, direction: Direction, wanted: str, value: str, program: Program) -> str:
@@ -117,17 +144,23 @@ class _Walk:
             self._outside(Direction.IN, f"{s.name}_start", v, program)
             for s, v in zip(states, self.round.loop.carries, strict=True)
         ]
-        return [self._copied(f"{s.name}_start", replace(s, buffer=n), s) for n, s in zip(names, states, strict=True)]
+        return [
+            self._copied(f"{s.name}_start", replace(s, buffer=n, forms=self.cell), s)
+            for n, s in zip(names, states, strict=True)
+        ]
 
     def _ended(self, program: Program, wanted: Set[str], states: list[Use]) -> list[Stage]:
         """Behind the last round."""
         pairs = [(s, v) for s, v in zip(states, self.round.loop.results, strict=False) if v in wanted]
         names = [self._outside(Direction.OUT, f"{s.name}_end", v, program) for s, v in pairs]
-        return [self._copied(f"{s.name}_end", s, replace(s, buffer=n)) for n, (s, _) in zip(names, pairs, strict=True)]
+        return [
+            self._copied(f"{s.name}_end", s, replace(s, buffer=n, forms=self.cell))
+            for n, (s, _) in zip(names, pairs, strict=True)
+        ]
 
     def _copied(self, name: str, source: Use, target: Use) -> Stage:
         source, target = replace(source, name="from", dir=Direction.IN), replace(target, name="to", dir=Direction.OUT)
-        return Stage.copy(name, self.stage.loops, source, target)
+        return Stage.copy(name, (), source, target)
 
     # --- a round ------------------------------------------------------------------------------------------
 
@@ -146,7 +179,7 @@ class _Walk:
         uses = {u.name: u for u in (*reads.values(), *(u for _, u in rows), *states)}
         loads, stores = ({s.src for s in body if isinstance(s, Load)}, {s.dst for s in body if isinstance(s, Store)})
         directed = (_directed(u, u.name in loads, u.name in stores) for u in uses.values())
-        stage = replace(self.stage, name="rounds", loops=(*self.stage.loops, rounds), body=body)
+        stage = replace(self.stage, name="rounds", loops=(rounds,), body=body)
         return replace(stage, uses=tuple(u for u in directed if u is not None))
 
     def _reads(self, program: Program, states: list[Use], number: Affine) -> dict[str, Use]:

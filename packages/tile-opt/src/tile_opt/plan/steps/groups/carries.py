@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence, Set
+
+from tile_ir.dtype import DType
 from tile_ir.frozen import frozen
 from tile_ir.ops import Aggregation
-from tile_ir.stripe.nodes import Bind, Load, Op, Order, Store
+from tile_ir.stripe.nodes import Bind, Load, Op, Order, Statement, Store
 
 from tile_opt.kernel.strides import flat_stride
 from tile_opt.kernel.unify import is_indirect
 from tile_opt.kernel.view import KernelView, Stage, Use
 from tile_opt.kernel.work import merged_use
+from tile_opt.plan.steps.groups.linear import times
 
 
 @frozen
@@ -17,28 +21,49 @@ class Carry:
     """What an ordered stage hands from cell to cell, and how it takes an element in."""
 
     buffer: str
-    agg: Aggregation
-    old: str
+    agg: Aggregation | None
+    """None where a step is linear in what is carried, and no aggregation."""
+    olds: frozenset[str]
+    """The scalars that hold it as it was."""
     new: str
-    element: str
+    dtype: DType
 
 
 def carry_of(view: KernelView, stage: Stage) -> Carry | None:
-    """The one cell of the kernel's own that takes in an element in every iteration; None where there is no such one."""
-    loads = {s.dst: s.src for s in stage.body if isinstance(s, Load)}
-    stored = {s.src: s.dst for s in stage.body if isinstance(s, Store)}
-    owners = {u.name: u.buffer for u in stage.uses if view.is_local(u.buffer)}
-    aggregations = {a.value: a for a in Aggregation}
-    for op in (s for s in stage.body if isinstance(s, Op) and s.name in aggregations and len(s.args) == 2):
-        name = next((loads[a] for a in op.args if loads.get(a) in owners), None)
-        if name is None or not any(s.src == op.dst and s.dst == name for s in stage.body if isinstance(s, Store)):
-            continue
-        old = next(a for a in op.args if loads.get(a) == name)
-        (element,) = (a for a in op.args if a != old) if op.args[0] != op.args[1] else ("",)
-        alone = sum(isinstance(s, Op) and old in s.args for s in stage.body) == 1
-        if element and alone and op.dst in stored:
-            return Carry(owners[name], aggregations[op.name], old, op.dst, element)
-    return None
+    """The one cell of the kernel's own that changes from iteration to iteration; None where runs of them cannot be summed up."""
+    own = {u.name: u.buffer for u in stage.uses if view.is_local(u.buffer)}
+    stores = [s for s in stage.body if isinstance(s, Store) and s.dst in own]
+    if len(stores) != 1:
+        return None
+    buffer, new = own[stores[0].dst], stores[0].src
+    olds = frozenset(s.dst for s in stage.body if isinstance(s, Load) and own.get(s.src) == buffer)
+    carry = Carry(buffer, _aggregation(stage, olds, new), olds, new, view.type_of(buffer).dtype)
+    linear = carry.agg is None and times(stage.body, olds, new, "$start") is not None
+    return carry if olds and (carry.agg is not None or linear) else None
+
+
+def _aggregation(stage: Stage, olds: frozenset[str], new: str) -> Aggregation | None:
+    """The one that takes something into the carried value that does not depend on it."""
+    op = next((s for s in stage.body if isinstance(s, Op) and s.dst == new), None)
+    known = {a.value: a for a in Aggregation}
+    if op is None or op.name not in known or sum(a in olds for a in op.args) != 1:
+        return None
+    (element,) = (a for a in op.args if a not in olds)
+    return None if element in dependent(stage.body, olds) else known[op.name]
+
+
+def dependent(body: Sequence[Statement], olds: Set[str]) -> set[str]:
+    """The scalars that depend on some."""
+    found = set(olds)
+    for s in body:
+        match s:
+            case Op() if found & set(s.args):
+                found.add(s.dst)
+            case Load() if found & set(s.at):
+                found.add(s.dst)
+            case _:
+                pass
+    return found
 
 
 def shareable(view: KernelView) -> Stage | None:
