@@ -9,6 +9,7 @@ from math import prod
 import numpy as np
 import pytest
 import tile_lang
+from explain_support import GPU
 from lowering_support import random_inputs
 from model_support import processor
 from test_widen import CPU
@@ -25,6 +26,7 @@ from tile_opt.model.fusion import forecast, sharing
 from tile_opt.passes.choosing import Chosen
 from tile_opt.passes.kernels.inline import Inline
 from tile_opt.pipeline import optimize
+from tile_opt.plan.steps.groups.carries import shareable
 from tile_opt.translate import to_stripe
 
 
@@ -232,6 +234,21 @@ def test_what_follows_a_scan_is_done_as_it_goes() -> None:
     text = "function (A[N, M]) -> (R) { C[n, m : N, M] = +(A[n - k, m]), k < N; R = C * 2; }"
     (kernel,) = views(fused(text, True, A=(50, 60)))
     assert [s.name for s in kernel.stages if s.loops] == ["scan"] and kernel.writes() == {"R"}
+
+
+LOGARITHMS = """function (X[N, M]) -> (O) {
+    L[n : N] = >(X[n, m]);
+    R = reshape(L, N, 1);
+    O = log(cumsum(exp(X - R), 1)) + R;
+}"""
+
+
+def test_a_scan_that_items_share_is_apart_from_what_its_rows_wait_for() -> None:
+    """Beside the largest of a row one item would walk the row; what is done to the cells stays with the scan."""
+    passes = (PassConfig("scan"), *GPU.passes)
+    made = optimize(translated(LOGARITHMS, X=(300, 4096)), GPU.resolved(cores=132), passes=passes[:4], verify=True)
+    largest, sums = views(made)
+    assert largest.writes() == {"L"} and sums.writes() == {"O"} and shareable(sums) is not None
 
 
 GROUPED = (

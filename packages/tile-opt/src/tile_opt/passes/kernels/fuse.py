@@ -36,6 +36,7 @@ from tile_opt.passes.choosing import SIDE_BY_SIDE, Choice, Choices, ChoosingPass
 from tile_opt.passes.parts import Part
 from tile_opt.plan.space.facts import Facts
 from tile_opt.plan.steps.alike import alike
+from tile_opt.plan.steps.groups.carries import shareable
 
 SPLIT_GAIN = 4
 """Times more parallel iterations that make separate kernels, and another pass over the output, worth it."""
@@ -325,6 +326,8 @@ class _Groups:
             return "a reduction would not stay in registers"
         large = self._large(parts)
         local = self._around(fused, fused.writes() & self.temps)
+        if any(self._shares_scan(p.view) for p in carrying) and not self._shares_scan(fused):
+            return "items of a group could no longer share a scan"
         wanted = self._wanted([p.iterations for p in large], local)
         if whole.iterations < wanted or self._is_idle(parts, whole.iterations, local):
             return TOO_FEW
@@ -370,6 +373,11 @@ class _Groups:
         if self.machine.occupancy is not None or not self.machine.caches:
             return False
         return tile_bytes(view, self.machine) > self.machine.caches[0].bytes and any(map(_slides(view), view.stages))
+
+    def _shares_scan(self, view: KernelView) -> bool:
+        """Items of a group share the cells of a scan, where that is all that the kernel does."""
+        local = self._around(view, view.writes() & self.temps)
+        return self.machine.occupancy is not None and shareable(merge_stages(local)) is not None
 
     def _is_idle(self, parts: tuple[Part, Part], left: int, local: KernelView) -> bool:
         """A device holds more items than would run together, and than one part would give something to do by itself.
