@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from tile_ir.kernels import BufferKind, KernelList, StepKind
+from tile_ir.kernels import BufferKind, KernelList, Step, StepKind, Window
 from tile_ir.semtree.interpret import launch
 from tile_ir.semtree.nodes import Function
 from tile_ir.stripe import interpret
@@ -34,13 +34,22 @@ def execute(kernels: KernelList, inputs: Mapping[str, Any]) -> dict[str, Any]:
             arrays.append(np.ascontiguousarray(inputs[buffer.name], dtype).reshape(-1).copy())
         else:
             arrays.append(np.full(buffer.bytes, 0xA5, np.uint8).view(dtype))
-    for number, step in enumerate(kernels.steps):
+    _run(kernels, kernels.steps, dict(enumerate(arrays)))
+    return {b.name: arrays[b.id].reshape(b.shape) for b in kernels.buffers if b.kind is BufferKind.OUTPUT}
+
+
+def _run(kernels: KernelList, steps: Sequence[Step], arrays: Mapping[int, Any]) -> None:
+    """Run steps on the elements of each buffer."""
+    for number, step in enumerate(steps):
         assert all(d < number for d in step.deps)
         run = [arrays[b] for b in step.buffers]
         if step.kind is StepKind.FILL:
             run[0][:] = 0
         elif step.kind is StepKind.COPY:
             run[0][:] = run[1]
+        elif step.loop is not None:
+            for t in range(step.loop.count):
+                _run(kernels, step.loop.steps, {**arrays, **{w.id: _seen(w, t, arrays) for w in step.loop.windows}})
         else:
             kernel = kernels.kernels[step.kernel]
             assert kernel.function is not None
@@ -48,7 +57,11 @@ def execute(kernels: KernelList, inputs: Mapping[str, Any]) -> dict[str, Any]:
             launch(
                 kernel.function, kernel.groups, [x.view(p.type.dtype.numpy) for x, p in zip(run, params, strict=True)]
             )
-    return {b.name: arrays[b.id].reshape(b.shape) for b in kernels.buffers if b.kind is BufferKind.OUTPUT}
+
+
+def _seen(window: Window, round: int, arrays: Mapping[int, Any]) -> Any:
+    base, start = window.at(round)
+    return arrays[base].view(np.uint8)[start : start + window.bytes].view(arrays[base].dtype)
 
 
 def random_inputs(program: Program, seed: int = 0) -> dict[str, Any]:

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
+from math import gcd
+from operator import mul
 
-from tile_ir.stripe.nodes import Block, Direction, Program, Refinement, Statement
+from tile_ir.stripe.affine import Affine
+from tile_ir.stripe.nodes import Block, Direction, Layout, Program, Refinement, Statement, TensorType
 from tile_ir.stripe.walk import buffers_named, buffers_written
 
-from tile_opt.blocks.tree import blocks_of, main_of, with_kernels
+from tile_opt.blocks.tree import blocks_of, main_of, rebase, with_kernels
+
+Box = tuple[range, ...]
+"""The cells of each dimension."""
 
 
 def temporaries(program: Program) -> frozenset[str]:
@@ -38,6 +44,47 @@ EXPANSION = 2
 def wholes(program: Program) -> dict[str, str]:
     """The buffer behind each name of main that is a part of another one."""
     return {r.into: r.source for r in main_of(program).refs if r.source not in ("", r.into)}
+
+
+def part_ref(
+    name: str, type: TensorType, whole: tuple[str, TensorType], starts: Sequence[int], dir: Direction
+) -> Refinement:
+    """A part of a buffer of the program as a buffer of main: as large as `type`, from the cell `starts` on."""
+    start = sum(map(mul, starts, whole[1].strides)) * type.dtype.bytes
+    layout = Layout(whole[1].strides, gcd(type.layout.align, start))
+    access = tuple(Affine((), cell) for cell in starts)
+    return Refinement(dir, name, whole[0], access, replace(type, layout=layout))
+
+
+def with_parts(program: Program, parts: Iterable[Refinement], kernels: Iterable[Statement]) -> Program:
+    """`program` with these kernels and parts; temporaries of which there are parts come to main from outside."""
+    main, made = main_of(program), {part.into: part for part in _evenly_aligned(tuple(parts))}
+    divided = {part.source for part in made.values()} & temporaries(program)
+    outside = {r.into: r for r in main.refs if r.into in divided}
+    seen = made | {name: replace(r, dir=Direction.INOUT, source=name) for name, r in outside.items()}
+    body = tuple(_through(kernel, seen) for kernel in kernels)
+    refs = {r.into: r for r in main.refs} | seen
+    main = replace(main, refs=tuple(refs.values()), body=body)
+    return replace(program, entry=replace(program.entry, refs=(*program.entry.refs, *outside.values()), body=(main,)))
+
+
+MANY = 8
+"""Parts of one buffer of which none promises a better alignment than another: kernels that are alike but for it stay so."""
+
+
+def _evenly_aligned(parts: Sequence[Refinement]) -> Iterator[Refinement]:
+    counts = Counter(part.source for part in parts)
+    least = {name: gcd(*(p.type.layout.align for p in parts if p.source == name)) for name in counts}
+    for part in parts:
+        align = least[part.source] if counts[part.source] >= MANY else part.type.layout.align
+        yield replace(part, type=replace(part.type, layout=replace(part.type.layout, align=align)))
+
+
+def _through(kernel: Statement, parts: Mapping[str, Refinement]) -> Statement:
+    """`kernel` with the strides of the parts that it names."""
+    for name in sorted(buffers_named(kernel) & parts.keys()):
+        kernel = rebase(kernel, name, parts[name])
+    return kernel
 
 
 def in_the_way(

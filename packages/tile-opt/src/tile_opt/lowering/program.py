@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
+from itertools import count
 
 from tile_ir.deadline import check
 from tile_ir.diagnostics import Span
 from tile_ir.dtype import DType
 from tile_ir.emit.names import NameAllocator
-from tile_ir.kernels import OUTPUT_ALIGN, BufferInfo, BufferKind, Kernel, KernelList, Step, StepKind
+from tile_ir.kernels import OUTPUT_ALIGN, BufferInfo, BufferKind, Kernel, KernelList, Loop, Step, StepKind, Window
 from tile_ir.stripe import nodes as stripe
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.hashing import structural_hash
 from tile_ir.stripe.walk import spans_in
 from tile_ir.target import Target
 
+from tile_opt.lowering.alike import alike_parts
 from tile_opt.lowering.arena import Lifetime, Touch, dependencies, overlapping, place
 from tile_opt.lowering.body import LoweringError
 from tile_opt.lowering.cost import flops, traffic
@@ -25,6 +27,9 @@ from tile_opt.lowering.inherits import inherits
 from tile_opt.lowering.kernel import LoweredKernel, Slot, Source, lower_kernel
 from tile_opt.lowering.whole import copied, whole_move
 
+ALIKE = 8
+"""Kernels that differ in places of inputs and outputs alone from which on they are one, whose steps say where: a step of one
+round, which costs a call next to nothing."""
 CACHED = 2
 """Of a buffer of at least so much less than the last cache, a part may be gone when the next kernel reads it."""
 
@@ -54,7 +59,12 @@ class _Storage:
     number: int = -1
     arena: int = 0
     within: tuple[str, int] | None = None
-    """The temporary of which it is a part, and how many bytes into it it starts."""
+    """The buffer of which it is a part, and how many bytes into it it starts."""
+
+    @property
+    def is_window(self) -> bool:
+        """It is a part of what is given, where a step finds it."""
+        return self.within is not None and self.kind is not BufferKind.TEMP
 
 
 @dataclass(slots=True)
@@ -107,15 +117,17 @@ class _Lowering:
                 else BufferKind.TEMP
             )  # fmt: skip
             self.storage[ref.into] = _Storage(ref.into, kind, ref.type)
+        wanted = any(entry.name == "places" for entry in self.target.passes)
+        found = alike_parts(main, ALIKE) if wanted else frozenset[str]()
         for ref in main.refs:
-            self._main_ref(ref)
+            self._main_ref(ref, ref.into in found)
 
-    def _main_ref(self, ref: stripe.Refinement) -> None:
+    def _main_ref(self, ref: stripe.Refinement, alike: bool) -> None:
         if ref.source:
             affine, quasi = linear(ref.access, ref.type.strides)
             if not affine.is_const or quasi:
                 raise LoweringError(f"main's view of {ref.source!r} must be at a fixed place")
-            self.views[ref.into] = self._part(ref, affine) or (ref.source, affine, ref.type)
+            self.views[ref.into] = self._part(ref, affine, alike) or (ref.source, affine, ref.type)
             return
         name = ref.into
         while name in self.storage:
@@ -123,12 +135,18 @@ class _Lowering:
         self.storage[name] = _Storage(name, BufferKind.TEMP, ref.type)
         self.views[ref.into] = (name, Affine(), ref.type)
 
-    def _part(self, ref: stripe.Refinement, start: Affine) -> tuple[str, Affine, stripe.TensorType] | None:
-        """A part of a temporary as a buffer of its own: where it lies is no matter of the kernels' code then."""
+    def _part(self, ref: stripe.Refinement, start: Affine, alike: bool) -> tuple[str, Affine, stripe.TensorType] | None:
+        """A part as a buffer of its own: where it lies is no matter of the kernels' code then.
+
+        Of what is given, where kernels that are `alike` touch parts of it.
+        """
         whole, at = self.storage[ref.source], start.const * ref.type.dtype.bytes
-        if whole.kind is not BufferKind.TEMP or ref.into == ref.source or at % OUTPUT_ALIGN:
+        if ref.into == ref.source or not (alike or whole.kind is BufferKind.TEMP):
             return None
-        self.storage[ref.into] = _Storage(ref.into, BufferKind.TEMP, ref.type, within=(ref.source, at))
+        storage = _Storage(ref.into, whole.kind, ref.type, within=(ref.source, at))
+        if at % (self._align(storage) if storage.is_window else OUTPUT_ALIGN):
+            return None
+        self.storage[ref.into] = storage
         return ref.into, Affine(), ref.type
 
     # kernels
@@ -156,13 +174,12 @@ class _Lowering:
         if move is None or (move.source is None and self.target.settings.threads > 1):
             return False
         names = [n for n in (move.target, move.source) if n is not None]
-        whole = [self.views[n] for n in names]
-        if any(v[1].const or v[2].extent != self.storage[v[0]].type.extent for v in whole):
+        if not all(map(self._is_whole, names)):
             return False
         kind = StepKind.COPY if move.source is not None else StepKind.FILL
-        read = frozenset({1} if len(whole) > 1 else ())
-        copies = self._copies(kernel)
-        self.launches.append(_Launch(kind, -1, tuple(v[0] for v in whole), 1, read, self._ops(kernel), copies))
+        read = frozenset({1} if len(names) > 1 else ())
+        buffers = tuple(self.views[n][0] for n in names)
+        self.launches.append(_Launch(kind, -1, buffers, 1, read, self._ops(kernel), self._copies(kernel)))
         return True
 
     def _copies(self, kernel: stripe.Block) -> tuple[tuple[str, str], ...]:
@@ -173,7 +190,8 @@ class _Lowering:
 
     def _is_whole(self, name: str) -> bool:
         buffer, start, type = self.views[name]
-        return start == Affine() and type.extent == self.storage[buffer].type.extent
+        storage = self.storage[buffer]
+        return start == Affine() and type.extent == storage.type.extent and not storage.is_window
 
     def _ops(self, kernel: stripe.Block) -> tuple[int, ...]:
         """The operations that a kernel computes, and where they come from."""
@@ -248,22 +266,31 @@ class _Lowering:
         where, arenas = _placed(temps, self._lifetimes(temps, touches))
         infos = tuple(_info(s, where.get(s.number, 0)) for s in order)
         deps = dependencies(touches, overlaps(infos))
+        number = count(-1, -1)
         steps = tuple(
-            Step(
-                launch.kind,
-                launch.kernel,
-                tuple(self.storage[b].number for b in launch.buffers),
-                waits,
-                n in once,
-                n in bound,
-                launch.ops,
-                copies=tuple((self.storage[a].number, self.storage[b].number) for a, b in launch.copies),
-            )
-            for n, (launch, waits) in enumerate(zip(self.launches, deps, strict=True))
+            replace(self._step(launch, touch, number), deps=waits, once=n in once, bound=n in bound)
+            for n, (launch, touch, waits) in enumerate(zip(self.launches, touches, deps, strict=True))
         )
         pairs = inherits(infos, steps, touches)
         listed = KernelList(tuple(self.kernels), infos, steps, self.target, self.program.constants, arenas, pairs)
         return listed.described(self.origins)
+
+    def _step(self, launch: _Launch, touch: Touch, numbers: Iterator[int]) -> Step:
+        """The step of a launch; where it sees windows, `numbers` has theirs, and it is that of a loop of one round."""
+        names = [self.storage[b] for b in launch.buffers]
+        written = launch.buffers[: launch.written]
+        windows = {s.name: self._window(s, next(numbers), s.name in written) for s in names if s.is_window}
+        buffers = tuple(windows[s.name].id if s.name in windows else s.number for s in names)
+        copies = tuple((self.storage[a].number, self.storage[b].number) for a, b in launch.copies)
+        step = Step(launch.kind, launch.kernel, buffers, ops=launch.ops, copies=copies)
+        if not windows:
+            return step
+        behind = (*sorted(touch.writes), *sorted(touch.reads - touch.writes))
+        return Step(StepKind.LOOP, -1, behind, ops=launch.ops, loop=Loop(1, tuple(windows.values()), (step,)))
+
+    def _window(self, storage: _Storage, number: int, written: bool) -> Window:
+        whole, start = storage.within or ("", 0)
+        return Window(number, (), (self.storage[whole].number,), storage.type.nbytes, start, 0, written)
 
     def _lifetimes(self, temps: Sequence[_Storage], touches: Sequence[Touch]) -> dict[int, tuple[int, int]]:
         """The first and last step that touch each buffer, or a part of it."""
@@ -302,8 +329,13 @@ class _Lowering:
             table[name].number = number
         return [table[name] for name in names]
 
+    def _behind(self, name: str) -> _Storage:
+        """The buffer, or what a window is a part of."""
+        storage = self.storage[name]
+        return self.storage[storage.within[0]] if storage.within is not None and storage.is_window else storage
+
     def _touch(self, launch: _Launch) -> Touch:
-        numbers = [self.storage[b].number for b in launch.buffers]
+        numbers = [self._behind(b).number for b in launch.buffers]
         return Touch(frozenset(numbers[i] for i in launch.read), frozenset(numbers[: launch.written]))
 
 

@@ -20,6 +20,7 @@ from tile_opt.passes.base import KernelPass, Pass
 PASSES: dict[str, str] = {
     "atomics": "tile_opt.passes.kernels.atomics:Atomics",
     "scan": "tile_opt.passes.kernels.scan:Scan",
+    "places": "tile_opt.passes.kernels.places:Places",
     "inline": "tile_opt.passes.kernels.inline:Inline",
     "in_place": "tile_opt.passes.kernels.in_place:InPlace",
     "fuse": "tile_opt.passes.kernels.fuse:Fuse",

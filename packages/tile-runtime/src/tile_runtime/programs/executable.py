@@ -127,7 +127,7 @@ class Executable:
         self._defers = not self._quick and work_seconds(kernels) >= HANDED_OVER_SECONDS * device.target.machine.cores
         """A call on Tensors returns before its work is done."""
         self._expects_more = False
-        if any(step.loop is not None for step in kernels.steps):
+        if any(step.loop is not None and step.loop.count > 1 for step in kernels.steps):
             self.expect_more()  # its rounds are as many calls
 
     def _pack(

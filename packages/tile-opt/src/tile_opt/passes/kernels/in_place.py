@@ -14,19 +14,16 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
-from math import gcd, prod
-from operator import add, mul
+from math import prod
+from operator import add
 
 from tile_ir.frozen import frozen
-from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import (
     Block,
     Const,
     Direction,
-    Layout,
     Load,
     Program,
-    Refinement,
     Statement,
     Store,
     TensorType,
@@ -34,14 +31,12 @@ from tile_ir.stripe.nodes import (
 from tile_ir.stripe.walk import buffers_named, buffers_written
 from tile_ir.target import Target
 
-from tile_opt.blocks.buffers import drop_unused_temporaries, fixed_kernels, temporaries
-from tile_opt.blocks.tree import kernels_of, main_of, rebase, with_kernels
+from tile_opt.blocks.buffers import Box, drop_unused_temporaries, fixed_kernels, part_ref, temporaries, with_parts
+from tile_opt.blocks.tree import kernels_of, main_of, with_kernels
 from tile_opt.kernel.bodies import facts
 from tile_opt.kernel.view import KernelView, Stage, Use, close_kernel, open_kernel
 from tile_opt.passes.base import Pass
 
-Box = tuple[range, ...]
-"""The cells of each dimension."""
 Place = tuple[int, int, int]
 """Where a kernel runs: behind which of the program's kernels, from which of them it comes, and which part of it it is."""
 
@@ -316,27 +311,8 @@ def _with_views(program: Program, views: Mapping[str, _View]) -> Program:
         return program
     main = main_of(program)
     types = {r.into: r.type for r in main.refs}
-    wholes = {v.whole for v in views.values()} & temporaries(program)
-    outside = {r.into: r for r in main.refs if r.into in wholes}
-    made = {name: _view_ref(name, view, types[name], types[view.whole]) for name, view in views.items()}
-    made |= {name: replace(r, dir=Direction.INOUT, source=name) for name, r in outside.items()}
-    kernels = tuple(_through(kernel, made) for kernel in main.body)
-    refs = tuple(made.get(r.into, r) for r in main.refs)
-    entry = replace(
-        program.entry, refs=(*program.entry.refs, *outside.values()), body=(replace(main, refs=refs, body=kernels),)
-    )
-    return replace(program, entry=entry)
-
-
-def _view_ref(name: str, view: _View, type: TensorType, whole: TensorType) -> Refinement:
-    start = sum(map(mul, view.starts, whole.strides)) * type.dtype.bytes
-    layout = Layout(whole.strides, gcd(type.layout.align, start))
-    access = tuple(Affine((), cell) for cell in view.starts)
-    return Refinement(Direction.INOUT, name, view.whole, access, replace(type, layout=layout))
-
-
-def _through(kernel: Statement, views: Mapping[str, Refinement]) -> Statement:
-    """`kernel` with the strides of the views that it names."""
-    for name in sorted(buffers_named(kernel) & views.keys()):
-        kernel = rebase(kernel, name, views[name])
-    return kernel
+    made = [
+        part_ref(name, types[name], (view.whole, types[view.whole]), view.starts, Direction.INOUT)
+        for name, view in views.items()
+    ]
+    return with_parts(program, made, main.body)

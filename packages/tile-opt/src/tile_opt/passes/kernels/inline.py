@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Set
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterator, Set
+from dataclasses import dataclass, field
 
 from tile_ir.deadline import check
-from tile_ir.machine import Machine
 from tile_ir.stripe.nodes import Block, Load, Program, Statement
 from tile_ir.stripe.walk import buffers_named
 from tile_ir.target import Target
 
 from tile_opt.blocks.buffers import drop_unused_temporaries, fixed_kernels, temporaries
 from tile_opt.blocks.tree import main_of, with_kernels
+from tile_opt.kernel.alike import structure
 from tile_opt.kernel.inlining import inlined, is_operand, producer_of
 from tile_opt.kernel.merging import merged
 from tile_opt.kernel.strides import flat_stride
@@ -25,6 +25,8 @@ from tile_opt.plan.space.cpu.tiles import fastest_cycles
 
 Readers = dict[int, KernelView]
 """Kernels, by number."""
+Seconds = Callable[[KernelView, Target], float]
+"""A forecast."""
 
 ROW = 64
 """Bytes that lie together, of which a device reads as fast as of more."""
@@ -57,12 +59,12 @@ class Inline(ChoosingPass):
     """Copies that turn rows move into products whose tiles have these rows as a side: groups copy tiles either way around."""
 
     def choose(self, program: Program, target: Target) -> Choices:
-        work, temps, fixed = _Work.of(program), temporaries(program), fixed_kernels(program)
-        choices = [c for views in (True, False) for c in self._swept(work, temps, fixed, target, views=views)]
+        work, temps, fixed, times = _Work.of(program), temporaries(program), fixed_kernels(program), Times(target)
+        choices = [c for views in (True, False) for c in self._swept(work, temps, fixed, times, views=views)]
         return Choices(drop_unused_temporaries(with_kernels(program, work.result())), tuple(choices))
 
     def _swept(
-        self, work: _Work, temps: Set[str], fixed: frozenset[int], target: Target, *, views: bool
+        self, work: _Work, temps: Set[str], fixed: frozenset[int], times: Times, *, views: bool
     ) -> Iterator[Choice]:
         """What becomes of each producer, in order; with `views` of those that only show what kernels make in another order.
 
@@ -83,7 +85,7 @@ class Inline(ChoosingPass):
             elif work.ends_a_product(view, producer, readers):
                 choice = _kept(view, readers, "the kernel that makes its operand does it on the way")
             else:
-                choice = self.judged(view, producer, readers, target)
+                choice = self.judged(view, producer, readers, times)
             if choice.chosen is Chosen.INLINED:
                 work.move(k, view, producer, readers)
             if choice.chosen is Chosen.INLINED or not views:
@@ -96,7 +98,7 @@ class Inline(ChoosingPass):
     def _is_long(self, stage: Stage) -> bool:
         return len(stage.body) > self.max_body or op_cost(stage) > self.max_cost
 
-    def judged(self, view: KernelView, producer: Use, readers: dict[int, KernelView], target: Target) -> Choice:
+    def judged(self, view: KernelView, producer: Use, readers: Readers, times: Times) -> Choice:
         """Whether the view's result is computed by its readers."""
         size = elements(view.type_of(producer.buffer))
         loads = [(r, s) for r in readers.values() for s in r.stages for u in s.uses if u.buffer == producer.buffer]
@@ -104,11 +106,11 @@ class Inline(ChoosingPass):
         names = producer.buffer, results(readers.values())
         if not op_cost(view.stages[0]) and all(self._takes(view, producer, r, s) for r, s in loads):
             if self.copies:
-                return _by_tiles(view, producer, readers, target)
+                return _by_tiles(view, producer, readers, times)
             return Choice(Chosen.INLINED, *names, reason="what reads it reads each of its parts again and again")
         if often > self.max_recompute:
             if not view.reads():
-                return _by_time(view, producer, readers, target.machine)
+                return _by_time(view, producer, readers, times)
             cheap = op_cost(view.stages[0]) <= self.trivial_cost and sum(u.reads for u in view.stages[0].uses) <= 1
             taken = cheap and all(is_elementwise(stage) for _, stage in loads)
             chosen = Chosen.INLINED if taken else Chosen.STORED
@@ -120,7 +122,7 @@ class Inline(ChoosingPass):
         cheap = op_cost(view.stages[0]) < self.costly and not turned
         if cheap or all(_is_pointwise(s, producer.buffer) for _, s in loads):
             return Choice(Chosen.INLINED, *names, reason="each element is wanted once")
-        return _by_time(view, producer, readers, target.machine)
+        return _by_time(view, producer, readers, times)
 
     def _takes(self, view: KernelView, producer: Use, reader: KernelView, stage: Stage) -> bool:
         """The stage is a product whose tiles may be copies of what the view, which computes nothing, copies."""
@@ -177,26 +179,47 @@ def _is_pointwise(stage: Stage, buffer: str) -> bool:
     return is_elementwise(stage) and len(set(forms)) == 1
 
 
-def _by_time(view: KernelView, producer: Use, readers: Readers, machine: Machine) -> Choice:
+@dataclass(slots=True)
+class Times:
+    """What is expected of producers and their readers, found once for all that are alike: programs repeat their layers and steps."""
+
+    target: Target
+    _known: dict[Hashable, float] = field(default_factory=dict[Hashable, float])
+
+    def compared(self, view: KernelView, producer: Use, readers: Readers, seconds: Seconds) -> tuple[float, float]:
+        """Seconds of the readers that compute what the view does, and of all of them apart, by this forecast of readers."""
+        maker, apart, together = close_kernel(view), [flat_seconds(view, self.target)], list[float]()
+        for reader in readers.values():
+            kernel = close_kernel(reader)
+            apart.append(self._once((seconds, *structure((kernel,))), lambda r=reader: seconds(r, self.target)))
+            key = (seconds, *structure((maker, kernel)))
+            together.append(self._once(key, lambda r=reader: seconds(inlined(r, view, producer), self.target)))
+        return sum(together), sum(apart)
+
+    def _once(self, key: Hashable, find: Callable[[], float]) -> float:
+        if key not in self._known:
+            self._known[key] = find()
+        return self._known[key]
+
+
+def _by_time(view: KernelView, producer: Use, readers: Readers, times: Times, seconds: Seconds | None = None) -> Choice:
     """Computed in its readers, or stored, whichever is expected to take less."""
-    return _shorter(view, producer, readers, machine, lambda r: forecast_flat(r, machine))
-
-
-def _by_tiles(view: KernelView, producer: Use, readers: Readers, target: Target) -> Choice:
-    """The same for products: one that seems to take longer with the producer in it is asked for its fastest register tiles."""
-    first = _by_time(view, producer, readers, target.machine)
-    if first.chosen is Chosen.INLINED:
-        return first
-    return _shorter(view, producer, readers, target.machine, lambda r: _tiled_seconds(r, target))
-
-
-def _shorter(
-    view: KernelView, producer: Use, readers: Readers, machine: Machine, seconds: Callable[[KernelView], float]
-) -> Choice:
-    apart = forecast_flat(view, machine) + sum(map(seconds, readers.values()))
-    together = sum(seconds(inlined(r, view, producer)) for r in readers.values())
+    together, apart = times.compared(view, producer, readers, seconds or flat_seconds)
     chosen = Chosen.STORED if together > apart else Chosen.INLINED
     return Choice(chosen, producer.buffer, results(readers.values()), together, apart)
+
+
+def _by_tiles(view: KernelView, producer: Use, readers: Readers, times: Times) -> Choice:
+    """The same for products: one that seems to take longer with the producer in it is asked for its fastest register tiles."""
+    first = _by_time(view, producer, readers, times)
+    if first.chosen is Chosen.INLINED:
+        return first
+    return _by_time(view, producer, readers, times, _tiled_seconds)
+
+
+def flat_seconds(view: KernelView, target: Target) -> float:
+    """Seconds of a kernel whose loops are all in its stages."""
+    return forecast_flat(view, target.machine)
 
 
 def _tiled_seconds(view: KernelView, target: Target) -> float:

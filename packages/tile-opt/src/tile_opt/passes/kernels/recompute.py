@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tile_ir.machine import Machine
 from tile_ir.target import Target
 
-from tile_opt.kernel.inlining import inlined
 from tile_opt.kernel.view import KernelView, Use
 from tile_opt.kernel.work import carries, is_heavy
-from tile_opt.model.fusion import forecast, forecast_flat
+from tile_opt.model.fusion import forecast
 from tile_opt.passes.choosing import Choice, Chosen, results
-from tile_opt.passes.kernels.inline import Inline
+from tile_opt.passes.kernels.inline import Inline, Readers, Times, flat_seconds
 
 
 @dataclass(frozen=True)
@@ -34,16 +32,14 @@ class Recompute(Inline):
         """A view of one stage has all loops in it: nothing else shares them."""
         return view.unshared() or view
 
-    def judged(self, view: KernelView, producer: Use, readers: dict[int, KernelView], target: Target) -> Choice:
-        machine = target.machine
+    def judged(self, view: KernelView, producer: Use, readers: Readers, times: Times) -> Choice:
         loads = [(r, s) for r in readers.values() for s in r.stages for u in s.uses if u.buffer == producer.buffer]
         names = producer.buffer, results(readers.values())
         if not 2 <= len(loads) <= self.most or any(is_heavy(r, s) or carries(s) for r, s in loads):
             return Choice(Chosen.STORED, *names, reason="it stays where it is")
-        apart = forecast_flat(view, machine) + sum(_seconds(r, machine) for r in readers.values())
-        together = sum(_seconds(inlined(r, view, producer), machine) for r in readers.values())
+        together, apart = times.compared(view, producer, readers, _seconds)
         return Choice(Chosen.INLINED if together < self.margin * apart else Chosen.STORED, *names, together, apart)
 
 
-def _seconds(view: KernelView, machine: Machine) -> float:
-    return forecast(view, machine).seconds if view.loops else forecast_flat(view, machine)
+def _seconds(view: KernelView, target: Target) -> float:
+    return forecast(view, target.machine).seconds if view.loops else flat_seconds(view, target)

@@ -23,6 +23,7 @@ from tile_opt.blocks.buffers import (
     in_the_way,
     with_joined,
 )
+from tile_opt.kernel.alike import structure
 from tile_opt.kernel.inlining import is_operand
 from tile_opt.kernel.pipeline import close_pipeline
 from tile_opt.kernel.strides import flat_stride
@@ -169,14 +170,12 @@ class Chains(Kernels):
 
     def _exchange(self, members: Sequence[int]) -> object:
         """What the members are, which of their buffers are the same, and which others want."""
-        numbers: dict[str, int] = {}
-        found: list[object] = []
-        for k in members:
-            kernel = self.kernels[k]
-            assert isinstance(kernel, Block)
-            buffers = tuple(numbers.setdefault(r.source or r.into, len(numbers)) for r in kernel.refs)
-            found.append((structural_hash(kernel), buffers, frozenset(numbers[b] for b in self._kept(k, members))))
-        return tuple(found)
+        kernels = [kernel for k in members if isinstance(kernel := self.kernels[k], Block)]
+        kept = [
+            tuple(r.source in wanted for r in kernel.refs)
+            for kernel, wanted in zip(kernels, (self._kept(k, members) for k in members), strict=True)
+        ]
+        return structure(kernels), tuple(kept)
 
     def _producers(self, members: Sequence[int]) -> Iterator[int]:
         """Kernels with results that only members read, the nearest first; no member reads what others want, too."""
