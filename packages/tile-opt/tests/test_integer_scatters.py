@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from tile_ir.dtype import from_numpy
+from tile_ir.dtype import DType, from_numpy
 from tile_ir.ops import Aggregation
 from tile_ir.program.nodes import Program, Scatter, TensorType
 from tile_ir.stripe.nodes import Block, Order, Store
@@ -116,6 +116,24 @@ def test_scatters_that_remain_merge_integers_and_assign_nothing() -> None:
             assert scatters
             assert all(op.agg is not Aggregation.ASSIGN and op.type.dtype.bits >= 32 for op in scatters)
             assert not any(op.type.dtype.is_float for op in scatters)
+
+
+@pytest.mark.parametrize("agg", [a for a in Aggregation if a is not Aggregation.ASSIGN])
+@pytest.mark.parametrize("default", ["", " default D"])
+def test_integers_that_keep_flags_have_them_merged_in_any_order(agg: Aggregation, default: str) -> None:
+    given = inputs("points", "int32", 0)
+    stripe = to_stripe(IntegerScatters().apply(program("points", agg, default, given)), Target("made"))
+    views = [open_kernel(k) for k in kernels_of(Atomics().apply(stripe, Target("made"))) if isinstance(k, Block)]
+    stores = [s for v in views if v is not None for g in v.stages for s in g.body if isinstance(s, Store)]
+    data = [s for s in stores if any(isinstance(at, str) for at in s.at)]
+    assert data and all(s.atomic for s in data)
+
+
+def test_cells_that_rest_at_what_an_aggregation_starts_from_need_no_flags() -> None:
+    text = "function (U[K], I[K]) -> (O) { L = lowest(U); O[I[k] : 9] = >(U[k]) default L; }"
+    types = {"U": TensorType(DType.INT32, (40,)), "I": TensorType(DType.INT32, (40,))}
+    asked = bind(parse(text), types)
+    assert IntegerScatters().apply(asked) is asked
 
 
 def test_products_of_floats_and_what_is_too_wide_stay() -> None:

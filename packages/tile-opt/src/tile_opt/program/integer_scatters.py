@@ -15,10 +15,11 @@ from dataclasses import replace
 from tile_ir.dtype import DType
 from tile_ir.frozen import frozen
 from tile_ir.ops import Aggregation
-from tile_ir.program.nodes import Gather, Op, Scatter, TensorType
+from tile_ir.program.nodes import Gather, Op, Program, Scatter, TensorType
 
-from tile_opt.program.base import OpRewrite
+from tile_opt.program.base import OpRewrite, with_each
 from tile_opt.program.float_bits import FORMATS, WORD, FixedPoint, Format, Ordered
+from tile_opt.program.literals import rests_at_identity
 from tile_opt.program.scatter_rows import ScatterRows
 from tile_opt.program.steps import Cells, Scalar, Steps
 
@@ -29,6 +30,9 @@ SUMMED, MERGED = 24, 8
 SPARE = 1 << 28
 """Bytes whose traffic takes longer than the kernels that find the rows of cells."""
 EXTREMES = (Aggregation.MAX, Aggregation.MIN)
+UNSIGNED = {
+    DType.INT32: DType.UINT32, DType.INT64: DType.UINT64, DType.UINT32: DType.UINT32, DType.UINT64: DType.UINT64,
+}  # fmt: skip
 
 
 @frozen
@@ -37,6 +41,11 @@ class IntegerScatters(OpRewrite):
 
     widest: int = 64
     """Bits of the widest integers that items may change at once."""
+
+    def apply(self, program: Program) -> Program:
+        makers, types, taken = {op.name: op for op in program.ops}, program.types(), set(program.types())
+        kept = {op.name for op in program.ops if isinstance(op, Scatter) and _needs_nothing(op, makers)}
+        return with_each(program, lambda op: (op,) if op.name in kept else self.instead(types, taken, op))
 
     def instead(self, types: Mapping[str, TensorType], taken: set[str], op: Op) -> Iterable[Op]:
         made = self._made(op, Steps(op.name, types, taken, op.origin)) if isinstance(op, Scatter) else None
@@ -53,7 +62,7 @@ class IntegerScatters(OpRewrite):
             sparse = rows.numbered and _is_sparse(op, steps)
             result = _among_rows(op, steps, rows) if sparse else _floats(op, steps)
         else:
-            result = _narrow(op, steps)
+            result = _narrow(op, steps, rows) if op.type.dtype.bits < 32 else _wide(op, steps, rows)
         # The last operation gets the name that all others know.
         return None if result is None else [*steps.ops[:-1], replace(steps.ops[-1], name=op.name)]
 
@@ -66,6 +75,11 @@ class IntegerScatters(OpRewrite):
             return False
         words = WORD.bits if dtype.is_float and op.agg is Aggregation.SUM else 32
         return self.widest >= max(words, dtype.bits)
+
+
+def _needs_nothing(op: Scatter, makers: Mapping[str, Op]) -> bool:
+    """Integers of 32 and 64 bits whose cells need no flags."""
+    return op.type.dtype.is_integer and op.type.dtype.bits >= 32 and rests_at_identity(op, makers)
 
 
 def _is_sparse(op: Scatter, steps: Steps) -> bool:
@@ -103,16 +117,30 @@ def _sum(op: Scatter, steps: Steps, format: Format) -> str:
     return _settled(op, cells, exponent, fixed.value([cells.load(w) for w in words], exponent))
 
 
-def _narrow(op: Scatter, steps: Steps) -> str | None:
-    """Integers of 8 and 16 bits; those of 32 and 64 stay."""
-    if op.type.dtype.bits >= 32:
-        return None
+def _wide(op: Scatter, steps: Steps, rows: ScatterRows) -> str | None:
+    """Integers of 32 and 64 bits from 0 on, extremes as unsigned ones, and which cells have some."""
+    dtype, extreme = op.type.dtype, op.agg in EXTREMES
+    given, cells = steps.cells(steps.type(op.updates).shape), steps.cells(op.type.shape)
+    value, least = given.load(op.updates), _least(op)
+    numbers = given.store((value ^ least).bits(UNSIGNED[dtype])) if extreme else op.updates
+    found = cells.load(_scatter(op, steps, numbers, Aggregation.MAX if extreme else op.agg))
+    return _where_there(op, steps, rows, cells, found.bits(dtype) ^ least if extreme else found)
+
+
+def _least(op: Scatter) -> int:
+    """From what all values of a cell are counted, up or down, by the bits in which they differ from it."""
+    dtype = op.type.dtype
+    return int(dtype.min_value if op.agg is Aggregation.MAX else dtype.max_value)
+
+
+def _narrow(op: Scatter, steps: Steps, rows: ScatterRows) -> str | None:
+    """Integers of 8 and 16 bits, in 32."""
     given, cells = steps.cells(steps.type(op.updates).shape), steps.cells(op.type.shape)
     wide = given.load(op.updates).cast(DType.INT32)
     if op.agg not in EXTREMES:
-        default = None if op.default is None else _widened(op.default, steps)
-        found = _scatter(op, steps, given.store(wide), op.agg, default)
-        return cells.store(cells.load(found).cast(op.type.dtype))
+        found = cells.load(_scatter(op, steps, given.store(wide), op.agg)).cast(op.type.dtype)
+        unset = op.default is None and op.agg is Aggregation.SUM
+        return cells.store(found) if unset else _where_there(op, steps, rows, cells, found)
     # From 1 on, so that 0 is a cell without a value.
     low, high = int(op.type.dtype.min_value), int(op.type.dtype.max_value)
     smallest, none = op.agg is Aggregation.MIN, high + 1 if op.agg is Aggregation.MIN else 1 - low
@@ -122,14 +150,16 @@ def _narrow(op: Scatter, steps: Steps) -> str | None:
     return _settled(op, cells, found, number.number(none, number.dtype) - number if smallest else number - none)
 
 
-def _widened(tensor: str, steps: Steps) -> str:
-    cells = steps.cells(steps.type(tensor).shape)
-    return cells.store(cells.load(tensor).cast(DType.INT32))
+def _where_there(op: Scatter, steps: Steps, rows: ScatterRows, cells: Cells, value: Scalar) -> str | None:
+    """`value` for the cells that rows fall on; None where no two fall on one."""
+    return _settled(op, cells, cells.load(rows.there(op, steps)), value) if rows.numbered else None
 
 
-def _scatter(op: Scatter, steps: Steps, values: str, agg: Aggregation, default: str | None = None) -> str:
-    """The same scatter of other values."""
+def _scatter(op: Scatter, steps: Steps, values: str, agg: Aggregation) -> str:
+    """The same scatter of other values; cells without any are at the identity."""
     type = TensorType(steps.type(values).dtype, op.type.shape)
+    identity = type.dtype.number(agg.identity(type.dtype))
+    default = steps.constant(identity, type.dtype) if identity else None
     return steps.add(Scatter(steps.name(), type, values, op.subscripts, agg, default, op.origin))
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from math import copysign
 
 import numpy as np
 from tile_ir.dtype import DType
 from tile_ir.frozen import frozen
-from tile_ir.program.nodes import ConstantTensor, Contraction, Elementwise, Literal, Op, Program
+from tile_ir.program.nodes import ConstantTensor, Contraction, Elementwise, Literal, Op, Program, Scatter
 
 from tile_opt.program.base import Rewrite
 
@@ -22,6 +23,24 @@ class Literals(Rewrite):
         if not known:
             return program
         return replace(program, ops=tuple(_written(op, known) for op in program.ops))
+
+
+def one_number(makers: Mapping[str, Op], value: str) -> Literal | None:
+    """The one number that all elements of a value are, by what makes each value; None where that is not known."""
+    made = makers.get(value)
+    while isinstance(made, Elementwise) and made.fn == "ident":
+        (source,) = made.args
+        if isinstance(source, Literal):
+            return source
+        made = makers.get(source)
+    return literal_of(made) if isinstance(made, ConstantTensor) and made.type.size == 1 else None
+
+
+def rests_at_identity(op: Scatter, makers: Mapping[str, Op]) -> bool:
+    """Cells without a value hold what partial results start at: zeros below sums, the lowest number below maxima."""
+    identity = op.agg.identity(op.acc)
+    rest = Literal(0, op.acc) if op.default is None else one_number(makers, op.default)
+    return rest is not None and rest.value == identity and (bool(identity) or copysign(1, rest.value) > 0)
 
 
 def literal_of(op: ConstantTensor) -> Literal:

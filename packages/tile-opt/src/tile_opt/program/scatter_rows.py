@@ -47,7 +47,14 @@ class ScatterRows:
 
     def last(self, op: Scatter, steps: Steps) -> str:
         """For each cell the number of the last row, of those that agree in all shown coordinates; 1 along the others."""
-        numbers = self._numbers(steps)
+        return self._largest(op, steps, self._numbers(steps))
+
+    def there(self, op: Scatter, steps: Steps) -> str:
+        """The same with 1 for each cell that some row falls on, else 0."""
+        cells = steps.cells(tuple(self.cells[d] for d in self.kept))
+        return self._largest(op, steps, cells.store(cells.number(1, DType.UINT32)))
+
+    def _largest(self, op: Scatter, steps: Steps, numbers: str) -> str:
         along = {self.shown[d] for d in self.beside}
         subscripts = self._kept_alone(op)
         cells = tuple(1 if k in along else n for k, n in enumerate(op.type.shape))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
+from tile_ir.contents import Contents
 from tile_ir.diagnostics import Span
 from tile_ir.dtype import DType
 from tile_ir.names import claim
@@ -12,6 +14,7 @@ from tile_ir.ops import Aggregation
 from tile_ir.program.macros import literal
 from tile_ir.program.nodes import (
     Argsort,
+    ConstantTensor,
     Constraint,
     Contraction,
     Gather,
@@ -47,11 +50,16 @@ class Steps:
     def type(self, name: str) -> TensorType:
         return self._made[name] if name in self._made else self.types[name]
 
-    def add(self, op: Argsort | Contraction | Gather | IndexOf | Reshape | Scatter) -> str:
+    def add(self, op: Argsort | ConstantTensor | Contraction | Gather | IndexOf | Reshape | Scatter) -> str:
         """Append an operation; its name."""
         self.ops.append(op)
         self._made[op.name] = op.type
         return op.name
+
+    def constant(self, value: float, dtype: DType) -> str:
+        """A tensor of one element."""
+        data = np.array(value, dtype.numpy).tobytes()
+        return self.add(ConstantTensor(self.name(), TensorType(dtype, ()), Contents(data), self.origin))
 
     def cells(self, shape: tuple[int, ...]) -> Cells:
         """What is computed for each cell of a tensor of this shape."""

@@ -9,13 +9,13 @@ from tile_ir.diagnostics import Span
 from tile_ir.dtype import DType
 from tile_ir.names import fresh, plain
 from tile_ir.program.liveness import defined_by
-from tile_ir.program.nodes import ConstantTensor, Elementwise, Literal, Op, Operand, Program, Reshape
+from tile_ir.program.nodes import ConstantTensor, Literal, Op, Operand, Program, Reshape
 from tile_ir.program.nodes import TensorType as ProgramType
 from tile_ir.stripe.nodes import Block, TensorType
 from tile_ir.target import Target
 
 from tile_opt.analysis.sets import Sets
-from tile_opt.program.literals import literal_of
+from tile_opt.program.literals import one_number
 from tile_opt.translate.build import ALIGN, Kernel, cell_of, loops_over
 
 
@@ -114,13 +114,7 @@ class Context:
 
     def literal(self, value: str) -> Literal | None:
         """The one number that all elements of a value are; None where that is not known."""
-        made = self.makers.get(value)
-        while isinstance(made, Elementwise) and made.fn == "ident":
-            (source,) = made.args
-            if isinstance(source, Literal):
-                return source
-            made = self.makers.get(source)
-        return literal_of(made) if isinstance(made, ConstantTensor) and made.type.size == 1 else None
+        return one_number(self.makers, value)
 
     def dtype(self, operand: Operand) -> DType:
         return operand.dtype if isinstance(operand, Literal) else self.types[operand].dtype

@@ -6,15 +6,14 @@ the last value that ``=`` gives stays. A loop is free where its coordinate is it
 
 from __future__ import annotations
 
-from math import copysign
-
 from tile_ir.dtype import DType
 from tile_ir.ops import Aggregation
-from tile_ir.program.nodes import Literal, Lookup, Poly, Scatter, coordinates
+from tile_ir.program.nodes import Lookup, Poly, Scatter, coordinates
 from tile_ir.program.printer import print_op
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Order
 
+from tile_opt.program.literals import rests_at_identity
 from tile_opt.translate.build import Kernel, Loop, Scalar, Stage, cell_of, loops_over
 from tile_opt.translate.context import Context, fill
 from tile_opt.translate.gather import looked_up
@@ -30,7 +29,7 @@ def scatter(context: Context, op: Scatter) -> None:
         _prefill(context, op, target)
         if not nothing:
             _place(context, op, target)
-    elif _rests_at_identity(context, op):
+    elif rests_at_identity(op, context.makers):
         _from_identity(context, op, target)
     else:
         _aggregate(context, op, target)
@@ -56,13 +55,6 @@ def _fill(context: Context, op: Scatter, buffer: str, shape: tuple[int, ...], va
     kernel = _kernel(context, op)
     fill(kernel, "init", buffer, shape, value)
     context.add(kernel)
-
-
-def _rests_at_identity(context: Context, op: Scatter) -> bool:
-    """Cells without a value hold what partial results start at: zeros below sums, the lowest number below maxima."""
-    identity = op.agg.identity(op.acc)
-    rest = Literal(0, op.acc) if op.default is None else context.literal(op.default)
-    return rest is not None and rest.value == identity and (bool(identity) or copysign(1, rest.value) > 0)
 
 
 def _from_identity(context: Context, op: Scatter, target: str) -> None:
