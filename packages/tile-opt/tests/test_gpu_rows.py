@@ -431,3 +431,14 @@ def test_kernels_on_one_large_buffer_take_turns_at_its_ends() -> None:
 def test_groups_of_one_item_have_plans(source: str) -> None:
     """Whatever a target's document says."""
     agree(stripe_of(f"function (A[M, N]) -> (B) {{ {source} }}", A=(40, 50)), target(threads=1))
+
+
+@pytest.mark.parametrize(("length", "kernels"), [(300, 1), (1200, 2)])
+def test_a_row_that_data_chooses_from_is_fused_with_what_shares_its_making(length: int, kernels: int) -> None:
+    """Items that go over rows of another length would each make all of it."""
+    types = {"U": TensorType(DType.FLOAT32, (4000, 300)), "J": TensorType(DType.INT32, (4000, length))}
+    source = Source(
+        "function (U[N, K], J[N, M]) -> (O) { V = exp(U); O[n, m : N, M] = =(V[n, J[n, m]]); }", "sample.tile"
+    )
+    stripe = to_stripe(tile_lang.bind(tile_lang.parse(source), types))
+    assert len(views(stripe, target())) == kernels

@@ -27,7 +27,7 @@ from tile_opt.kernel.merge_stages import merge_stages
 from tile_opt.kernel.parts import in_wholes, writes_parts_of_rows
 from tile_opt.kernel.regroup import drop_unit_loops, joined, localised, shrunk, unique_loops
 from tile_opt.kernel.strides import flat_stride
-from tile_opt.kernel.unify import is_atomic
+from tile_opt.kernel.unify import is_atomic, is_indirect
 from tile_opt.kernel.view import KernelView, Stage, close_kernel, open_kernel
 from tile_opt.kernel.widen import narrow, widen, writes_each_point
 from tile_opt.kernel.work import exchanges, is_heavy, nbytes, op_cost, points
@@ -331,6 +331,8 @@ class _Groups:
         wanted = self._wanted([p.iterations for p in large], local)
         if whole.iterations < wanted or self._is_idle(parts, whole.iterations, local):
             return TOO_FEW
+        if self.machine.occupancy is not None and _makes_rows_alone(local):
+            return "each item would make all of a row that data chooses from"
         return self._lost_side_by_side(local, large) or self._too_much_beside(local)
 
     def _has_too_few(self, early: KernelView, late: KernelView, members: frozenset[int]) -> bool:
@@ -461,6 +463,16 @@ def _shares_columns(view: KernelView) -> bool:
     facts = Facts(alike(view))
     own = frozenset(facts.main.loop_names)
     return all({*s.loop_names} in (own, set()) for s in facts.view.stages) and facts.may_share(own)
+
+
+def _makes_rows_alone(view: KernelView) -> bool:
+    """A stage reads, where data says, a row of the kernel's own that its items do not share the making of."""
+    chosen = {u.buffer for s in view.stages for u in s.uses if u.reads and view.is_local(u.buffer) and is_indirect(s, u)}
+    if not chosen:
+        return False
+    facts = Facts(alike(view))
+    makers = (s for s in facts.view.stages if any(u.writes and u.buffer in chosen for u in s.uses))
+    return any(not {*s.loop_names} <= {*facts.main.loop_names} for s in makers)
 
 
 def _named(view: KernelView, names: set[str]) -> tuple[Refinement, ...]:
