@@ -10,7 +10,7 @@ from tile_ir.dtype import DType
 from tile_ir.ops import Aggregation
 from tile_ir.semtree import parse_function
 from tile_ir.semtree.errors import SemtreeError
-from tile_ir.semtree.nodes import Type
+from tile_ir.semtree.nodes import Space, Type
 
 
 @pytest.mark.parametrize(("op", "lanes"), [("max", 1), ("min", 4)])
@@ -32,6 +32,24 @@ def test_integers_merge_in_memory_by_an_instruction_that_gives_nothing_back(
     agg: Aggregation, dtype: DType, instruction: str
 ) -> None:
     assert instruction in ptx.merge("f", agg, dtype)
+
+
+@pytest.mark.parametrize(
+    ("agg", "dtype", "found"),
+    [
+        (Aggregation.SUM, DType.INT64, ("atom.shared.add.u32 old, [%0], low", "addc.u32 high", "red.shared.add.u32 [%0+4], high")),
+        (Aggregation.MAX, DType.UINT32, ("ld.volatile.shared.u32", "setp.lt.u32", "@beyond red.shared.max.u32")),
+        (Aggregation.MIN, DType.INT64, ("ld.volatile.shared.s64", "setp.gt.s64", "@beyond red.shared.min.s64")),
+    ],
+)  # fmt: skip
+def test_integers_merge_in_local_memory_by_words_and_where_they_change_something(
+    agg: Aggregation, dtype: DType, found: tuple[str, ...]
+) -> None:
+    maker = ptx.merger(Space.LOCAL, agg, dtype.bits)
+    assert maker is not None and all(part in maker("f", agg, dtype) for part in found)
+    assert (
+        ptx.merger(Space.LOCAL, Aggregation.SUM, 32) is None and ptx.merger(Space.LOCAL, Aggregation.PROD, 64) is None
+    )
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,8 @@ class Cache:
     """Cores that share it."""
     merged: float = 0
     """Share of what cores ask of it for lines that others ask for at about the same time, that is answered together."""
+    collision: float = 5
+    """Cycles that one of its lines takes for each value that items merge into it, where others do so at the same time."""
     straddle: float = 0
     """Cycles that a store waits which begins in one of its lines and ends in the next, where nothing fetched them ahead."""
     keeps: float = 0.6

@@ -354,8 +354,9 @@ class OpenCLPrinter(BoxStatements):
         where = self.pieces(self._address(node.ptr, node.index))
         value = self.expression(node.value)
         integer = t.dtype.is_integer and t.dtype.bits >= 32
-        if self._dialect.ptx and space is Space.GLOBAL and integer and (node.agg, 32) in _ATOMICS:
-            name = self.helper(f"merge_{node.agg.value}_{tag(t)}", ptx.merge, node.agg, t.dtype)
+        merge = ptx.merger(space, node.agg, t.dtype.bits) if self._dialect.ptx and integer else None
+        if merge is not None:
+            name = self.helper(f"merge_{node.agg.value}_{space.value}_{tag(t)}", merge, node.agg, t.dtype)
             self.line(f"{name}({where}, {value});")
             return
         builtin = _ATOMICS.get((node.agg, t.dtype.bits)) if integer else None

@@ -12,7 +12,7 @@ from itertools import accumulate, pairwise
 from tile_ir.dtype import DType
 from tile_ir.matrix import MatrixInstruction
 from tile_ir.ops import Aggregation
-from tile_ir.semtree.nodes import Type
+from tile_ir.semtree.nodes import Space, Type
 
 from hal_opencl.emit.types import lane, memory, register, unsigned
 
@@ -62,6 +62,37 @@ def merge(name: str, agg: Aggregation, dtype: DType) -> str:
         f"void {name}(volatile global {register(dtype)}* p, {register(dtype)} x) {{\n"
         f'    asm volatile("red.global.{agg.op}.{kind} [%0], %1;"'
         f' :: "l"((ulong)(size_t)p), "{constraint}"(x) : "memory");\n}}'
+    )
+
+
+def merger(space: Space, agg: Aggregation, bits: int) -> Callable[[str, Aggregation, DType], str] | None:
+    """What writes the function that merges integers of so many bits into a memory; None where OpenCL's own are as good."""
+    extreme = agg in (Aggregation.MAX, Aggregation.MIN)
+    if space is Space.GLOBAL:
+        return merge if extreme or agg is Aggregation.SUM else None
+    return merge_near if extreme or (agg is Aggregation.SUM and bits == 64) else None
+
+
+def merge_near(name: str, agg: Aggregation, dtype: DType) -> str:
+    """The same in local memory: sums of 64 bits word by word, extremes where they are beyond what is there.
+
+    Of 64 bits there are loops alone, which take ever longer the more items meet.
+    """
+    if agg is Aggregation.SUM:
+        code = (
+            ".reg .u32 low, high, old; mov.b64 {low, high}, %1; atom.shared.add.u32 old, [%0], low; "
+            "add.cc.u32 old, old, low; addc.u32 high, high, 0; red.shared.add.u32 [%0+4], high;"
+        )
+    else:
+        kind, test = f"{'s' if dtype.is_signed else 'u'}{dtype.bits}", "lt" if agg is Aggregation.MAX else "gt"
+        code = (
+            f".reg .pred beyond; .reg .{kind} old; ld.volatile.shared.{kind} old, [%0]; "
+            f"setp.{test}.{kind} beyond, old, %1; @beyond red.shared.{agg.op}.{kind} [%0], %1;"
+        )
+    constraint = "l" if dtype.bits == 64 else "r"
+    return (
+        f"void {name}(volatile local {register(dtype)}* p, {register(dtype)} x) {{\n"
+        f'    asm volatile("{{{code}}}" :: "r"((uint)(size_t)p), "{constraint}"(x) : "memory");\n}}'
     )
 
 

@@ -8,6 +8,7 @@ from math import prod
 from tile_ir.machine import Machine
 from tile_ir.stripe.nodes import ITEMS, Swizzle
 
+from tile_opt.model.meeting import near_turns
 from tile_opt.model.scheduled import Access, Loop, Term, Tree
 
 PER_TURN = 128
@@ -18,11 +19,12 @@ def turns(access: Access, lanes: int, tree: Tree, machine: Machine) -> float:
     """Cycles that one access by a whole sub-group, `lanes` elements by each item, occupies the path to memory."""
     bytes_ = lanes * access.dtype.bytes
     places = _of_sub_group(access, tree, machine)
+    local = machine.local
+    banks, wide = (local.banks, local.bank_bytes) if local is not None else (32, 4)
     if access.scattered:
-        return float(len(places))
+        near = access.agg is not None and access.buffer.unit == "LOCAL"
+        return near_turns(access, len(places), banks) if near else float(len(places))
     if access.buffer.unit == "LOCAL":
-        local = machine.local
-        banks, wide = (local.banks, local.bank_bytes) if local is not None else (32, 4)
         return _bank_turns(places, bytes_, banks, wide, access.buffer.swizzle, access.dtype.bytes)
     return float(len(sectors(places, bytes_, PER_TURN)))
 

@@ -19,7 +19,7 @@ from tile_ir.stripe.nodes import Bind, Index, Refinement
 from tile_opt.kernel.regroup import drop_unit_loops, share, unique_loops
 from tile_opt.kernel.segments import fills_vectors
 from tile_opt.kernel.strides import flat_stride
-from tile_opt.kernel.unify import shared_loops
+from tile_opt.kernel.unify import is_atomic, shared_loops
 from tile_opt.kernel.view import KernelView, Stage, Use, is_parallel
 from tile_opt.kernel.work import carries, is_heavy, merged_use, nbytes, op_cost, points, repeats
 from tile_opt.model.footprint import Box, stepped
@@ -284,13 +284,14 @@ def _in_register(view: KernelView, stage: Stage, use: Use) -> bool:
 
 
 def _takes_lanes(view: KernelView, loop: Index, width: int) -> bool:
-    """All stages store side by side along the loop, and few loads are scattered."""
+    """All stages store side by side along the loop, or merge wherever data says, and few loads are scattered."""
     if not is_parallel(loop):
         return False
     for stage in view.stages:
         alone = not stage.loops and len(view.stages) == 1
         for use in stage.uses:
-            step = 1 if view.is_local(use.buffer) else flat_stride(view, use, loop.name)
+            near = view.is_local(use.buffer) or (use.agg is not None and is_atomic(stage, use))
+            step = 1 if near else flat_stride(view, use, loop.name)
             if use.writes and step != 1:
                 return False
             if use.reads and abs(step) > 1 and not alone and not is_heavy(view, stage):

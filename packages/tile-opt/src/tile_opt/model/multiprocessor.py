@@ -15,6 +15,7 @@ from tile_opt.model.arithmetic import Work, straight_line
 from tile_opt.model.caches import Lines, traffic
 from tile_opt.model.causes import Cause, Estimate, overlapped
 from tile_opt.model.coalescing import sent
+from tile_opt.model.meeting import contention
 from tile_opt.model.occupancy import ALONE, LOOP, hindrance, resident, rounds
 from tile_opt.model.scheduled import Buffer, Tree
 
@@ -83,6 +84,7 @@ def on_multiprocessors(tree: Tree, machine: Machine) -> Estimate:
         *_memory(tree, lines, machine, cores, at_once),
         Cause("latency", _latency(tree, machine, lines, groups) * sum(times for times, _ in shares) * second,
               f"{at_once} groups at once"),
+        Cause("contention", contention(tree, machine)),
         Cause("dispatch", groups / cores * machine.launch.group, f"{groups} groups"),
     ]  # fmt: skip
     causes = [*overlapped(parts, machine.ports.exposed), Cause(LAUNCH, machine.launch.kernel + machine.launch.fill)]

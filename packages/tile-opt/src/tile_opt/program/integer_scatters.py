@@ -15,6 +15,7 @@ from dataclasses import replace
 from tile_ir.dtype import DType
 from tile_ir.frozen import frozen
 from tile_ir.ops import Aggregation
+from tile_ir.program.liveness import defined_by
 from tile_ir.program.nodes import Gather, Op, Program, Scatter, TensorType
 
 from tile_opt.program.base import OpRewrite, with_each
@@ -43,9 +44,15 @@ class IntegerScatters(OpRewrite):
     """Bits of the widest integers that items may change at once."""
 
     def apply(self, program: Program) -> Program:
-        makers, types, taken = {op.name: op for op in program.ops}, program.types(), set(program.types())
-        kept = {op.name for op in program.ops if isinstance(op, Scatter) and _needs_nothing(op, makers)}
-        return with_each(program, lambda op: (op,) if op.name in kept else self.instead(types, taken, op))
+        makers = {name: op for op in program.ops for name in defined_by(op)}
+        types = program.types()
+        taken = set(types)
+
+        def made(op: Op) -> Iterable[Op]:
+            kept = isinstance(op, Scatter) and _needs_nothing(op, makers)
+            return (op,) if kept else self.instead(types, taken, op)
+
+        return with_each(program, made)
 
     def instead(self, types: Mapping[str, TensorType], taken: set[str], op: Op) -> Iterable[Op]:
         made = self._made(op, Steps(op.name, types, taken, op.origin)) if isinstance(op, Scatter) else None

@@ -467,7 +467,9 @@ def _shares_columns(view: KernelView) -> bool:
 
 def _makes_rows_alone(view: KernelView) -> bool:
     """A stage reads, where data says, a row of the kernel's own that its items do not share the making of."""
-    chosen = {u.buffer for s in view.stages for u in s.uses if u.reads and view.is_local(u.buffer) and is_indirect(s, u)}
+    chosen = {
+        u.buffer for s in view.stages for u in s.uses if u.reads and view.is_local(u.buffer) and is_indirect(s, u)
+    }
     if not chosen:
         return False
     facts = Facts(alike(view))

@@ -14,9 +14,11 @@ from tile_opt.kernel.view import KernelView
 from tile_opt.passes.kernels.join_last import join_last
 from tile_opt.passes.scheduling import Scheduled, SchedulingPass
 from tile_opt.plan.build import Built
+from tile_opt.plan.builders.group_bins import GroupBins, Scattered
 from tile_opt.plan.builders.group_chain import GroupChain
 from tile_opt.plan.builders.walking_chain import WalkingChain
 from tile_opt.plan.plan import Across, Plan
+from tile_opt.plan.space.gpu import bins as gpu_bins
 from tile_opt.plan.space.gpu import chain_cost as gpu_chain
 from tile_opt.plan.space.gpu import row_tiles as gpu_row_tiles
 from tile_opt.plan.space.gpu import rows as gpu_rows
@@ -44,12 +46,19 @@ class GpuTile(SchedulingPass):
         yield from gpu_scan.plans(view, target)
         yield from gpu_transpose.plans(view, target)
         yield from gpu_row_tiles.plans(view, target)
+        yield from gpu_bins.plans(view, target)
         yield from gpu_rows.plans(view, target, self.stage_rows)
+
+    def worth(self, view: KernelView, target: Target) -> int:
+        """Whether to merge near or far is the model's to say."""
+        return 2 if any(gpu_bins.plans(view, target)) else 1
 
     def build(self, view: KernelView, plan: Plan, target: Target) -> Built:
         if ITEMS in view.tags and shares(view):
             walks = any(level.ordered for level in plan.levels)
             return Built((WalkingChain if walks else GroupChain)(view, plan).build())
+        if any(s.unit == "LOCAL" for s in plan.stagings) and Scattered.of(view):
+            return Built(GroupBins(view, plan, gpu_bins.most_local(target)).build())
         across = {r.across for r in plan.reductions}
         if Across.GROUPS in across:
             message = f"the reduction of {view.name!r} is not shared by groups here: nothing combines what they find"

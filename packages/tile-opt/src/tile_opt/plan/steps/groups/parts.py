@@ -9,7 +9,7 @@ from tile_ir.frozen import frozen, replace
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import STATIC, Block, Index, Location, Refinement, Scope, Sync
 
-from tile_opt.kernel.unify import is_indirect
+from tile_opt.kernel.unify import is_atomic, is_indirect
 from tile_opt.kernel.view import KernelView, Stage, Use
 from tile_opt.plan.tree import GROUP_MEMORY, Nest, Node, close_tree, stages_of
 
@@ -124,7 +124,8 @@ def synchronised(parts: list[Node], shared: set[str], apart: set[str], barrier: 
 
 def _waits(access: Access, earlier: list[Access], apart: bool) -> bool:
     """Another item may have to be done with the cell first."""
-    return any((access[1].writes or e[1].writes) and (apart or not same_cell(access, e)) for e in earlier)
+    meeting = (e for e in earlier if not (is_atomic(*access) and is_atomic(*e)))
+    return any((access[1].writes or e[1].writes) and (apart or not same_cell(access, e)) for e in meeting)
 
 
 def same_cell(access: Access, other: Access) -> bool:

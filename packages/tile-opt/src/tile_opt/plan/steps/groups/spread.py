@@ -14,7 +14,7 @@ from tile_ir.names import claim
 from tile_ir.stripe.affine import Affine, names_in
 from tile_ir.stripe.nodes import ITEMS, STATIC, Bind, Block, Direction, Index, Order, Refinement, Scope, Sync, number_of
 
-from tile_opt.kernel.unify import is_indirect
+from tile_opt.kernel.unify import is_atomic, is_indirect
 from tile_opt.kernel.view import KernelView, Stage, Use
 from tile_opt.kernel.work import merged_use
 from tile_opt.plan.plan import Plan
@@ -248,8 +248,8 @@ class Spread:
         return sized(alloc, tuple(d.index.range for d in digits) or (1,), REGISTER if static else ARRAY)
 
     def _reduced(self, stage: Stage, merged: Use | None) -> tuple[Index, ...]:
-        """Items' indexes of the own loops that what `stage` merges into does not move with."""
-        if merged is None:
+        """Items' indexes of the own loops that what `stage` merges into does not move with; none where all merge at once."""
+        if merged is None or is_atomic(stage, merged):
             return ()
         kept = names_in(merged.forms)
         loops = {n for n in stage.loop_names if n not in kept and self.spread(n)}
