@@ -350,7 +350,9 @@ class _Counter:
             return
         dtype = op.dtype if width(op.dtype) >= width(operand) else operand
         times, bytes_ = self._instances(names), self._bytes(dtype, names)
-        name = self._divides(op, dtype, names) if op.name == "div" else op.name
+        name, of_vectors = op.name, self._is_vector(names) and not self.machine.is_gpu
+        if name == "div":
+            name = self.division.get(op.args[1]) or operations.quotient(dtype, of_vectors)
         port, cost = instructions(name, dtype, self.machine, self.fragments)
         if name in ("max", "min") and not self.numbers.isdisjoint(op.args):
             cost = 1
@@ -366,10 +368,6 @@ class _Counter:
         self.work.issue += fetched if bytes_ > width(dtype) else 0  # one value's are part of other instructions
         if op.dtype in NARROW and name not in _EXACT:
             self._compute("add", times * rounding(op.dtype, self.machine), bytes_)
-
-    def _divides(self, op: Op, dtype: DType, names: frozenset[str]) -> str:
-        known = self.division.get(op.args[1])
-        return known or operations.quotient(dtype, self._is_vector(names) and not self.machine.is_gpu)
 
     def _division(self, dtype: DType, names: frozenset[str], bytes_: float) -> float:
         """Floats: shorter vectors are divided sooner; integers one by one."""
@@ -455,12 +453,8 @@ class _Counter:
         for s in body:
             for name in _read_by(s):
                 used[name] = used.get(name, 0) + 1
-        made = {
-            s.dst for s in body if isinstance(s, Op) and (s.name in DOTS or (s.name == "mul" and s.dtype.is_float))
-        }  # fmt: skip
-        sums = {
-            s.src for s in body if isinstance(s, Store) and self.tree.accesses[s.dst].agg is Aggregation.SUM
-        }  # fmt: skip
+        made = {s.dst for s in body if isinstance(s, Op) and (s.name in DOTS or (s.name == "mul" and s.dtype.is_float))}
+        sums = {s.src for s in body if isinstance(s, Store) and self.tree.accesses[s.dst].agg is Aggregation.SUM}
         return frozenset(n for n in made & sums if used[n] == 1)
 
 
