@@ -180,6 +180,18 @@ def test_what_is_put_down_with_a_step_is_a_digit() -> None:
     assert len(made) == 4 and all(op.type.shape == (3, 4, 2) for op in made)
 
 
+def test_what_a_step_leaves_may_be_there_already() -> None:
+    types = {n: TensorType(F, (3, 4)) for n in "XY"}
+    text = "function (X[M, N], Y[M, N]) -> (O) {{ P[{p} : {s}] = =(X[m, n]); O[{q} : {s}] = =(Y[m, n]) default P; }}"
+    columns = text.format(p="m, 2*n", q="m, 2*n + 1", s="M, 2*N")
+    before = tile_lang.bind(tile_lang.parse(columns), types)
+    after = rewrite(before, (StridedTargets(rows=False), DropDead()))
+    same_results(before, after)
+    assert [op.type.shape for op in after.ops if isinstance(op, Contraction)] == [(3, 4, 2)] * 2
+    rows = tile_lang.bind(tile_lang.parse(text.format(p="2*m, n", q="2*m + 1, n", s="2*M, N")), types)
+    assert StridedTargets(rows=False).apply(rows) is rows
+
+
 @pytest.mark.parametrize(
     "statement",
     [

@@ -124,6 +124,7 @@ def _for_cores(target: Target) -> tuple[Rewrite, ...]:
         PlacedParts(),
         LongPlaces(),
         ShortSorts(bytes=target.settings.vector_bytes, length=1 << 11 if "Bitcast" in target.nodes else 0),
+        StridedTargets(rows=False),
         *CLEAN,
         *((LongOrders(),) if "Bitcast" in target.nodes else ()),
         BorderPieces(),

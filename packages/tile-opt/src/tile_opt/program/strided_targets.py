@@ -2,7 +2,8 @@
 
 ``Y[2*i + 1 : 2*N] = =(X[i])`` leaves every second cell empty. Of ``Z[i, 1 : N, 2] = =(X[i])`` they are a column, and Y is Z in another
 shape: what goes along rows meets both columns at once, where it had walked all cells, and then those that something is put in.
-Gradients of what is read with a step are such statements. What is computed of Y element by element is computed of Z.
+The other column may be there already: ``default`` is in digits, too, where it has the same ones. Gradients of what is read with a step
+are such statements. What is computed of Y element by element is computed of Z.
 """
 
 from __future__ import annotations
@@ -25,13 +26,17 @@ Digits = tuple[tuple[Poly, int], ...]
 class StridedTargets(Rewrite):
     """Give contractions that move elements, and sum up none, a dimension more for each that they walk with a step."""
 
+    rows: bool = True
+    """Steps over whole rows, too: processors rather take these as they are."""
+
     def apply(self, program: Program) -> Program:
         types = program.types()
-        return with_each(program, _Work(dict(types), set(types)).op)
+        return with_each(program, _Work(self.rows, dict(types), set(types)).op)
 
 
 @dataclass(slots=True)
 class _Work:
+    rows: bool
     types: dict[str, TensorType]
     taken: set[str]
     cut: dict[str, str] = field(default_factory=dict[str, str])
@@ -40,7 +45,7 @@ class _Work:
     def op(self, op: Op) -> Iterator[Op]:
         """What takes the place of an operation."""
         match op:
-            case Contraction(default=None) if _moves(op):
+            case Contraction(default=under) if _moves(op) and (under is None or under in self.cut):
                 yield from self._contraction(op)
             case Elementwise() if any(a in self.cut for a in op.args):
                 yield from self._elementwise(op)
@@ -51,11 +56,13 @@ class _Work:
         counts = Counter(n for f in op.output for n in f.names)
         cut = [_digits(f, size, counts) for f, size in zip(op.output, op.type.shape, strict=True)]
         whole = [digit for digits in cut for digit in digits]
-        if len(whole) == len(cut):
+        shape, under = tuple(size for _, size in whole), op.default and self.cut[op.default]
+        apart = not self.rows and any(len(digits) > 1 for digits in cut[:-1])
+        if len(whole) == len(cut) or apart or (under and self.types[under].shape != shape):
             yield op
             return
-        shape = tuple(size for _, size in whole)
-        yield from self._cut(op, replace(op, type=replace(op.type, shape=shape), output=tuple(f for f, _ in whole)))
+        output = tuple(f for f, _ in whole)
+        yield from self._cut(op, replace(op, type=replace(op.type, shape=shape), output=output, default=under))
 
     def _elementwise(self, op: Elementwise) -> Iterator[Op]:
         """In digits, where all operands have them, or their shape, or none."""
