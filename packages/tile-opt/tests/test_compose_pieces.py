@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from explain_support import GPU
+from model_support import processor
 from tile_ir.dtype import DType
 from tile_ir.program.nodes import Contraction, Program, TensorType
 from tile_ir.stripe.interpret import run
@@ -67,3 +68,8 @@ def test_a_frame_is_one_kernel(text: str) -> None:
     scheduled = optimize(stripe, GPU)
     assert len(kernels_of(scheduled)) == 1
     assert run(scheduled, values())["O"].tobytes() == evaluate(program, values())["O"].tobytes()
+
+
+@pytest.mark.parametrize("text", FRAMES.values(), ids=FRAMES)
+def test_a_processor_stores_nothing_between_frames(text: str) -> None:
+    assert sources(rewrite(bound(text), rewrites_for(processor("zen4")))) == {"A"}

@@ -127,6 +127,7 @@ def _for_cores(target: Target) -> tuple[Rewrite, ...]:
         StridedTargets(rows=False),
         *CLEAN,
         *((LongOrders(),) if "Bitcast" in target.nodes else ()),
+        ComposePieces(),
         BorderPieces(),
         Cascade(kept=_row_kept(target)),
         TallProducts(),
