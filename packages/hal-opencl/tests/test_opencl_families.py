@@ -56,11 +56,16 @@ def test_families(info: binding.DeviceInfo, family: str, vector_bytes: int, inde
 NVIDIA = {"vendor": "NVIDIA Corporation", "name": "NVIDIA H200", "platform": "NVIDIA CUDA"}
 
 
+SINGLE = "mma_m16n8k8_tf32", "mma_m16n8k16_bf16", "mma_m16n8k16_f16"
+DOUBLES = {(8, 0): ("mma_m8n8k4_f64",), (9, 0): ("mma_m16n8k16_f64", "mma_m16n8k8_f64"), (8, 6): ()}
+
+
 @pytest.mark.parametrize(
     ("info", "ptx"),
     [
         (device(**NVIDIA, capability=(9, 0)), True),
         (device(**NVIDIA, capability=(8, 0)), True),
+        (device(**NVIDIA, capability=(8, 6)), True),
         (device(**NVIDIA, capability=(7, 5)), False),
         (device(**NVIDIA), False),
         (device(vendor="NVIDIA Corporation", platform="Portable Computing Language", capability=(9, 0)), False),
@@ -73,7 +78,7 @@ def test_matrix_instructions_are_the_devices_own(info: binding.DeviceInfo, ptx: 
     assert info.ptx is ptx and target.nodes >= {"Round"}
     assert (target.nodes >= {"Mma", "MatrixLoad"}) is ptx
     single = tuple(name for name in target.matrix if name not in {i.name for i in WGMMA})
-    assert single == (("mma_m16n8k8_tf32", "mma_m16n8k16_bf16", "mma_m16n8k16_f16") if ptx else ())
+    assert single == ((*SINGLE, *DOUBLES[info.capability]) if ptx else ())
     assert not ptx or target.machine.subgroup == 32
 
 

@@ -48,7 +48,8 @@ from tile_ir.semtree.nodes import (
 )  # fmt: skip
 from tile_ir.stripe import nodes as stripe
 
-F32, F16, BF16, INT, BOOL = DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16, Type(DType.INT32), Type(DType.BOOL)
+F64, F32, F16, BF16 = DType.FLOAT64, DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16
+INT, BOOL = Type(DType.INT32), Type(DType.BOOL)
 F4 = Type(F32, 4)
 PTX = Dialect(ptx=True)
 ITEM = WorkId(IdKind.LOCAL, 0)
@@ -187,6 +188,29 @@ def test_a_product_of_float32_from_parts() -> None:
     assert lines(text)[-1].endswith(
         "= tile_mma_m16n8k8_tf32((float4)(vload2(0, a), vload2(0, a + 8)), (float2)(a[0], a[0]), (float4)(0.0f));"
     )
+
+
+def test_products_of_float64() -> None:
+    """Registers are operands as they are; a single one is no vector."""
+    x, y = (Load(pointer("a", F64), ZERO, Type(F64, lanes)) for lanes in (4, 2))
+    text = emit(Let("d", Mma((16, 8, 8), (x,), (y,), (Const(0.0, Type(F64, 4)),), Type(F64, 4))), dtype=F64)
+    assert (
+        """double4 tile_mma_m16n8k8_f64(double4 a, double2 b, double4 c) {
+    double d0, d1, d2, d3;
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %11, %12, %13};"
+        : "=d"(d0), "=d"(d1), "=d"(d2), "=d"(d3)
+        : "d"(a.s0), "d"(a.s1), "d"(a.s2), "d"(a.s3),
+          "d"(b.s0), "d"(b.s1),
+          "d"(c.s0), "d"(c.s1), "d"(c.s2), "d"(c.s3));
+    return (double4)(d0, d1, d2, d3);
+}
+"""
+        in text
+    )
+    one, two = Load(pointer("a", F64), ZERO, Type(F64)), Const(0.0, Type(F64, 2))
+    short = emit(Let("d", Mma((8, 8, 4), (one,), (one,), (two,), Type(F64, 2))), dtype=F64)
+    assert "double2 tile_mma_m8n8k4_f64(double a, double b, double2 c) {" in short
+    assert """        : "d"(a),\n          "d"(b),\n          "d"(c.s0), "d"(c.s1));""" in short
 
 
 def test_rounding_by_the_instruction() -> None:

@@ -122,13 +122,15 @@ tile[(l + 1) % 32 * 2] = got;"""
 def product_kernel(instruction, subgroups=1):
     """Every lane loads its registers, made ready by the caller, and stores its part of the result."""
     dtype, ra, rb = instruction.a.dtype.value, instruction.a.registers, instruction.b.registers
-    params = f"readwrite global float32* c, read global {dtype}* a, read global {dtype}* b"
+    sums = instruction.c.dtype.value
+    params = f"readwrite global {sums}* c, read global {dtype}* a, read global {dtype}* b"
     m, n, k = instruction.shape
     half, rc, lanes = rb // 2, instruction.c.registers, instruction.lanes
+    second = f"first, b[t * {rb} + {half}]:{dtype}x{half}" if half else f"b[t * {rb}]"
     body = f"""
 let t = local_id(1) * {lanes} + l;
-let first = b[t * {rb}]:{dtype}x{half};
-c[t * {rc}] = mma({m}, {n}, {k}, [a[t * {ra}]:{dtype}x{ra}], [first, b[t * {rb} + {half}]:{dtype}x{half}], [c[t * {rc}]:float32x{rc}]);"""
+let first = b[t * {rb}]:{dtype}x{max(half, 1)};
+c[t * {rc}] = mma({m}, {n}, {k}, [a[t * {ra}]:{dtype}x{ra}], [{second}], [c[t * {rc}]:{sums}x{rc}]);"""
     return function(params, body, f"{lanes}, {subgroups}, 1", lanes)
 
 
@@ -151,7 +153,7 @@ def test_product_across_lanes(instruction):
         matrices(instruction, seed, lambda rng, shape: rng.integers(-8, 8, shape).astype(np.float32)) for seed in (1, 2)
     ]
     operands = (instruction.c, instruction.a, instruction.b)
-    dtypes = (np.float32, instruction.a.dtype.numpy, instruction.a.dtype.numpy)
+    dtypes = [o.dtype.numpy for o in operands]
     buffers = [
         np.concatenate([dealt(o, p[i]) for p in pairs]).astype(d)
         for i, (o, d) in enumerate(zip(operands, dtypes, strict=True))
@@ -245,8 +247,29 @@ def test_a_part_of_a_subgroup_multiplies_nothing():
         launch(kernel, (1, 1, 1), [np.zeros(192, np.float32)])
 
 
-def test_instructions_accumulate_in_32_bits():
-    floats, integers = ([i for i in MATRIX_INSTRUCTIONS.values() if i.is_exact is exact] for exact in (False, True))
-    assert {i.a.dtype for i in floats} == {DType.FLOAT32, DType.BFLOAT16, DType.FLOAT16}
-    assert {(i.a.dtype, i.b.dtype) for i in integers} == {*product((DType.INT8, DType.UINT8), repeat=2)}
-    assert {i.c.dtype for i in floats} == {DType.FLOAT32} and {i.c.dtype for i in integers} == {DType.INT32}
+def test_what_instructions_add_up():
+    """Floats of 32 bits and fewer in float32, bytes in int32; float64, which loses nothing, in float64."""
+    sums = {DType.FLOAT32: set(), DType.INT32: set(), DType.FLOAT64: set()}
+    for instruction in MATRIX_INSTRUCTIONS.values():
+        sums[instruction.c.dtype].add((instruction.a.dtype, instruction.b.dtype))
+        assert instruction.is_exact is (instruction.c.dtype is not DType.FLOAT32)
+    assert sums[DType.FLOAT32] == {(d, d) for d in (DType.FLOAT32, DType.BFLOAT16, DType.FLOAT16)}
+    assert sums[DType.INT32] == {*product((DType.INT8, DType.UINT8), repeat=2)}
+    assert sums[DType.FLOAT64] == {(DType.FLOAT64, DType.FLOAT64)}
+
+
+def test_products_of_float64_are_multiply_adds_of_it():
+    """To the last bit, in ascending order along the depth."""
+    instruction = MATRIX_INSTRUCTIONS["mma_m16n8k8_f64"]
+    c, a, b = matrices(instruction, 9, lambda rng, shape: rng.normal(0, 1, shape))
+    buffers = [dealt(o, x) for o, x in zip((instruction.c, instruction.a, instruction.b), (c, a, b), strict=True)]
+    launch(product_kernel(instruction), (1, 1, 1), buffers)
+    want = np.array([[fold(a[i], b[:, j], c[i, j]) for j in range(c.shape[1])] for i in range(c.shape[0])])
+    assert np.array_equal(buffers[0], dealt(instruction.c, want))
+
+
+def fold(left, right, total):
+    """Multiply-adds of exact products, each rounded once."""
+    for x, y in zip(left, right, strict=True):
+        total = float(Fraction(x) * Fraction(y) + Fraction(total))
+    return total

@@ -190,7 +190,7 @@ def near(
     left, right = (rounding(x) for x in sample.operands(inputs))
     product, size = left @ right, np.abs(left) @ np.abs(right)
     want = sample.tail(product, {n: x.astype(np.float64) for n, x in inputs.items()})
-    step = {"float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}[str(got.dtype)]
+    step = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}[str(got.dtype)]
     wrong = ~(np.abs(got.astype(np.float64) - want) <= share * size + step * (np.abs(want) + 2 * np.abs(product)))
     assert not wrong.any(), f"{np.argwhere(wrong)[:4].tolist()}: {got[wrong][:4]} instead of {want[wrong][:4]}"
 

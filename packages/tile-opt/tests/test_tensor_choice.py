@@ -31,7 +31,6 @@ DIAGONAL = "function (A[M, K], B[K, N]) -> (R) { R[i, j : 32, 32] = +(A[i + j, k
 VECTOR = "function (A[M, K], B[K]) -> (R) { R[i : M] = +(A[i, k] * B[k]); }"
 SQUARE = (32, 32)
 KERNELS: dict[str, tuple[str, Any, tuple[int, ...], tuple[int, ...]]] = {
-    "float64": (PRODUCT % ("+", "*"), DType.FLOAT64, SQUARE, SQUARE),
     "integers": (PRODUCT % ("+", "*"), DType.INT32, SQUARE, SQUARE),
     "two dtypes": (PRODUCT % ("+", "*"), {"A": F32, "B": BF16}, SQUARE, SQUARE),
     "largest products": (PRODUCT % (">", "*"), F32, SQUARE, SQUARE),

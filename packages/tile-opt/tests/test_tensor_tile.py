@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tensor_support import (
     BIAS_RELU,
+    BUSY,
     DTYPES,
     LAYOUTS,
     PORTABLE,
@@ -33,8 +34,10 @@ from tensor_support import (
     inputs_of,
     instructions,
     matmul,
+    near,
     on_matrix,
     plan_of,
+    plans_of,
     run_kernels,
     scheduled,
     tf32,
@@ -43,6 +46,7 @@ from tensor_support import (
     with_local,
 )
 from tile_ir.dtype import DType
+from tile_ir.machine import Occupancy
 from tile_ir.matrix import MMA
 from tile_ir.semtree.verify import OPTIONAL_NODES
 from tile_ir.stripe.affine import Affine
@@ -51,7 +55,7 @@ from tile_ir.stripe.nodes import Program as Stripe
 from tile_ir.stripe.parser import parse_program
 from tile_ir.stripe.printer import print_program
 from tile_ir.stripe.walk import blocks_in
-from tile_ir.target import Target
+from tile_ir.target import Options, Target
 from tile_opt.lower_kernels import lower_kernels
 from tile_opt.passes.base import kernels_of
 from tile_opt.semtree.legalise import used_nodes
@@ -88,6 +92,22 @@ def test_a_product_of_matrices(dtype: DType, layout: str, sizes: tuple[int, int,
 def test_half_floats_have_an_instruction_like_that_of_bfloat16(layout: str) -> None:
     stripe = agree(matmul(layout, DType.FLOAT16, 40, 24, 32), SMALL)
     assert "mma_m16n8k16_f16" in instructions(stripe)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_products_of_float64_ask_for_no_precision(layout: str) -> None:
+    """Sums as a loop of multiply-adds has them."""
+    sample, target = matmul(layout, DType.FLOAT64, 40, 24, 33), replace(SMALL, options=Options())
+    inputs, stripe = inputs_of(sample.program), scheduled(sample.program, target)
+    assert any(name.endswith("_f64") for name in instructions(stripe))
+    near(run_kernels(stripe, target, inputs), sample, inputs, whole, 1e-15)
+
+
+def test_sums_that_registers_do_not_hold_are_in_no_tile() -> None:
+    """Four by eight instructions take all that an item may have of them for float64."""
+    sample = matmul("nn", DType.FLOAT64, 1024, 1024, 64)
+    target = replace(BUSY, matrix=("mma_m16n8k8_f64",), machine=replace(BUSY.machine, occupancy=Occupancy()))
+    assert max(prod(tile.instructions) for tile in plans_of(sample, target)) == 16
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

@@ -11,6 +11,7 @@ from importlib.resources import files
 from typing import Any
 
 from tile_ir.document import from_document, to_document
+from tile_ir.dtype import DType
 from tile_ir.machine import Bandwidths, Machine
 from tile_ir.matrix import LANES, MATRIX_INSTRUCTIONS, WGMMA, MatrixInstruction
 from tile_ir.target import PassConfig, Target
@@ -22,6 +23,10 @@ STATIC_LOCAL = 96 << 10
 """Bytes of local arrays that a kernel may declare on capability 9.0, where it was tried, though the driver reports half."""
 
 
+DOUBLES: Mapping[tuple[int, int], frozenset[str]] = {
+    (8, 0): frozenset({"mma_m8n8k4_f64"}), (9, 0): frozenset({"mma_m16n8k16_f64", "mma_m16n8k8_f64"}),
+}  # fmt: skip
+"""Instructions of float64 by capability; other processors have hardly any units for it."""
 TEAM_NODES = frozenset({"TeamMma", "TensorCopy"})
 """What a processor has whose sub-groups multiply in teams."""
 
@@ -104,7 +109,7 @@ def _scaled(bandwidths: Bandwidths, factor: float) -> Bandwidths:
 
 def _with_matrices(target: Target, info: DeviceInfo) -> Target:
     """The target with the matrix instructions that the emitter can write."""
-    matrix = tuple(name for name, i in MATRIX_INSTRUCTIONS.items() if name in MNEMONICS or _is_ours(i, info))
+    matrix = tuple(name for name, i in MATRIX_INSTRUCTIONS.items() if _is_ours(i, info))
     local = STATIC_LOCAL if info.capability >= (9, 0) else 0
     settings = replace(target.settings, static_local_bytes=local, shuffles=LANES)
     nodes = {"MatrixLoad", "Mma", "SubgroupOp", *(TEAM_NODES if info.teams else ())}
@@ -112,7 +117,9 @@ def _with_matrices(target: Target, info: DeviceInfo) -> Target:
 
 
 def _is_ours(instruction: MatrixInstruction, info: DeviceInfo) -> bool:
-    return instruction in WGMMA and info.teams
+    if instruction.a.dtype is DType.FLOAT64:
+        return instruction.name in DOUBLES.get(info.capability, ())
+    return instruction.name in MNEMONICS or (instruction in WGMMA and info.teams)
 
 
 def without_teams(target: Target) -> Target:

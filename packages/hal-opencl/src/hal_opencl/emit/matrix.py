@@ -14,7 +14,7 @@ from tile_ir.semtree.nodes import Call, Expr, Function, MatrixLoad, Mma, Round, 
 
 from hal_opencl.emit import approximate, dpas, helpers, ptx
 from hal_opencl.emit.lanes import LaneExpressions
-from hal_opencl.emit.types import HALVES, tag
+from hal_opencl.emit.types import HALVES, register, tag
 
 CONTRACTED, CONTRACTS = "#pragma OPENCL FP_CONTRACT ON", "-cl-mad-enable"
 """Products may be added without having been rounded; the option is for drivers to which the words of the language say nothing."""
@@ -95,7 +95,7 @@ class MatrixExpressions(LaneExpressions):
         dtypes = {part.type.dtype for part in (*node.a, *node.b)}
         found = instruction_of(node.shape, next(iter(dtypes)))
         written = found is not None and (found.name in ptx.MNEMONICS or found.name in dpas.FUNCTIONS)
-        if len(dtypes) > 1 or found is None or not written or node.type.dtype is not DType.FLOAT32:
+        if len(dtypes) > 1 or found is None or not written or node.type.dtype is not found.c.dtype:
             names = ", ".join(sorted(map(str, dtypes)))
             raise SemtreeError(f"no matrix instruction of shape {node.shape} makes {node.type.dtype} of {names}")
         return found
@@ -119,4 +119,4 @@ def _registers(parts: Sequence[Expr], operand: Operand) -> list[Piece]:
     lanes = sum(part.type.lanes for part in parts)
     if lanes != operand.registers:
         raise SemtreeError(f"a lane holds {operand.registers} elements of this operand, not {lanes}")
-    return [(parts[0], 0)] if len(parts) == 1 else [f"(float{lanes})(", *commas(parts), ")"]
+    return [(parts[0], 0)] if len(parts) == 1 else [f"({register(operand.dtype, lanes)})(", *commas(parts), ")"]

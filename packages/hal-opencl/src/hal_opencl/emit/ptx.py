@@ -22,6 +22,9 @@ MNEMONICS: Mapping[str, str] = {
     "mma_m16n8k8_tf32": "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32",
     "mma_m16n8k16_bf16": "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32",
     "mma_m16n8k16_f16": "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32",
+    "mma_m16n8k16_f64": "mma.sync.aligned.m16n8k16.row.col.f64.f64.f64.f64",
+    "mma_m16n8k8_f64": "mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64",
+    "mma_m8n8k4_f64": "mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64",
 }
 """The matrix instructions of `tile_ir.matrix` that can be written; those of teams are in `hal_opencl.emit.teams`."""
 COPIES: Mapping[int, str] = {
@@ -177,11 +180,14 @@ def floats(name: str, t: Type) -> str:
 
 def multiply(name: str, instruction: MatrixInstruction) -> str:
     """The product of one sub-group; operands and result are the registers of a lane, in order."""
-    a, b, c = (operand.registers for operand in (instruction.a, instruction.b, instruction.c))
+    parts, sums = (instruction.a, instruction.b, instruction.c), instruction.c.dtype
+    A, B, C = (register(o.dtype, o.registers) for o in parts)
+    a, b, c = (o.registers for o in parts)
     outputs = [f"d{n}" for n in range(c)]
-    words = _WORDS[instruction.a.dtype]
-    inputs = [words("a", a), words("b", b), [f"c.s{n:x}" for n in range(c)]]
-    constraints = ["r", "r", "f"]
+    words, kind = _WORDS[instruction.a.dtype], _KINDS[sums]
+    inputs = [words("a", a), words("b", b), [lane("c", n, c) for n in range(c)]]
+    factor = kind if instruction.a.dtype is DType.FLOAT64 else "r"
+    constraints = [factor, factor, kind]
     ends = list(accumulate(map(len, inputs), initial=c))
     operands = ", ".join(_registers(start, stop) for start, stop in pairwise([0, *ends]))
     lists = [", ".join(f'"{kind}"({text})' for text in texts) for kind, texts in zip(constraints, inputs, strict=True)]
@@ -189,12 +195,12 @@ def multiply(name: str, instruction: MatrixInstruction) -> str:
     # not to move it to where its result is used, which may be under a lane's condition. The assembler, which knows
     # the instruction, still schedules it freely.
     return "\n".join([
-        f"float{c} {name}(float{a} a, float{b} b, float{c} c) {{",
-        f"    float {', '.join(outputs)};",
+        f"{C} {name}({A} a, {B} b, {C} c) {{",
+        f"    {register(sums)} {', '.join(outputs)};",
         f'    asm volatile("{MNEMONICS[instruction.name]} {operands};"',
-        f"        : {_outputs('f', outputs)}",
+        f"        : {_outputs(kind, outputs)}",
         "        : " + ",\n          ".join(lists) + ");",
-        f"    return (float{c})({', '.join(outputs)});",
+        f"    return ({C})({', '.join(outputs)});",
         "}",
     ])  # fmt: skip
 
@@ -250,7 +256,13 @@ def _halves(vector: str, lanes: int) -> list[str]:
     return [f"tile_pack_halves({vector}.s{n:x}, {vector}.s{n + 1:x})" for n in range(0, lanes, 2)]
 
 
+def _doubles(vector: str, lanes: int) -> list[str]:
+    return [lane(vector, n, lanes) for n in range(lanes)]
+
+
 _WORDS: Mapping[DType, Callable[[str, int], list[str]]] = {
-    DType.FLOAT32: _plain, DType.BFLOAT16: _bfloats, DType.FLOAT16: _halves,
+    DType.FLOAT32: _plain, DType.BFLOAT16: _bfloats, DType.FLOAT16: _halves, DType.FLOAT64: _doubles,
 }  # fmt: skip
-"""A vector as 32-bit operands: a lane each, or two 16-bit lanes, the first in the low half."""
+"""A vector as operands: a lane each, or two 16-bit lanes as 32 bits, the first in the low half."""
+_KINDS: Mapping[DType, str] = {DType.FLOAT32: "f", DType.FLOAT64: "d"}
+"""Constraints of registers of sums; factors of float64 are such, too."""

@@ -18,8 +18,8 @@ from tile_hal.interfaces import Device
 
 pytestmark = pytest.mark.takes("semtree")
 
-MMA_TOLERANCE = 1e-5
-"""Of Σ|a||b| + |c|: hardware adds products in an order of its own, and may cut them below float32's last bit."""
+MMA_TOLERANCE = {DType.FLOAT32: 1e-5, DType.FLOAT64: 1e-14}
+"""By dtype of the sums, of Σ|a||b| + |c|: hardware adds products in an order of its own, and may cut them below their last bit."""
 SUBGROUPS = 2
 INSTRUCTIONS = pytest.mark.parametrize("instruction", (*MMA, *DPAS), ids=lambda i: i.name)
 
@@ -90,18 +90,16 @@ function kernel(write global {dtype.value}* out [elements={2 * LANES * lanes}], 
 
 def product_kernel(instruction: MatrixInstruction, steps: int) -> Function:
     """c += a · b for every sub-group, `steps` times with other operands; the caller dealt the registers."""
-    dtype, ra, rb, rc = (
-        instruction.a.dtype.value,
-        *(o.registers for o in (instruction.a, instruction.b, instruction.c)),
-    )
+    dtype, sums = instruction.a.dtype.value, instruction.c.dtype.value
+    ra, rb, rc = (o.registers for o in (instruction.a, instruction.b, instruction.c))
     m, n, k = instruction.shape
     items = instruction.lanes
     lanes = items * SUBGROUPS
     return parse_function(f"""
-function kernel(readwrite global float32* c [elements={lanes * rc}], read global {dtype}* a [elements={steps * lanes * ra}],
+function kernel(readwrite global {sums}* c [elements={lanes * rc}], read global {dtype}* a [elements={steps * lanes * ra}],
         read global {dtype}* b [elements={steps * lanes * rb}]) group({items}, {SUBGROUPS}, 1) subgroup({items}) {{
     let l = local_id(1) * {items} + local_id(0);
-    var sum = c[l * {rc}]:float32x{rc};
+    var sum = c[l * {rc}]:{sums}x{rc};
     for (s = 0; s < {steps}; s += 1) {{
         let left = a[(s * {lanes} + l) * {ra}]:{dtype}x{ra};
         let right = b[(s * {lanes} + l) * {rb}]:{dtype}x{rb};
@@ -124,8 +122,8 @@ def product(device: Device, instruction: MatrixInstruction, c: Array, a: Array, 
     if device.capabilities.subgroup != instruction.lanes:
         pytest.skip(f"device has sub-groups of {device.capabilities.subgroup}, not of {instruction.lanes}")
     item = product_kernel(instruction, len(a))
-    dtype = instruction.a.dtype.numpy
-    given = [dealt(instruction.c, c), dealt(instruction.a, a).astype(dtype), dealt(instruction.b, b).astype(dtype)]
+    operands = ((instruction.c, c), (instruction.a, a), (instruction.b, b))
+    given = [dealt(operand, values).astype(operand.dtype.numpy) for operand, values in operands]
     return launch(device, item, given)[0]
 
 
@@ -140,7 +138,8 @@ def whole_numbers(instruction: MatrixInstruction, steps: int) -> list[Array]:
 @INSTRUCTIONS
 def test_matrix_product_of_whole_numbers(tile_device: Device, instruction: MatrixInstruction) -> None:
     c, a, b = whole_numbers(instruction, 3)
-    assert_same(product(tile_device, instruction, c, a, b), dealt(instruction.c, c + (a @ b).sum(0)))
+    want = dealt(instruction.c, c + (a @ b).sum(0)).astype(instruction.c.dtype.numpy)
+    assert_same(product(tile_device, instruction, c, a, b), want)
 
 
 @INSTRUCTIONS
@@ -148,10 +147,11 @@ def test_matrix_product(tile_device: Device, instruction: MatrixInstruction) -> 
     m, n, k = instruction.shape
     rng = np.random.default_rng(2)
     c = rng.normal(0, 1, (SUBGROUPS, m, n)).astype(np.float32)
-    a, b = (cut(rng.normal(0, 1, (4, SUBGROUPS, *shape)), 16) for shape in ((m, k), (k, n)))
+    factors = (rng.normal(0, 1, (4, SUBGROUPS, *shape)) for shape in ((m, k), (k, n)))
+    a, b = (x if instruction.a.dtype is DType.FLOAT64 else cut(x, 16) for x in factors)
     got = product(tile_device, instruction, c, a, b)
     exact = c + (a.astype(np.float64) @ b).sum(0)
-    bound = MMA_TOLERANCE * (np.abs(c) + (np.abs(a) @ np.abs(b)).sum(0))
+    bound = MMA_TOLERANCE[instruction.c.dtype] * (np.abs(c) + (np.abs(a) @ np.abs(b)).sum(0))
     assert_close(got, dealt(instruction.c, exact), dealt(instruction.c, bound), instruction.name)
 
 

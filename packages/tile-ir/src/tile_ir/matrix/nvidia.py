@@ -19,18 +19,23 @@ MATRIX_LOADS = ("matrix_load", "matrix_load_transposed")
 """Instructions by which a sub-group loads fragments together: lines follow rows of the operand, or its columns."""
 
 
-def _mma(name: str, dtype: DType, a: Places, b: Places) -> MatrixInstruction:
-    """An ``mma.sync`` with sums in float32, from the digits of its factors."""
-    c = Operand(DType.FLOAT32, (lanes(8, 1, 4), registers(2, 8, 2)), (registers(2, 1, 1), lanes(4, 2, 1)))
+def _mma(name: str, dtype: DType, a: Places, b: Places, sums: DType = DType.FLOAT32) -> MatrixInstruction:
+    """An ``mma.sync``, from the digits of its factors: as many rows as the first one has."""
+    rows = tuple(replace(d, weight=2) if not d.lane else d for d in a[0])
+    c = Operand(sums, rows, (registers(2, 1, 1), lanes(4, 2, 1)))
     return MatrixInstruction(name, Operand(dtype, *a), Operand(dtype, *b), c)
 
 
-_TF32 = _mma(
-    "mma_m16n8k8_tf32",
-    DType.FLOAT32,
-    ((lanes(8, 1, 4), registers(2, 8, 1)), (lanes(4, 1, 1), registers(2, 4, 2))),
-    ((lanes(4, 1, 1), registers(2, 4, 1)), (lanes(8, 1, 4),)),
-)
+def _words(name: str, dtype: DType, rows: int, deep: int, sums: DType) -> MatrixInstruction:
+    """The instruction for elements that have registers of their own: eight rows in one, and four of the depth."""
+    down = (lanes(8, 1, 4), *_more(rows // 8, 8, 1))
+    along = (lanes(4, 1, 1), *_more(deep // 4, 4, rows // 8))
+    return _mma(name, dtype, (down, along), ((along[0], *_more(deep // 4, 4, 1)), (lanes(8, 1, 4),)), sums)
+
+
+def _more(size: int, step: int, weight: int) -> tuple[Digit, ...]:
+    """A digit that counts registers, where there are several."""
+    return (registers(size, step, weight),) if size > 1 else ()
 
 
 def _half(name: str, dtype: DType) -> MatrixInstruction:
@@ -43,8 +48,10 @@ def _half(name: str, dtype: DType) -> MatrixInstruction:
     )
 
 
+_TF32 = _words("mma_m16n8k8_tf32", DType.FLOAT32, 16, 8, DType.FLOAT32)
 _BF16, _F16 = _half("mma_m16n8k16_bf16", DType.BFLOAT16), _half("mma_m16n8k16_f16", DType.FLOAT16)
-MMA = (_TF32, _BF16, _F16)
+_F64 = tuple(_words(f"mma_m{m}n8k{k}_f64", DType.FLOAT64, m, k, DType.FLOAT64) for m, k in ((16, 16), (16, 8), (8, 4)))
+MMA = (_TF32, _BF16, _F16, *_F64)
 """Every ``mma.sync`` that is described here."""
 
 

@@ -155,7 +155,8 @@ def _for_groups(target: Target) -> tuple[Rewrite, ...]:
         WideRows(kept=kept if _rounds(target) else 0),
         NormaliseLast(kept=kept, short=target.options.reduced_precision),
     )
-    walked = _factors(target) if steps else frozenset[DType]()
+    # No kernel walks rows of float64 on matrix instructions.
+    walked = _factors(target) - {DType.FLOAT64} if steps else frozenset[DType]()
     split = SplitReduction(units=units, joined="LastGroup" in target.nodes, walked=walked)
     rows = (masked, SingleTerms(), *weighted, ShareCommon(), DropDead(), Online(units=units), split)
     return (

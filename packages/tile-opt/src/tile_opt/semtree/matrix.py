@@ -55,7 +55,7 @@ from tile_ir.semtree.nodes import (
 
 from tile_opt.semtree.terms import Term
 
-_INT, _F32 = Type(DType.INT32), Type(DType.FLOAT32)
+_INT = Type(DType.INT32)
 
 # --- rounding --------------------------------------------------------------------------------------
 
@@ -236,9 +236,9 @@ class _Exchange:
             for array, offset, index in ((area.left, at_row, row), (area.right, at_column, column)):
                 key = (array.name, offset)
                 if key not in loaded:
-                    loaded[key] = self._bound("factor", wide_load(_F32, array, index.expr), body)
+                    loaded[key] = self._bound("factor", wide_load(total.type, array, index.expr), body)
                 factors.append(loaded[key])
-            body.append(Assign(total.name, Fma(factors[0], factors[1], total, _F32)))
+            body.append(Assign(total.name, Fma(factors[0], factors[1], total, total.type)))
         return For(step.name, Const(0, _INT), Const(k, _INT), 1, Block(tuple(body)))
 
 

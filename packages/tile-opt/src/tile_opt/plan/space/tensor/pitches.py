@@ -54,7 +54,7 @@ def _pitch(match: Match, copy: GroupCopy, staging: Staging, collective: bool) ->
     def conflicts(pad: int) -> int:
         strides = local_type(copy.box.extents, order, dtype, pad).strides
         at = [sum(f.const * s for f, s in zip(forms, strides, strict=True)) * dtype.bytes for forms in lanes]
-        return bank_conflicts(at, COPY_BYTES if collective else BANK_BYTES)
+        return bank_conflicts(at, COPY_BYTES if collective else max(BANK_BYTES, dtype.bytes))
 
     return min(padding(row, dtype.bytes), key=conflicts)
 

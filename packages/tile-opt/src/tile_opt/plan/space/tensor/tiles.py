@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from itertools import product
 from math import prod
 
+from tile_ir.machine import Occupancy
 from tile_ir.matrix import LANES, PANEL_BYTES
 from tile_ir.target import Target
 
@@ -13,7 +14,7 @@ from tile_opt.kernel.instructions import Match
 from tile_opt.kernel.view import KernelView
 from tile_opt.plan.builders.tensor_checks import may_fit
 from tile_opt.plan.space.tensor.beside import loops_beside
-from tile_opt.plan.space.tensor.teams import FEW, teams_of
+from tile_opt.plan.space.tensor.teams import FEW, item_registers, teams_of
 from tile_opt.plan.space.tensor.tile import MANY, ROWS, WARPS, Tile
 from tile_opt.plan.space.tensor.way import Way
 
@@ -71,8 +72,15 @@ def _is_held(tile: Tile, cells: int) -> bool:
 
 
 def _has_room(tile: Tile) -> bool:
-    """A group has no more items than others do; or no more than it may have and a core has registers for, and most cores have one."""
+    """A group has no more items than others do; or no more than it may have and a core has registers for, and most cores have one.
+
+    Single sub-groups are few, whose items hold all sums in registers.
+    """
     items, target = prod(tile.warps) * LANES, tile.target
+    if tile.instruction.team == 1:
+        occupancy = target.machine.occupancy or Occupancy()
+        each = item_registers(tile.instruction, tile.tall, tile.wide)
+        return items <= target.settings.threads and each <= occupancy.item_registers
     most = target.machine.occupancy.group_items if target.machine.occupancy else 0
     many = items <= most and 2 * tile.groups > target.settings.cores and tile.in_registers > 0
     return items <= target.settings.threads or many
