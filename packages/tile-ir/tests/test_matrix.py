@@ -20,7 +20,7 @@ from tile_ir.matrix import (
 )
 
 TF32, BF16, F16 = (MATRIX_INSTRUCTIONS[f"mma_m16n8{n}"] for n in ("k8_tf32", "k16_bf16", "k16_f16"))
-DEEP, F64, SHORT = (MATRIX_INSTRUCTIONS[f"mma_{n}_f64"] for n in ("m16n8k16", "m16n8k8", "m8n8k4"))
+F64, SHORT = (MATRIX_INSTRUCTIONS[f"mma_{n}_f64"] for n in ("m16n8k8", "m8n8k4"))
 OPERANDS = {f"{i.name}-{name}": getattr(i, name) for i in MMA for name in "abc"}
 
 Table = Callable[[int, int, int], tuple[int, int]]
@@ -59,7 +59,6 @@ TABLES: list[tuple[Operand, int, Table]] = [
     (TF32.a, 4, tf32_a), (TF32.b, 2, tf32_b), (TF32.c, 4, c_table),
     (BF16.a, 8, half_a), (BF16.b, 4, half_b), (BF16.c, 4, c_table),
     (F16.a, 8, half_a), (F16.b, 4, half_b), (F16.c, 4, c_table),
-    (DEEP.a, 8, double_a), (DEEP.b, 4, double_b), (DEEP.c, 4, c_table),
     (F64.a, 4, double_a), (F64.b, 2, double_b), (F64.c, 4, c_table),
     (SHORT.a, 1, double_a), (SHORT.b, 1, double_b), (SHORT.c, 2, c_table),
 ]  # fmt: skip

@@ -116,11 +116,11 @@ def test_constraints_are_asked_of_the_match_that_is_wanted(monkeypatch: pytest.M
     found, asked = matches(view, instruction), list[object]()
     assert len(found) > 1 and all(m.bounds for m in found)
 
-    def bounds(*given: object) -> object:
+    def bounded(*given: object) -> object:
         asked.append(given)
-        return found[-1].bounds
+        return found[-1]
 
-    monkeypatch.setattr(instructions, "_bounds", bounds)
+    monkeypatch.setattr(instructions, "_bounded", bounded)
     assert match_of(view, instruction, dict(found[-1].loops)) == found[-1] and len(asked) == 1
 
 

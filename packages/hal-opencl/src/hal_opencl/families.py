@@ -24,7 +24,7 @@ STATIC_LOCAL = 96 << 10
 
 
 DOUBLES: Mapping[tuple[int, int], frozenset[str]] = {
-    (8, 0): frozenset({"mma_m8n8k4_f64"}), (9, 0): frozenset({"mma_m16n8k16_f64", "mma_m16n8k8_f64"}),
+    (8, 0): frozenset({"mma_m8n8k4_f64"}), (9, 0): frozenset({"mma_m16n8k8_f64"}),
 }  # fmt: skip
 """Instructions of float64 by capability; other processors have hardly any units for it."""
 TEAM_NODES = frozenset({"TeamMma", "TensorCopy"})

@@ -22,7 +22,6 @@ MNEMONICS: Mapping[str, str] = {
     "mma_m16n8k8_tf32": "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32",
     "mma_m16n8k16_bf16": "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32",
     "mma_m16n8k16_f16": "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32",
-    "mma_m16n8k16_f64": "mma.sync.aligned.m16n8k16.row.col.f64.f64.f64.f64",
     "mma_m16n8k8_f64": "mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64",
     "mma_m8n8k4_f64": "mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64",
 }

@@ -50,7 +50,7 @@ def _half(name: str, dtype: DType) -> MatrixInstruction:
 
 _TF32 = _words("mma_m16n8k8_tf32", DType.FLOAT32, 16, 8, DType.FLOAT32)
 _BF16, _F16 = _half("mma_m16n8k16_bf16", DType.BFLOAT16), _half("mma_m16n8k16_f16", DType.FLOAT16)
-_F64 = tuple(_words(f"mma_m{m}n8k{k}_f64", DType.FLOAT64, m, k, DType.FLOAT64) for m, k in ((16, 16), (16, 8), (8, 4)))
+_F64 = tuple(_words(f"mma_m{m}n8k{k}_f64", DType.FLOAT64, m, k, DType.FLOAT64) for m, k in ((16, 8), (8, 4)))
 MMA = (_TF32, _BF16, _F16, *_F64)
 """Every ``mma.sync`` that is described here."""
 

@@ -47,6 +47,8 @@ class Match:
     right: str
     bounds: tuple[Bound, ...] = ()
     """The stage's constraints: where they fail, a factor that is 0 instead leaves out the product, if the other is finite."""
+    cuts: tuple[Affine, ...] = ()
+    """Those over several loops: they leave out whole steps, and of others part of a factor, in the same way, or of the results."""
 
     @property
     def factors(self) -> tuple[Use, Use]:
@@ -79,9 +81,24 @@ def _ways(view: KernelView, instruction: MatrixInstruction) -> list[Match]:
 
 
 def _bounded(view: KernelView, way: Match) -> Match | None:
-    """The match with what the stage's constraints tell of its factors; None where one tells something else."""
-    bounds = _bounds(view, way.main, way.factors)
-    return None if bounds is None else replace(way, bounds=bounds)
+    """The match with what the stage's constraints tell of its factors, and of steps; None where one tells something else."""
+    bounds, cuts = list[Bound](), list[Affine]()
+    for constraint in _kept(view, way.main):
+        bound = _bound(view, way.factors, constraint)
+        if bound is not None:
+            bounds.append(bound)
+        elif _cuts(way, constraint):
+            cuts.append(constraint)
+        else:
+            return None
+    return replace(way, bounds=tuple(bounds), cuts=tuple(cuts))
+
+
+def _cuts(way: Match, constraint: Affine) -> bool:
+    """The constraint is about steps of the only reduction: of a factor of sub-groups, rows or columns along the depth, or of results."""
+    loops, names = dict(way.loops), {*constraint.names}
+    one = way.instruction.lanes == LANES and len(way.main.loops) == 1
+    return one and not {loops["m"], loops["n"], loops["k"]} <= names
 
 
 def _least(instruction: MatrixInstruction) -> Iterator[dict[str, int]]:
@@ -161,27 +178,26 @@ def _assigned(
             yield Match(instruction, main, tuple(loops.items()), left.name, right.name)
 
 
-def _bounds(view: KernelView, main: Stage, factors: tuple[Use, ...]) -> tuple[Bound, ...] | None:
-    """The stage's constraints by the factors' subscripts; None when one is about something else.
+def _kept(view: KernelView, main: Stage) -> Iterator[Affine]:
+    """The stage's constraints.
 
     What is constrained by the shared loops alone, for all that leaves the kernel too, may be computed, and is dropped.
     """
-    found: list[Bound] = []
     results = [set(s.constraints) for s in view.stages if any(u.writes and not view.is_local(u.buffer) for u in s.uses)]
     dropped = set[Affine].intersection(*results) if results else set[Affine]()
-    for constraint in (c for c in main.constraints if c not in dropped):
-        ways = {
-            Bound(use.name, dim, sign, (constraint * times - form * sign).const): stride == 1
-            for use in factors
-            for dim, (form, stride) in enumerate(zip(use.forms, view.type_of(use.buffer).strides, strict=True))
-            for sign, times in _multiples(constraint, form)
-        }
-        # Whole rows are left out at once; of a row, what is left may be anything.
-        bound = min(ways, key=lambda way: ways[way], default=None)
-        if bound is None:
-            return None
-        found.append(bound)
-    return tuple(found)
+    yield from (c for c in main.constraints if c not in dropped)
+
+
+def _bound(view: KernelView, factors: tuple[Use, ...], constraint: Affine) -> Bound | None:
+    """The constraint by a factor's subscript; None when it is about something else."""
+    ways = {
+        Bound(use.name, dim, sign, (constraint * times - form * sign).const): stride == 1
+        for use in factors
+        for dim, (form, stride) in enumerate(zip(use.forms, view.type_of(use.buffer).strides, strict=True))
+        for sign, times in _multiples(constraint, form)
+    }
+    # Whole rows are left out at once; of a row, what is left may be anything.
+    return min(ways, key=lambda way: ways[way], default=None)
 
 
 def _multiples(constraint: Affine, form: Affine) -> Iterator[tuple[int, int]]:

@@ -12,6 +12,7 @@ from tile_ir.stripe.nodes import Bind, TensorType
 
 from tile_opt.kernel.instructions import Match, is_box
 from tile_opt.kernel.view import KernelView, Use
+from tile_opt.plan.builders.tensor_cuts import may_cut
 from tile_opt.plan.builders.tensor_plans import (
     LEVELS,
     beside_rows,
@@ -52,6 +53,8 @@ def problems(view: KernelView, match: Match, plan: Plan) -> Iterator[str]:
     yield from _team_problems(tile)
     if match.instruction.team == 1 and any(c.limits and not c.in_rows for c in tile.boxes):
         yield "what is copied of a factor ends within a piece of neighbours that are none in local memory"
+    if not may_cut(tile):
+        yield "what constraints leave out of steps are parts of one factor each, in steps of one tap"
     if _slide_along_rows(tile):
         yield "steps have several taps only of windows that slide across rows in local memory, not along them"
     if not _taps_end_alike(tile):

@@ -18,7 +18,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
@@ -32,7 +32,9 @@ from tile_ir.stripe.nodes import Bind, Block, Index, Order, Refinement, Sync, Wa
 
 from tile_opt.kernel.instructions import Match
 from tile_opt.kernel.view import KernelView, Stage, Use
+from tile_opt.kernel.work import merged_use
 from tile_opt.plan.builders.rounds import advanced
+from tile_opt.plan.builders.tensor_cuts import Cuts, grows, zero_results
 from tile_opt.plan.builders.tensor_plans import in_registers, in_tile
 from tile_opt.plan.builders.tensor_results import Parts, given, staged_results, taken
 from tile_opt.plan.builders.tensor_sizes import TensorSizes
@@ -115,6 +117,8 @@ class TensorTile(TensorSizes):
         One, where the copies of a step less under way still come in time: steps are many, and take long. What items have
         rounded is in registers, which two steps in turn fill: a round of a single one would write what products still read.
         """
+        if self.match.cuts:
+            return 0
         spared = self._versions > (2 if self.through else SPARED) and not (self.rounded and self.steps == 1)
         many = self.steps * self.rounds >= MANY_STEPS
         return int(self._team and spared and many and prod(self.group.values()) >= LONG_STEP)
@@ -146,10 +150,12 @@ class TensorTile(TensorSizes):
         return f"{self.loops['k']}_s"
 
     def corner(self) -> dict[str, Affine]:
-        """The first iteration of the group's part of every shared loop."""
+        """The first iteration of the group's part of every shared loop; groups with the most steps come first."""
         names, bands = {g.name for g in self.grid}, {self.loops["m"]: self.band}
         steps = {n: {f"{n}_g": size * bands.get(n, 1), f"{n}_b": size} for n, size in self.group.items()}
-        return {n: Affine.of({g: step for g, step in each.items() if g in names}) for n, each in steps.items()}
+        found = {n: Affine.of({g: step for g, step in each.items() if g in names}) for n, each in steps.items()}
+        last = {n: (-(-self.view.ranges[n] // size) - 1) * size for n, size in self.group.items()}
+        return {n: form * -1 + last[n] if grows(self.match.cuts, n) else form for n, form in found.items()}
 
     def within_group(self) -> dict[str, Affine]:
         """Iterations of rows and columns inside the group's tile, by those inside the sub-group's."""
@@ -238,6 +244,7 @@ class TensorTile(TensorSizes):
         *nodes, last = self._reduced()
         ahead = (s for p in self.given.values() for s in p.first())
         yield from (*nodes, *ahead, last) if isinstance(last, Wait) else (*nodes, last, *ahead)
+        yield from self._zeroed()
 
     def _reduced(self) -> Iterator[Node]:
         """The whole reduction, copies running ahead of the products from one round of the outer loops into the next."""
@@ -251,11 +258,11 @@ class TensorTile(TensorSizes):
     def _prologue(self) -> Iterator[Node]:
         """What is under way before the first step."""
         for number in range(-self._reach, 0):
-            started: list[Stage] = []
+            started: list[Node] = []
             for distance, move in self._moves:
                 if 0 <= number + distance < self.steps * self.rounds:
                     at, step = divmod(number + distance, self.steps)
-                    started += move(Moment(self._digits(at), Affine((), step)), {})
+                    started += self._started(move, Moment(self._digits(at), Affine((), step)))
             # A wait closes the batch of copies before it.
             yield from (
                 *(self._due if number > -self._reach else ()),
@@ -303,7 +310,8 @@ class TensorTile(TensorSizes):
         if loop:
             index = Index(self._step, loop // together, order=Order.ORDERED)
             each = [list(self._looped(Affine.var(self._step, together) + n)) for n in range(together)]
-            yield Nest(f"{self.view.name}_steps", (index,), tuple(chain.from_iterable(each)))
+            begun = self._open(self.cuts.begun(Affine.var(self._step, together)))
+            yield Nest(f"{self.view.name}_steps", (index,), tuple(chain.from_iterable(each)), begun)
         for number in range(loop, self.steps):
             last = number == self.steps - 1 and not self.outer
             later = (s for distance, move in self._moves for s in self._later(move, number + distance))
@@ -311,21 +319,67 @@ class TensorTile(TensorSizes):
 
     def _looped(self, step: Affine) -> Iterator[Node]:
         """A step behind which so many follow that something is started for one of them."""
-        started = (s for distance, move in self._moves for s in move(self._now(step + distance), {}))
-        yield from (*self._due, Sync(), self._first(step), *started, *self._rest(step, self._behind))
+        started = [s for distance, move in self._moves for s in self._started(move, self._now(step + distance))]
+        nodes = (Sync(), *self._masked(step), self._first(step), *started, *self._rest(step, self._behind))
+        yield from (*self._due, *self._counting(step, nodes, started, begun=True))
 
-    def _last(self, step: Affine, started: tuple[Stage, ...], behind: int) -> Iterator[Node]:
+    def _last(self, step: Affine, started: tuple[Node, ...], behind: int) -> Iterator[Node]:
         """One of the last steps of a round, and what is started beside it."""
         number, whole = step.const, self.multiply(step, 0, self.slices)
         products = (self._first(step), *started, *self._rest(step, behind))
         alone = (Nest(f"step_{number}", (), (whole,)), *self._finished(behind))
-        yield from (*self._due, Sync(), *(products if started else alone))
+        nodes = (Sync(), *self._masked(step), *(products if started else alone))
+        yield from (*self._due, *self._counting(step, nodes, started))
 
-    def _later(self, move: Move, number: int) -> Iterator[Stage]:
+    # --- what constraints leave out ---------------------------------------------------------------------
+
+    @cached_property
+    def cuts(self) -> Cuts:
+        """The constraints that leave out steps."""
+        return Cuts(self, self.corner())
+
+    def _open(self, forms: tuple[Affine, ...]) -> tuple[Affine, ...]:
+        """Those that are not >= 0 everywhere."""
+        around = {i.name: (0, i.range - 1) for i in self.grid} | {self._step: (0, self.steps - 1)}
+        return tuple(f for f in forms if f.bounds(around)[0] < 0)
+
+    def _started(self, move: Move, moment: Moment) -> Iterator[Node]:
+        """What is started for a step, if any of its products counts."""
+        stages = tuple(move(moment, {}))
+        guard = self._open((*self.cuts.begun(moment.step), *self.cuts.opened(moment.step)))
+        yield from (Nest("start_step", (), stages, guard=guard),) if guard else stages
+
+    def _counting(
+        self, step: Affine, nodes: tuple[Node, ...], started: Sequence[Node], *, begun: bool = False
+    ) -> Iterator[Node]:
+        """A step where some of its products count, as `begun` says of steps that come first; or what is started beside it where none does yet."""
+        opened = self._open(self.cuts.opened(step))
+        guard = (*opened, *(() if begun else self._open(self.cuts.begun(step))))
+        yield from (Nest("counting_step", (), nodes, guard=guard),) if guard else nodes
+        # Items stay together, whoever counts what is under way.
+        yield from (Nest("step_before", (), (Sync(), *started), guard=(f * -1 - 1,)) for f in opened if started)
+
+    def _masked(self, step: Affine) -> list[Nest]:
+        """Zeros for what constraints leave out of a step."""
+        return self.cuts.masked(step, {c.use.name: c for c in self.boxes}, self._number(self._now(step)), self.warps)
+
+    def _zeroed(self) -> Iterator[Stage]:
+        """Zeros for what they leave out of the results."""
+        out = merged_use(self.match.main)
+        assert out is not None
+        *beside, rows, columns = (Index(in_tile(n), size) for n, size in self.warp.items())
+        for n, cut in enumerate(self.cuts.results()):
+            stage = zero_results(f"cut_{n}", cut, out, self.match.instruction.c.dtype).substitute(self._at)
+            yield on_fragments(stage, self.match.instruction, tuple(beside), rows, columns, {*self.sums})
+
+    def _later(self, move: Move, number: int) -> Iterator[Node]:
         """What is done for a step of this round or, where there is one, of a later one."""
         rounds, step = divmod(number, self.steps)
         if move == self._put:  # the same wherever the step is, and of no consequence behind the last one
-            yield from move(self._now(Affine((), number)), {}) if self.outer or not rounds else ()
+            yield from self._started(move, self._now(Affine((), number))) if self.outer or not rounds else ()
+            return
+        if not self.outer:
+            yield from self._started(move, self._now(Affine((), step))) if not rounds else ()
             return
         for outer, spans in advanced(self.outer, rounds):
             limits = ((Affine.var(n) - low, Affine.var(n, -1) + high) for n, (low, high) in spans.items())

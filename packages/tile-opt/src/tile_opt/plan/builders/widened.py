@@ -65,7 +65,7 @@ class Widened:
 
 def widened(view: KernelView, match: Match) -> Widened | None:
     """The kernel on whole tiles; None where a constraint leaves out more than what is outside a factor's tensor."""
-    if not all(_is_end(view, match, bound) for bound in match.bounds):
+    if match.cuts or not all(_is_end(view, match, bound) for bound in match.bounds):
         return None
     sides = match.instruction.sides
     side = {loop: sides[role] for role, loop in match.loops}

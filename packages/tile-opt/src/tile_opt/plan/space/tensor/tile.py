@@ -23,6 +23,7 @@ from tile_opt.plan.builders.tensor_results import given, part_of, taken
 from tile_opt.plan.plan import TF32, Across, Cover, Edge, Instruction, Level, Plan, Reduction, Staging
 from tile_opt.plan.space.tensor import stores
 from tile_opt.plan.space.tensor.beside import shares
+from tile_opt.plan.space.tensor.counted import left
 from tile_opt.plan.space.tensor.pitches import padded
 from tile_opt.plan.space.tensor.teams import crowded, item_registers
 from tile_opt.plan.space.tensor.way import Way
@@ -241,7 +242,7 @@ class Tile:
     def seconds(self) -> float:
         """Predicted: instructions, what groups fetch and memory beside each other; then the last results, and the launch."""
         machine, work = self.target.machine, self.way.work
-        matrix = self.way.matrix_seconds / self.share * self._starts
+        matrix = self.way.matrix_seconds / self.share * self._starts * self._counted
         if work is None:
             return matrix
         traffic, run = self.traffic, stores.run_bytes(work, self.warp)
@@ -270,7 +271,14 @@ class Tile:
             return {}
         ones = dict.fromkeys(work.shared, 1)
         found = cost.traffic(Traffic(ones | self.group, {}, "", 1, self.loops["k"], self.deep, self.taps))
-        return found | {"cache": found["cache"] * (AHEAD * self._idle if self.instruction.team > 1 else 1)}
+        cache = found["cache"] * self._counted
+        return found | {"cache": cache * (AHEAD * self._idle if self.instruction.team > 1 else 1)}
+
+    @cached_property
+    def _counted(self) -> float:
+        """Share of the time that is left where constraints leave out steps."""
+        sizes = self.group | {self.loops["k"]: self.deep}
+        return left(self.match, self.view.ranges, sizes, self.target.settings.cores / self.groups)
 
     @property
     def _read(self) -> float:
@@ -454,17 +462,11 @@ class Tile:
             ),
         )
         used = [self.match.main.use(name) for name in (self.match.left, self.match.right)]
+        brought = dict(zip((u.buffer for u in used), self._brought, strict=True))
+        lying = {buffer: self._turned(self.way.lying(u for u in used if u.buffer == buffer)) for buffer in brought}
         stagings = tuple(
-            Staging(
-                buffer,
-                2,
-                "LOCAL",
-                self._turned(self.way.lying(u for u in used if u.buffer == buffer)),
-                Scope.GROUP,
-                versions=self.versions,
-                dtype=dtype,
-            )
-            for buffer, dtype in dict(zip((u.buffer for u in used), self._brought, strict=True)).items()
+            Staging(n, 2, "LOCAL", lying[n], Scope.GROUP, versions=self.versions, dtype=dtype)
+            for n, dtype in brought.items()
         )
         stagings += tuple(Staging(s.operand, 2, "REG") for s in stagings if self.through) + self._given
         stagings += (Staging(used[0].buffer, 3, "REG"),) if self.rounded else ()
