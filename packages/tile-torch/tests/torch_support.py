@@ -12,7 +12,7 @@ import torch
 from tile_torch.complexes import formulas
 from tile_torch.decompositions import decompositions
 from tile_torch.registry import converters
-from tile_torch.walk import BETWEEN
+from tile_torch.walk import BETWEEN, DECIDED
 from torch._ops import OpOverload, OpOverloadPacket
 
 PAGE = Path(__file__).parents[3] / "docs" / "torch-operators.md"
@@ -29,7 +29,7 @@ that is known before; *refused*: why. **Samples** are those that pass and in who
 dtypes; **gradient** says that gradients of such samples agree, too. An operator without samples occurs in no graph of a sample that was taken.
 
 Samples taken: {taken} of {named} operators of PyTorch; {passing} pass, {failing} do not. Those that do not need what Tile
-has not (sparse tensors, shapes that data decides), operators without converters, or are listed at the end. Samples with complex
+has not (sparse tensors), operators without converters, or are listed at the end. Samples with complex
 results are not taken; of complex numbers Tile computes the parts (`tile_torch.complexes` says which operators have forms for them).
 
 | Operator | How | Samples | Gradient | Types |
@@ -37,8 +37,6 @@ results are not taken; of complex numbers Tile computes the parts (`tile_torch.c
 """
 
 REFUSED = {
-    "aten._local_scalar_dense.default": "a number of Python's that data decides",
-    "aten.nonzero.default": "data decides the shape of the result",
     "aten.resize_.default": "it changes the size of an argument",
     "aten.atan2.out": "it writes to an argument; PyTorch replaces it by `atan2`",
     "aten.sym_is_contiguous.default": "a question about layouts; PyTorch answers it while it traces",
@@ -93,6 +91,8 @@ def how(op: OpOverload) -> str:
         return "host"
     if op in converters() or op in formulas():
         return "drawn" if torch.Tag.nondeterministic_seeded in op.tags and op not in STILL else "Tile"
+    if DECIDED.intersection(op.tags):
+        return "host"
     return "divided" if op in decompositions() or divided_early(op) else "not supported"
 
 

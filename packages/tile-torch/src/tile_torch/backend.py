@@ -139,7 +139,7 @@ class _Traced:
     def _executable(self, graph: GraphModule, arguments: Sequence[Any], static: frozenset[str]) -> Callable[..., Any]:
         text = None if self.options.eager else known(graph, static)
         executable = Executable(graph, self.evaluator, static, eager=self.options.eager, text=text)
-        executable.plan(arguments)  # what cannot run is known before anything is compiled
+        executable.prepare(arguments)  # what cannot run is known before anything is compiled
         return boxed(executable)
 
     def _note(self) -> None:

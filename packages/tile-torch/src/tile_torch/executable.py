@@ -19,11 +19,11 @@ from torch.utils._python_dispatch import _disable_current_modes  # pyright: igno
 
 from tile_torch import support
 from tile_torch.fallback import Segments
-from tile_torch.newcomers import Newcomers, Sizes
+from tile_torch.newcomers import Newcomers
 from tile_torch.outputs import results
 from tile_torch.plans import Plan, Recipe
 from tile_torch.program import Summary
-from tile_torch.sizes import OpenSizes
+from tile_torch.sizes import OpenSizes, Sizes
 from tile_torch.traces import recipes
 from tile_torch.walk import Slot, Walk
 
@@ -84,6 +84,15 @@ class Executable:
         self._newcomers.bought(sizes, time.perf_counter() - start)
         return found
 
+    def prepare(self, arguments: Sequence[Any]) -> None:
+        """Makes the program for the sizes of these arguments, where they are known; TileTypeError lists what cannot run."""
+        sizes = self._sizes.numbers(arguments)
+        if None not in sizes:
+            self._plan(sizes)
+        elif not self.eager:
+            with _disable_current_modes(), torch.no_grad():
+                self._refuse(self._walk(sizes))
+
     def plan(self, arguments: Sequence[Any]) -> Plan | Segments:
         """The program for the sizes of these arguments, made when it is new; TileTypeError lists what cannot run."""
         return self._plan(self._sizes.numbers(arguments))
@@ -93,15 +102,23 @@ class Executable:
             found = self._plans.get(sizes)
             if found is None:
                 with _disable_current_modes(), torch.no_grad():
-                    found = self._plans[sizes] = self._made(Walk(self.module, self._sizes.bindings(sizes)).run())
+                    found = self._plans[sizes] = self._made(self._walk(sizes))
                 while len(self._plans) > PROGRAMS:
                     self._plans.popitem(last=False)
             self._plans.move_to_end(sizes)
             return found
 
-    def _made(self, walk: Walk) -> Plan | Segments:
-        if walk.problems and not self.eager:
+    def _walk(self, sizes: Sizes) -> Walk:
+        return Walk(self.module, self._sizes.bindings(sizes)).run()
+
+    @staticmethod
+    def _refuse(walk: Walk) -> None:
+        if walk.problems:
             raise support.unsupported(list(walk.problems.values())) from walk.cause
+
+    def _made(self, walk: Walk) -> Plan | Segments:
+        if not self.eager:
+            self._refuse(walk)
         if walk.problems or walk.hosted:
             return Segments(self.module, walk.problems, walk.hosted, self._part, self._body)
         composition, recipe = self._composed(walk)

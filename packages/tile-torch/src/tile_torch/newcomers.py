@@ -15,8 +15,8 @@ from torch._C import _AutoDispatchBelowAutograd  # pyright: ignore[reportPrivate
 from torch.fx import GraphModule
 
 from tile_torch.plans import RECORDERS
+from tile_torch.sizes import Sizes
 
-Sizes = tuple[int, ...]
 REMEMBERED = 4096
 """Sizes whose costs are kept; the oldest go first."""
 

@@ -24,12 +24,17 @@ from tile_torch.call import Call, Type, Unsupported, dtype_of
 from tile_torch.complexes import PARTS, Complex, apart, is_complex
 from tile_torch.dtypes import DTYPES, to_array, to_tensor
 from tile_torch.registry import find
-from tile_torch.sizes import Bindings, dense_order, resolved, shape_of, strides_of
+from tile_torch.sizes import Bindings, Sized, dense_order, is_open, resolved, shape_of, strides_of
 
 aten = torch.ops.aten
 
 CHECKED = (aten._linalg_check_errors.default, aten._assert_async.default, aten._assert_async.msg)
 """Operators that give nothing, but raise what PyTorch raises."""
+PROMISES = (
+    aten._assert_scalar.default, aten._assert_tensor_metadata.default, aten.sym_constrain_range.default,
+    aten.sym_constrain_range_for_size.default,
+)  # fmt: skip
+"""What PyTorch has been told of sizes, or asks of them between programs: no values."""
 HOSTED = ("cond", "while_loop", "while_loop_stack_output", "scan", "map_impl")
 """Control flow that numbers decide: the host runs it between programs, and its bodies are programs of their own."""
 LAPACK: frozenset[Any] = frozenset(
@@ -49,6 +54,8 @@ SAMPLED: frozenset[Any] = frozenset(
     }
 )  # fmt: skip
 """Random numbers of which tensors decide how many PyTorch draws, where they are not divided, and their derivatives."""
+DECIDED = frozenset({torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output})
+"""Tags of operators whose result's shape, or number of Python's, numbers decide."""
 BETWEEN = LAPACK | SAMPLED
 """What the host computes between programs, whatever the dtype."""
 REAL: frozenset[Any] = frozenset(
@@ -131,6 +138,8 @@ class Walk:
 
     def _placeholder(self, node: Node, place: int) -> Any:
         traced = node.meta.get("val")
+        if is_open(traced, self.sizes):
+            return self._stood_in(node)
         if not isinstance(traced, torch.Tensor):
             return resolved(traced, self.sizes)
         try:
@@ -162,7 +171,14 @@ class Walk:
 
     def _visited(self, node: Node) -> Any:
         traced = node.meta.get("val")
-        if isinstance(traced, torch.SymInt | torch.SymFloat | torch.SymBool | int | float | bool):
+        if node.target in PROMISES:
+            return None
+        if _is_hosted(node):
+            self.hosted[node] = [a for a in self._given(node.args) if isinstance(a, GraphModule)]
+            return self._stood_in(node)
+        if self._is_later(node):
+            return self._later(node)
+        if isinstance(traced, Sized | int | float | bool):
             return resolved(traced, self.sizes)
         arguments = self._given(node.args)
         if node.target is operator.getitem:
@@ -171,14 +187,24 @@ class Walk:
             return self._checked(node.target, *arguments, **node.kwargs)
         if node.target is with_effects and arguments[1] in CHECKED:
             return np.zeros(0, np.float32), self._checked(*arguments[1:], **node.kwargs)
-        if _is_hosted(node):
-            self.hosted[node] = [a for a in arguments if isinstance(a, GraphModule)]
-            return self._stood_in(node)
         try:
             with provenance(support.label(node)):
                 return self._converted(node, arguments, {k: self._given(v) for k, v in node.kwargs.items()})
         except Exception as reason:  # what does not fit a converter may break it in any way
             return self._refused(node, reason)
+
+    def _is_later(self, node: Node) -> bool:
+        """Whether sizes of a node, or of an operand, are only known when the graph runs."""
+        values = (v for n in (node, *node.all_input_nodes) for v in _several(n.meta.get("val")))
+        return any(is_open(v, self.sizes) for v in values)
+
+    def _later(self, node: Node) -> Any:
+        """What is walked again when its sizes are known; whether Tile has the operator is known before."""
+        target: Any = node.target
+        computed = isinstance(target, OpOverload) and not isinstance(node.meta.get("val"), Sized)
+        if computed and not _is_complex(node) and find(cast(Any, target)) is None:
+            return self._refused(node, Unsupported("Tile has no converter for it"))
+        return self._stood_in(node)
 
     def _given(self, argument: Any) -> Any:
         if isinstance(argument, Node):
@@ -282,10 +308,12 @@ class Walk:
         return stand_ins if isinstance(traced, (tuple, list)) else stand_ins[0]
 
     def _stand_in(self, traced: Any) -> Any:
+        is_later = is_open(traced, self.sizes)
         if not isinstance(traced, torch.Tensor):
-            return resolved(traced, self.sizes)
+            return traced if is_later else resolved(traced, self.sizes)
         known = {**DTYPES, **PARTS}
-        found = Symbol(shape_of(traced, self.sizes), known.get(traced.dtype, DTYPES[torch.float32]), "unknown")
+        shape = () if is_later else shape_of(traced, self.sizes)
+        found = Symbol(shape, known.get(traced.dtype, DTYPES[torch.float32]), "unknown")
         return Complex(found, found) if is_complex(traced) else found
 
 
@@ -325,7 +353,18 @@ def _is_hosted(node: Node) -> bool:
     """Whether the host runs a node between programs."""
     if isinstance(node.target, HigherOrderOperator):
         return node.target.name() in HOSTED
-    return node.target in BETWEEN or (node.target in REAL and _is_complex(node))
+    return node.target in BETWEEN or (node.target in REAL and _is_complex(node)) or _is_shaped_by_numbers(node)
+
+
+def _is_shaped_by_numbers(node: Node) -> bool:
+    """Whether numbers decide the shape of a result, or give a number of Python's.
+
+    PyTorch notes which sizes a node makes; not again where the same mask selects once more.
+    """
+    if node.target is aten.index.Tensor:
+        chosen = cast("Sequence[Node | None]", node.args[1])
+        return any(n is not None and n.meta["val"].dtype in (torch.bool, torch.uint8) for n in chosen)
+    return bool(DECIDED.intersection(getattr(node.target, "tags", ())) or node.meta.get("unbacked_bindings"))
 
 
 def _is_complex(node: Node) -> bool:
