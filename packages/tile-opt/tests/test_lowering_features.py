@@ -10,7 +10,7 @@ from lowering_support import TARGET, check, copy, only, wrap
 from tile_ir.dtype import DType
 from tile_ir.emit.walker import walk_all, walk_expr, walk_statements
 from tile_ir.kernels import OUTPUT_ALIGN
-from tile_ir.semtree.nodes import Alloc, Binary, For, If, Insert, Let, Load, Space, Store
+from tile_ir.semtree.nodes import Alloc, Binary, For, If, Insert, Let, Load, Space, Splat, Store
 from tile_ir.stripe.parser import parse_program
 from tile_ir.target import HardwareSettings, Target
 from tile_opt.lowering import LoweringError, lower
@@ -310,6 +310,24 @@ block [] ( in A[0,0] f32(4:6, 6:1) out B[0] f32(24:1) out C[0] i32(24:1) ) {{
 }}""",
         )
     )
+
+
+def test_places_of_vectors_side_by_side_are_counted_from_one_number_in_all_lanes() -> None:
+    """What lies between them is part of a constant: a processor would put each number into a register of its own."""
+    function = only(
+        check(
+            wrap(
+                "outputs C",
+                {"out C": "i32(24:1)"},
+                """
+block [] ( out C[0] i32(24:1) ) {
+  block [o:2, k:3 #unroll, i:4 #vector(lanes=4)] ( out C[12*o + 4*k + i] i32(1:1) ) {
+    $n = load_index(12*o + 4*k + i):i32  C = store($n) }
+}""",
+            )
+        )
+    )
+    assert len({e.value for e in walk_all(function) if isinstance(e, Splat)}) == 1
 
 
 DTYPES = [d for d in DType if d is not DType.BOOL]

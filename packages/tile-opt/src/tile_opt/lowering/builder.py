@@ -225,12 +225,15 @@ class Builder:
         found = self.scope.index.get(key)
         if found is not None:
             return found
-        coefficient = form.coefficient(lane)
-        value: Expr = Splat(self.atom(without(form, lane)), type)
+        coefficient, rest = form.coefficient(lane), without(form, lane)
+        apart = rest.const if coefficient and rest.terms else 0  # vectors side by side then have one splat
+        value: Expr = Splat(self.atom(rest + -apart), type)
         if coefficient:
             steps: Expr = Iota(type)
             if coefficient != 1:
                 steps = Binary("mul", steps, Const(coefficient, type), type)
+            if apart:
+                steps = Binary("add", steps, Const(apart, type), type)
             value = Binary("add", value, steps, type)
         for scale, part in quasi:
             value = Binary("add", value, self._vector_divmod(part, scale, lane, lanes), type)
