@@ -18,13 +18,15 @@ import numpy.typing as npt
 
 from tile_ir import numerics
 from tile_ir.frozen import frozen
-from tile_ir.stripe.affine import Quasi
+from tile_ir.stripe.affine import Affine, Quasi
 from tile_ir.stripe.nodes import Block, Const, Direction, Load, LoadIndex, Op, Order, Refinement, Store
 from tile_ir.stripe.view import View
 
 Array = npt.NDArray[Any]
 Number = int | Array
 """An int64 that is the same at all points, or one for each."""
+Bounded = tuple[Number, int, int]
+"""Values, and numbers that none of them is below, or above."""
 CHUNK = 1 << 17
 """Points per vectorised step."""
 SMALL = 1 << 10
@@ -50,40 +52,95 @@ class Domain:
             block.constraints,
         )
 
-    def chunks(self) -> Iterator[tuple[int, dict[str, Number]]]:
-        """(number of points, their index values by name) of CHUNK points of the box each; none without points.
-
-        The value of an index of one iteration is a number, of others an array of that length.
-        """
+    def chunks(self) -> Iterator[Points]:
+        """CHUNK points of the box each, as far as they meet the constraints; none without points."""
         total = prod(self.ranges)
         for start in range(0, total, CHUNK):
-            count = min(total, start + CHUNK) - start
-            parts = zip(self.names, _box(self.ranges, start, count), self.first, self.ranges, strict=True)
-            values: dict[str, Number] = {n: f if size == 1 else p + f if f else p for n, p, f, size in parts}
-            for form in self.constraints:
-                keep = _at(form, values) >= 0
-                if isinstance(keep, np.ndarray):
-                    count = int(keep.sum())
-                    values = {n: v[keep] if isinstance(v, np.ndarray) else v for n, v in values.items()}
-                elif not keep:
-                    count = 0
-                if not count:
-                    break
-            else:
-                yield count, values
+            points = Points(self, start, min(total, start + CHUNK) - start)
+            if points.count:
+                yield points
 
     def points(self) -> Iterator[dict[str, int]]:
         """Index values of each point."""
-        for count, values in self.chunks():
-            columns = [_column(values[name], count) for name in self.names]
-            for row in zip(*columns, strict=True) if columns else [()] * count:
+        for points in self.chunks():
+            columns = [_column(value, points.count) for value in points.values.values()]
+            for row in zip(*columns, strict=True) if columns else [()] * points.count:
                 yield dict(zip(self.names, row, strict=True))
 
     def distinct(self, forms: tuple[Quasi, ...]) -> Iterator[list[int]]:
         """The values that `forms` take together over the points; a tuple may recur, but not within a chunk."""
-        for count, values in self.chunks():
-            columns = [_column(_at(form, values), count) for form in forms]
+        for points in self.chunks():
+            columns = [_column(points.at(form)[0], points.count) for form in forms]
             yield from np.unique(np.array(columns).T, axis=0).tolist() if columns else [[]]
+
+
+class Points:
+    """`count` points of a domain, in iteration order: those of a part of its box that meet the constraints."""
+
+    __slots__ = ("_domain", "_kept", "_part", "_places", "count")
+
+    def __init__(self, domain: Domain, start: int, count: int) -> None:
+        self._domain, self._part, self.count = domain, (start, count), count
+        self._places = {name: n for n, name in enumerate(domain.names)}
+        self._kept: Array | None = None
+        """Numbers of those of the box that meet the constraints; None for all."""
+        for form in domain.constraints:
+            if self.count:
+                self._restrict(form)
+
+    def _restrict(self, form: Quasi) -> None:
+        """To those where the form is not negative."""
+        value, low, high = self.at(form)
+        if low >= 0:
+            return
+        kept = (value >= 0).nonzero()[0] if high >= 0 and isinstance(value, np.ndarray) else _NONE
+        self._kept = kept if self._kept is None else self._kept[kept]
+        self.count = len(kept)
+
+    def at(self, form: Quasi) -> Bounded:
+        """The values of a form. Its arithmetic is the same for arrays as for integers."""
+        if not isinstance(form, Affine):
+            return _bounded(form.evaluate(cast("Mapping[str, int]", self.values)))
+        domain, fixed, factors = self._domain, form.const, [0] * len(self._places)
+        for name, factor in form.terms:
+            n = self._places[name]
+            fixed += factor * domain.first[n]
+            factors[n] = factor
+        value, low, high = _walk(domain.ranges, *self._part, tuple(factors))
+        if self._kept is not None and isinstance(value, np.ndarray):
+            value = value[self._kept]
+        return value + fixed if fixed else value, low + fixed, high + fixed
+
+    @property
+    def values(self) -> dict[str, Number]:
+        """Index values by name: of an index of one iteration a number, of others an array."""
+        return {name: self.at(Affine.var(name))[0] for name in self._domain.names}
+
+
+_NONE = np.empty(0, np.intp)
+
+
+def _walk(ranges: tuple[int, ...], start: int, count: int, factors: tuple[int, ...]) -> Bounded:
+    """The sum of coordinates in a box times factors, at `count` points from point `start` on; nobody writes to it."""
+    return (_small_walk if count <= SMALL else _new_walk)(ranges, start, count, factors)
+
+
+def _new_walk(ranges: tuple[int, ...], start: int, count: int, factors: tuple[int, ...]) -> Bounded:
+    total: Number = 0
+    for part, size, factor in zip(_box(ranges, start, count), ranges, factors, strict=True):
+        if factor and size != 1:
+            total = total + (part if factor == 1 else part * factor)
+    ends = [factor * (size - 1) for factor, size in zip(factors, ranges, strict=True)]
+    return total, sum(e for e in ends if e < 0), sum(e for e in ends if e > 0)
+
+
+_small_walk = lru_cache(4096)(_new_walk)
+
+
+def _bounded(value: Number) -> Bounded:
+    if isinstance(value, np.ndarray):
+        return value, int(np.minimum.reduce(value)), int(np.maximum.reduce(value))
+    return value, value, value
 
 
 def _box(ranges: tuple[int, ...], start: int, count: int) -> tuple[Array, ...]:
@@ -102,11 +159,6 @@ def _column(value: Number, count: int) -> list[int]:
     return value.tolist() if isinstance(value, np.ndarray) else [value] * count
 
 
-def _at(form: Quasi, values: Mapping[str, Number]) -> Any:
-    """A form over arrays of index values: its arithmetic is the same for arrays as for integers."""
-    return form.evaluate(cast("Mapping[str, int]", values))
-
-
 _FLAT = (Load, Store, Const, LoadIndex, Op)
 
 
@@ -115,8 +167,8 @@ def run_leaf(block: Block, parents: Mapping[str, View], domain: Domain) -> str |
     if not block.indexes or not _supported(block, parents):
         return None
     refs = {ref.into: ref for ref in block.refs}
-    for count, values in domain.chunks():
-        if fault := _Chunk(refs, parents, count, values, {}).run(block):
+    for points in domain.chunks():
+        if fault := _Chunk(refs, parents, points.count, points, {}).run(block):
             return fault
     return ""
 
@@ -145,7 +197,7 @@ class _Chunk:
     refs: Mapping[str, Refinement]
     parents: Mapping[str, View]
     count: int
-    indexes: Mapping[str, Number]
+    points: Points
     scalars: dict[str, Array]
 
     def run(self, block: Block) -> str:
@@ -165,7 +217,7 @@ class _Chunk:
                     self.scalars[dst] = self._broadcast(numerics.cast_array(value, dtype))
                 case LoadIndex(dst, value, dtype):
                     self.scalars[dst] = numerics.cast_array(
-                        self._broadcast(np.asarray(_at(value, self.indexes), np.int64)), dtype
+                        self._broadcast(np.asarray(self.points.at(value)[0], np.int64)), dtype
                     )
                 case Op(dst, name, args, dtype):
                     self.scalars[dst] = numerics.apply(name, [self.scalars[arg] for arg in args], dtype)
@@ -186,24 +238,35 @@ class _Chunk:
         positions: list[Number] = []
         outside: list[Array] = []
         for d, size in enumerate(ref.type.sizes):
-            subscript = self._subscript(at[d]) if at else 0
-            if clamp:
-                subscript = np.clip(subscript, 0, size - 1)
-            position = _at(ref.access[d], self.indexes) + (parent.origin[d] + subscript)
+            subscript, least, most = self._subscript(at[d], size if clamp else 0) if at else (0, 0, 0)
+            access, low, high = self.points.at(ref.access[d])
+            position = access + (parent.origin[d] + subscript)
             positions.append(position)
-            for value, low, high in ((subscript, 0, size), (position, parent.low[d], parent.high[d])):
-                if not _within(value, low, high):
-                    outside.append(self._broadcast(np.asarray((value < low) | (value >= high))))
+            low, high = low + parent.origin[d] + least, high + parent.origin[d] + most
+            for value, first, last, start, end in (
+                (subscript, least, most, 0, size),
+                (position, low, high, parent.low[d], parent.high[d]),
+            ):
+                if not ((start <= first and last < end) or _within(value, start, end)):
+                    outside.append(self._broadcast(np.asarray((value < start) | (value >= end))))
         return self._fault(ref, parent, positions, outside) if outside else tuple(positions)
 
-    def _subscript(self, at: Quasi | str) -> Number:
-        return self.scalars[at].astype(np.int64) if isinstance(at, str) else _at(at, self.indexes)
+    def _subscript(self, at: Quasi | str, size: int) -> Bounded:
+        """Its values, clamped into a dimension of `size` elements where that is given."""
+        value, low, high = (
+            self.points.at(at) if not isinstance(at, str) else _bounded(self.scalars[at].astype(np.int64))
+        )
+        if not size or (low >= 0 and high < size):
+            return value, low, high
+        # `np.clip` looks up the limits of the dtype each time.
+        inside: Any = np.minimum(np.maximum(value, 0), size - 1)
+        return inside, min(max(low, 0), size - 1), min(max(high, 0), size - 1)
 
     def _fault(self, ref: Refinement, parent: View, positions: list[Number], outside: list[Array]) -> str:
         row = int(np.logical_or.reduce(outside).argmax())
         element = [_column(p, self.count)[row] for p in positions]
         limits = ", ".join(f"{low}:{high}" for low, high in zip(parent.low, parent.high, strict=True))
-        point = ", ".join(f"{name}={_column(values, self.count)[row]}" for name, values in self.indexes.items())
+        point = ", ".join(f"{name}={_column(values, self.count)[row]}" for name, values in self.points.values.items())
         return (
             f"{ref.into} is accessed at element {element} of its buffer, outside its view "
             f"{ref.type.sizes} or outside [{limits}] at {point}"
