@@ -12,6 +12,7 @@ from tile_ir.dtype import DType
 from tile_ir.ops import OPS, Aggregation, Signature
 from tile_ir.semtree import SemtreeError, launch
 from tile_ir.semtree import nodes as s
+from tile_ir.semtree.scalars import SHORT
 
 
 def literal_pool(dtype):
@@ -153,8 +154,9 @@ def test_fma_rounds_once(case):
     node = s.Fma(operand(1, t), operand(2, t), operand(3, t), t)
     got = evaluate(node, *(np.array([v]) for v in (a, b, c)))[0]
     assert is_nearest(got, a, b, c)
-    vector = s.Fma(*(s.Splat(operand(i, t), t.vector(2)) for i in (1, 2, 3)), t.vector(2))
-    assert evaluate(vector, *(np.array([v]) for v in (a, b, c))).tolist() == [got, got]
+    for lanes in (2, 2 * SHORT):
+        vector = s.Fma(*(s.Splat(operand(i, t), t.vector(lanes)) for i in (1, 2, 3)), t.vector(lanes))
+        assert evaluate(vector, *(np.array([v]) for v in (a, b, c))).tolist() == [got] * lanes
 
 
 def test_fma_by_hand():

@@ -84,8 +84,9 @@ def _merged(old: Stamp | None, new: Stamp) -> Stamp:
         return new
     group = new.group if old.group == new.group else _MANY
     if _apart(old, new):
-        return new._replace(group=group)
-    return new._replace(item=_MANY, group=group, subgroup=new.subgroup if old.subgroup == new.subgroup else _MANY)
+        return Stamp(new.stage, new.item, group, new.subgroup, new.step)
+    merged = Stamp(new.stage, _MANY, group, new.subgroup if old.subgroup == new.subgroup else _MANY, new.step)
+    return old if old == merged else merged
 
 
 class Memory:
@@ -126,8 +127,10 @@ class Memory:
         for p in positions:
             at = p + self.offset
             if reads[at] is not stamp:
-                self._check(shadow.writes[at], stamp, p, thread, "read", "write")
-                self._check(shadow.atomics[at], stamp, p, thread, "read", "atomic")
+                if shadow.writes[at] is not None:
+                    self._check(shadow.writes[at], stamp, p, thread, "read", "write")
+                if shadow.atomics[at] is not None:
+                    self._check(shadow.atomics[at], stamp, p, thread, "read", "atomic")
                 reads[at] = _merged(reads[at], stamp)
 
     def on_write(self, positions: range | list[int], thread: Thread) -> None:

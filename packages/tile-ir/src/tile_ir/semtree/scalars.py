@@ -171,10 +171,14 @@ def cast(source: Type, target: Type) -> Operation:
     return _by_table("cast", (source,), target)
 
 
+SHORT = 16
+"""Lanes of float32 that are sooner computed one by one than by the dozen operations on arrays that it takes."""
+
+
 def fma(t: Type) -> Operation:
     """``a * b + c`` rounded once."""
-    if t == Type(DType.FLOAT32):
-        return _fma32
+    if t.dtype is DType.FLOAT32 and t.lanes <= SHORT:
+        return _fma32 if t.lanes == 1 else _short_fma32
     exact = _fma64 if t.dtype is DType.FLOAT64 else numerics.fma32
     dtype = t.dtype.numpy
 
@@ -189,13 +193,23 @@ def fma(t: Type) -> Operation:
 
 def _fma32(a: Value, b: Value, c: Value) -> Value:
     """`numerics.fma32` of one float32."""
-    product, addend = float(a) * float(b), float(c)
+    return np.float32(_to_odd(float(a), float(b), float(c)))
+
+
+def _short_fma32(a: Value, b: Value, c: Value) -> Value:
+    """And of a few."""
+    return np.array([*map(_to_odd, a.tolist(), b.tolist(), c.tolist())], np.float32)
+
+
+def _to_odd(a: float, b: float, addend: float) -> float:
+    """The sum rounded so that float32, to which it is rounded next, is the nearest of what it is."""
+    product = a * b
     total = product + addend
     back = total - product
     error = (product - (total - back)) + (addend - back)
     if error and isfinite(error) and not unpack("<q", pack("<d", total))[0] & 1:
         total = nextafter(total, inf if error > 0 else -inf)
-    return np.float32(total)
+    return total
 
 
 def _fma64(a: Any, b: Any, c: Any, dtype: np.dtype[Any]) -> Any:
