@@ -10,11 +10,13 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import sys
 import tomllib
 from collections.abc import Callable
 from functools import cache, partial, wraps
 from pathlib import Path
+from zipfile import ZipFile
 
 import nox
 from nox.command import CommandFailed
@@ -111,6 +113,7 @@ TYPED = (
 nox.needs_version = ">=2024.4.15"
 nox.options.default_venv_backend = "virtualenv"
 nox.options.reuse_venv = "yes"
+nox.options.envdir = "build/sessions"
 nox.options.stop_on_first_error = False
 nox.options.sessions = ["lint", "types", "tests", "conformance", "integration"]
 
@@ -141,31 +144,35 @@ def repeating(name: str, arguments: list[str]) -> str:
 
 
 def install(session: nox.Session, *packages: str, tools: tuple[str, ...] = TOOLS) -> None:
-    """Install our `packages` (``name`` or ``name[extra]``) as freshly built wheels, and `tools`."""
-    family = sorted({name for p in packages for name in _family(p)})
-    wheels = [str(_wheel(session, name)) for name in family]
-    requested = {_split(p)[0]: _split(p)[1] for p in packages}
-    paths = [f"{w}[{requested[n]}]" if requested.get(n) else w for n, w in zip(family, wheels, strict=True)]
-    stamp = Path(session.virtualenv.location) / "installed.txt"
-    now = "\n".join([*(f"{p} {Path(w).stat().st_mtime_ns}" for p, w in zip(paths, wheels, strict=True)), *tools])
+    """Our `packages` (``name`` or ``name[extra]``) as freshly built wheels, and what they need and `tools` from elsewhere.
+
+    Wheels are unpacked once for all sessions, so that Python compiles their modules once; a session sees its packages alone.
+    """
+    needed = {need for p in packages for need in _needed(p)}
+    family = sorted({name for need in needed if (name := _split(need)[0]) in FOLDERS})
+    others = sorted(need for need in needed if _split(need)[0] not in FOLDERS)
+    unpacked = [str(_unpacked(session, name)) for name in family]
+    modules = _site(Path(session.virtualenv.location))
+    (modules / "ours.pth").write_text("\n".join(unpacked))
+    stamp, now = modules / "installed.txt", "\n".join([*others, *tools])
     if stamp.exists() and stamp.read_text() == now:
         return
-    if {*TOOLS} <= {*tools}:
-        _see(session, "common")
-    if TORCH in tools or "tile-torch" in family:
-        _see(session, "torch")
-    if stamp.exists():
-        # pip takes an equal version for the same wheel.
-        session.run("python", "-m", "pip", "uninstall", "-q", "-y", *family, silent=True)
-    session.install(*PIP, *paths, *tools)
+    torch = TORCH in tools or "tile-torch" in family
+    for name, seen in (("common", {*TOOLS} <= {*tools}), ("runtime", "tile-runtime" in family), ("torch", torch)):
+        if seen:
+            _see(session, name)
+    if others or tools:
+        session.install(*PIP, *others, *tools)
     stamp.write_text(now)
 
 
 def _shared() -> dict[str, tuple[str, ...]]:
     """What each shared environment holds; the common one, beside the tools, what tile-ir needs, as all packages do."""
-    project = tomllib.loads((FOLDERS["tile-ir"] / "pyproject.toml").read_text("utf-8"))["project"]
-    needs = (*project["dependencies"], *project["optional-dependencies"]["bfloat16"])
-    return {"common": (*needs, *TOOLS), "torch": (TORCH,)}
+    needs = {
+        name: tuple(sorted(n for n in _needed(name) if _split(n)[0] not in FOLDERS))
+        for name in (BFLOAT16, "tile-runtime")
+    }
+    return {"common": (*needs[BFLOAT16], *TOOLS), "runtime": needs["tile-runtime"], "torch": (TORCH,)}
 
 
 def _see(session: nox.Session, name: str) -> None:
@@ -198,15 +205,27 @@ def _split(requirement: str) -> tuple[str, str]:
 
 
 @cache
-def _family(requirement: str) -> frozenset[str]:
-    """The package and those of ours that it needs, directly or not."""
+def _needed(requirement: str) -> frozenset[str]:
+    """A requirement, and what it needs, directly or not, as far as packages of ours say."""
     name, extras = _split(requirement)
     if name not in FOLDERS:
-        return frozenset()
+        return frozenset({requirement})
     project = tomllib.loads((FOLDERS[name] / "pyproject.toml").read_text("utf-8"))["project"]
     options = project.get("optional-dependencies", {})
     needs = [*project.get("dependencies", ()), *(n for e in extras.split(",") if e for n in options[e])]
-    return frozenset({name}).union(*(_family(need) for need in needs))
+    return frozenset({requirement}).union(*(_needed(need) for need in needs))
+
+
+def _unpacked(session: nox.Session, package: str) -> Path:
+    """The folder of what a package's wheel holds."""
+    wheel, folder = _wheel(session, package), SHARED / "packages" / package
+    stamp, now = folder / "unpacked.txt", str(wheel.stat().st_mtime_ns)
+    if not stamp.exists() or stamp.read_text() != now:
+        shutil.rmtree(folder, ignore_errors=True)
+        with ZipFile(wheel) as archive:
+            archive.extractall(folder)
+        stamp.write_text(now)
+    return folder
 
 
 def _wheel(session: nox.Session, package: str) -> Path:
@@ -320,18 +339,8 @@ def _on_oclgrind(session: nox.Session, folder: Path, *arguments: str) -> None:
     (folder / "oclgrind.icd").write_text(f"{OCLGRIND}\n")
     suite = ("python", "-m", "tile_hal.conformance", "--backend")
     checked = partial(_run_oclgrind, session, folder)
-    checked(
-        *suite,
-        "scalar",
-        "--plugin",
-        "scalar_opencl",
-        "--examples",
-        "4",
-        "--",
-        "-k",
-        OCLGRIND_SCALAR,
-        uninitialized=True,
-    )
+    scalar = (*suite, "scalar", "--plugin", "scalar_opencl", "--examples", "4", "--", "-k", OCLGRIND_SCALAR)
+    checked(*scalar, uninitialized=True)
     checked(*suite, "opencl", *arguments, "--", "-k", OCLGRIND_LEFT_OUT)
 
 
@@ -370,7 +379,7 @@ def prepare(session: nox.Session) -> None:
     for name in _shared():
         _made(session, name)
     for package in FOLDERS:
-        _wheel(session, package)
+        _unpacked(session, package)
 
 
 # --- on request --------------------------------------------------------------------------------------
@@ -431,18 +440,9 @@ def nightly(session: nox.Session) -> None:
     _install_photograph(session)
     for front_end in FRONT_ENDS:
         session.notify(f"tests({front_end})", NIGHTLY)
+    chosen = ("-m", "slow or diagonal or hypothesis", *NIGHTLY, *session.posargs)
     for folder in ("integration/tests", *(f"packages/{p}/tests" for p in PACKAGES if p not in FRONT_ENDS)):
-        session.run(
-            *PYTEST,
-            "-q",
-            *PARALLEL,
-            folder,
-            "-m",
-            "slow or diagonal or hypothesis",
-            *NIGHTLY,
-            *session.posargs,
-            success_codes=[0, NO_TESTS],
-        )
+        session.run(*PYTEST, "-q", *PARALLEL, folder, *chosen, success_codes=[0, NO_TESTS])
     for backend in BACKENDS:
         session.notify(f"conformance({backend})", posargs=("--examples", "100"))
     for search in ("fuzz", "farm", "mutants"):
