@@ -11,6 +11,7 @@ from collections import Counter
 from itertools import product
 
 import backend_cases
+import numpy as np
 import pytest
 import tile_runtime as tile
 
@@ -62,6 +63,14 @@ def test_case(device: str, name: str, present: set[str]) -> None:
     else:
         assert why is not None, f"it passes: take it out of tests/backend/{device}.txt ({known})"
     assert case.kind == "real" or time.process_time() - start < LIMIT
+
+
+@pytest.mark.parametrize("kind", backend_cases.POOLS)
+def test_windows_pooled_at_once_are_those_pooled_one_by_one(kind: str) -> None:
+    values = np.random.default_rng(0).standard_normal((1, 2, 5, 4)).astype(np.float32)
+    given = values, values.shape, (2, 3), (2, 1), (2, 2), kind
+    found, wanted = (pool(*given, p=3) for pool in (backend_cases.pool, backend_cases.their_pool))
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
 
 
 @pytest.mark.parametrize("device", SAMPLE)
