@@ -5,6 +5,7 @@ from __future__ import annotations
 from cProfile import Profile
 from dataclasses import replace
 from math import prod
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,7 +24,8 @@ from tile_ir.target import PassConfig
 from tile_opt.blocks.tree import kernels_of, main_of
 from tile_opt.kernel.view import KernelView, open_kernel
 from tile_opt.model.fusion import forecast, sharing
-from tile_opt.passes.choosing import Chosen
+from tile_opt.passes.choosing import Choice, Chosen
+from tile_opt.passes.kernels import fuse
 from tile_opt.passes.kernels.inline import Inline
 from tile_opt.pipeline import optimize
 from tile_opt.plan.steps.groups.carries import shareable
@@ -367,3 +369,27 @@ def test_a_scalar_is_not_put_together_with_each_stage_of_a_growing_kernel_that_r
     assert len(views(found)) == 2
     tries = [e.callcount for e in profile.getstats() if getattr(e.code, "co_name", "") == "localised"]
     assert sum(tries) <= 2
+
+
+@pytest.mark.parametrize(
+    "step", ["H{0} = tanh(P{0}) + H{1};", "M{0}[m : 8] = >(P{0}[m, n]); H{0} = P{0} / reshape(M{0}, 8, 1);"]
+)
+def test_steps_that_are_alike_are_weighed_once(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is chosen for more of them is what was chosen for the first ones."""
+    weighed: list[int] = []
+    real = fuse._Groups._weighed  # pyright: ignore[reportPrivateUsage]
+
+    def counted(*given: Any) -> Choice:
+        weighed[-1] += 1
+        return real(*given)
+
+    monkeypatch.setattr(fuse._Groups, "_weighed", counted)  # pyright: ignore[reportPrivateUsage]
+    stages: list[int] = []
+    for steps in (6, 12):
+        lines = (f"P{t}[m, n : 8, 8] = +(H{t - 1}[m, k] * W[k, n]); {step.format(t, t - 1)}" for t in range(1, steps))
+        weighed.append(0)
+        made = views(
+            fused(f"function (H0[M, K], W[K, N]) -> (H{steps - 1}) {{ {' '.join(lines)} }}", H0=(8, 8), W=(8, 8))
+        )
+        stages.append(sum(len(view.stages) for view in made))
+    assert weighed[0] == weighed[1] and stages[1] * 5 == stages[0] * 11

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -12,9 +13,11 @@ from tile_opt.kernel.bodies import facts
 from tile_opt.kernel.pointwise import pointwise_sizes
 from tile_opt.kernel.regroup import around
 from tile_opt.kernel.strides import flat_stride
-from tile_opt.kernel.unify import SharedLoop, shared_loops
-from tile_opt.kernel.view import KernelView
-from tile_opt.kernel.work import merged_use, op_cost, points, view_carries, view_is_heavy
+from tile_opt.kernel.unify import SharedLoop, is_atomic, is_indirect, shared_loops
+from tile_opt.kernel.view import KernelView, Stage
+from tile_opt.kernel.work import merged_use, nbytes, op_cost, points, view_carries, view_is_heavy
+from tile_opt.plan.space.facts import Facts
+from tile_opt.plan.steps.alike import alike
 
 
 @dataclass
@@ -92,3 +95,48 @@ class Part:
         reads = [u for u in stage.uses if u.reads and not u.writes]
         rows = any(flat_stride(self.view, u, name) == 1 for u in reads for name in inner)
         return rows and cell <= {loop.members[k] for loop in self.shared}
+
+
+def waits_for_all(view: KernelView) -> bool:
+    """Some stage uses what any iteration of another merges into, wherever data says."""
+    merged = {u.buffer for s in view.stages for u in s.uses if is_atomic(s, u)}
+    return any(sum(b in {u.buffer for u in s.uses} for s in view.stages) > 1 for b in merged)
+
+
+def walks_rows(view: KernelView) -> bool:
+    """The stage with the most points has a loop of its own along the memory of the largest buffers that it reads."""
+    ranges = view.ranges
+    stage = max(view.stages, key=lambda s: points(s, ranges))
+    reads = [(nbytes(view.type_of(u.buffer)), u) for u in stage.uses if u.reads and not view.is_local(u.buffer)]
+    most = max((size for size, _ in reads), default=0)
+    return any(flat_stride(view, u, i.name) == 1 for i in stage.loops for size, u in reads if size == most)
+
+
+def slides(view: KernelView) -> Callable[[Stage], bool]:
+    """Whether a stage reads a local buffer along two loops of its own at once, as a window does."""
+
+    def moves(stage: Stage) -> bool:
+        own = set(stage.loop_names)
+        reads = (u for u in stage.uses if u.reads and not u.writes and view.is_local(u.buffer))
+        return any(len(own.intersection(f.names)) > 1 for u in reads for f in u.forms)
+
+    return moves
+
+
+def shares_columns(view: KernelView) -> bool:
+    """Items of a group may divide the loops of all stages between them: they are the same ones."""
+    facts = Facts(alike(view))
+    own = frozenset(facts.main.loop_names)
+    return all({*s.loop_names} in (own, set()) for s in facts.view.stages) and facts.may_share(own)
+
+
+def makes_rows_alone(view: KernelView) -> bool:
+    """A stage reads, where data says, a row of the kernel's own that its items do not share the making of."""
+    chosen = {
+        u.buffer for s in view.stages for u in s.uses if u.reads and view.is_local(u.buffer) and is_indirect(s, u)
+    }
+    if not chosen:
+        return False
+    facts = Facts(alike(view))
+    makers = (s for s in facts.view.stages if any(u.writes and u.buffer in chosen for u in s.uses))
+    return any(not {*s.loop_names} <= {*facts.main.loop_names} for s in makers)

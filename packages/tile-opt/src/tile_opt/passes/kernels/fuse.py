@@ -10,12 +10,13 @@ reads them. Temporaries used by one kernel only become local to an iteration of 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Set
+from collections.abc import Hashable, Set
 from dataclasses import dataclass
 
 from tile_ir.deadline import check
 from tile_ir.frozen import replace
 from tile_ir.machine import Machine
+from tile_ir.stripe.hashing import structural_hash
 from tile_ir.stripe.nodes import Block, Direction, Program, Refinement, Statement
 from tile_ir.stripe.walk import buffers_read, buffers_written
 from tile_ir.target import Target
@@ -26,16 +27,13 @@ from tile_opt.kernel.digits import same_digits
 from tile_opt.kernel.merge_stages import merge_stages
 from tile_opt.kernel.parts import in_wholes, writes_parts_of_rows
 from tile_opt.kernel.regroup import drop_unit_loops, joined, localised, shrunk, unique_loops
-from tile_opt.kernel.strides import flat_stride
-from tile_opt.kernel.unify import is_atomic, is_indirect
-from tile_opt.kernel.view import KernelView, Stage, close_kernel, open_kernel
+from tile_opt.kernel.view import KernelView, close_kernel, open_kernel
 from tile_opt.kernel.widen import narrow, widen, writes_each_point
-from tile_opt.kernel.work import exchanges, is_heavy, nbytes, op_cost, points
+from tile_opt.kernel.work import exchanges, is_heavy, nbytes, op_cost
 from tile_opt.model.fusion import VECTORS, forecast, neighbours, pieces, tile_bytes, waits
 from tile_opt.passes.choosing import SIDE_BY_SIDE, Choice, Choices, ChoosingPass, Chosen, results
-from tile_opt.passes.parts import Part
-from tile_opt.plan.space.facts import Facts
-from tile_opt.plan.steps.alike import alike
+from tile_opt.passes.pairs import Pairs
+from tile_opt.passes.parts import Part, makes_rows_alone, shares_columns, slides, waits_for_all, walks_rows
 from tile_opt.plan.steps.groups.carries import shareable
 
 SPLIT_GAIN = 4
@@ -117,6 +115,7 @@ class _Groups:
         self.refs = {r.into: r for r in main_of(program).refs}
         self.wholes = wholes(program)
         """What views are views of."""
+        self.pairs = Pairs(self.wholes)
         several = {name for name, count in writer_counts(program).items() if count > 1}
         self.divided = several.union(self.wholes, self.wholes.values())
         """Buffers of which several kernels write a part."""
@@ -125,11 +124,17 @@ class _Groups:
         """Kernel `number` of the program."""
         view = open_kernel(kernel) if isinstance(kernel, Block) else None
         members = frozenset({number})
-        if view is None or view.loops or any(r.type.sizes != self.refs[r.into].type.sizes for r in view.refs):
+        if (
+            not isinstance(kernel, Block)
+            or view is None
+            or view.loops
+            or any(r.type.sizes != self.refs[r.into].type.sizes for r in view.refs)
+        ):
             self._append(kernel, members)
             return
         parts = self._parts(self._fitted(unique_loops(drop_unit_loops(view))))
-        for part in parts:
+        for k, part in enumerate(parts):
+            self.pairs.met(part, (structural_hash(kernel), k, *(r.into in self.divided for r in view.refs)))
             if len(parts) == 1 and self._is_awaited(part, members):
                 self.waiting.append(self._append(part, members))
             else:
@@ -190,20 +195,44 @@ class _Groups:
         if len(early.stages) + len(late.stages) > self.options.max_stages:
             return None
         cost = self._part(early).cost + self._part(late).cost
-        fused = in_wholes(joined(early, late), self.refs) if cost <= self.options.max_cost else None
+        pair = self._pair(early, late, members) if cost <= self.options.max_cost else None
+        known = self.pairs.chosen.get(pair)
+        if cost > self.options.max_cost or (known is not None and known.chosen is Chosen.APART):
+            return self._choose(early, late, known)
+        fused = in_wholes(joined(early, late), self.refs)
         if fused is None:
             return None
         if self._in_one_pass(early, late, members):
             part = self._part(fused)
             part.sizes, part.cost = self._part(early).sizes, cost
-            choice = Choice(Chosen.FUSED, results((early,)), results((late,)), reason=ONE_PASS)
-        elif self._has_too_few(early, late, members):
-            choice = Choice(Chosen.APART, results((early,)), results((late,)), reason=TOO_FEW)
+            known = Choice(Chosen.FUSED, "", "", reason=ONE_PASS)
+        elif known is None and self._has_too_few(early, late, members):
+            known = Choice(Chosen.APART, "", "", reason=TOO_FEW)
         else:
             fused = fused if early.writes() & late.writes() else self._fitted(fused)  # parts of rows stay apart
-            choice = self._weighed(early, late, fused, members)
+            known = known or self._weighed(early, late, fused, members)
+        if pair is not None:
+            self.pairs.chosen[pair] = known
+            self.pairs.joined(fused, pair)
+        return self._choose(early, late, known, fused)
+
+    def _choose(
+        self, early: KernelView, late: KernelView, known: Choice | None, fused: KernelView | None = None
+    ) -> KernelView | None:
+        """Keeps a choice for two kernels; both as one where it is that."""
+        if known is None:
+            return None
+        choice = replace(known, producer=results((early,)), consumer=results((late,)))
         self.choices[choice.key] = choice
         return fused if choice.chosen is Chosen.FUSED else None
+
+    def _pair(self, early: KernelView, late: KernelView, members: frozenset[int]) -> Hashable:
+        """Equal for pairs for which the same is chosen; None where it has to be found."""
+        return self.pairs.of(
+            early,
+            late,
+            lambda b: (b in self.temps, self.users[b] <= members, b in self.divided, self._as_often(members)),
+        )
 
     def _weighed(self, early: KernelView, late: KernelView, fused: KernelView, members: frozenset[int]) -> Choice:
         """Whether the two should be the one."""
@@ -211,7 +240,7 @@ class _Groups:
         together, apart = (None, None) if reason else self._forecast(early, late, fused, members)
         taken = together is not None and apart is not None and together <= MARGIN * apart
         chosen = Chosen.FUSED if taken else Chosen.APART
-        return Choice(chosen, results((early,)), results((late,)), together, apart, reason)
+        return Choice(chosen, "", "", together, apart, reason)
 
     def _in_one_pass(self, early: KernelView, late: KernelView, members: frozenset[int]) -> bool:
         """Both go over the same elements: no forecast is needed to see that going once is better."""
@@ -310,7 +339,7 @@ class _Groups:
         """Why the two cannot be one kernel; "" where a forecast is to decide."""
         if not self._as_often(members):
             return "one of them is known before a run"
-        if _waits_for_all(fused):
+        if waits_for_all(fused):
             return "every item merges into what is read"
         parts, whole = (self._part(a), self._part(b)), self._part(fused)
         heavy = [p for p in parts if p.is_heavy]
@@ -331,7 +360,7 @@ class _Groups:
         wanted = self._wanted([p.iterations for p in large], local)
         if whole.iterations < wanted or self._is_idle(parts, whole.iterations, local):
             return TOO_FEW
-        if self.machine.occupancy is not None and _makes_rows_alone(local):
+        if self.machine.occupancy is not None and makes_rows_alone(local):
             return "each item would make all of a row that data chooses from"
         return self._lost_side_by_side(local, large) or self._too_much_beside(local)
 
@@ -374,7 +403,7 @@ class _Groups:
         """Lanes would walk boxes that slide along whole columns, more than the first cache holds: tiles of rows suit them."""
         if self.machine.occupancy is not None or not self.machine.caches:
             return False
-        return tile_bytes(view, self.machine) > self.machine.caches[0].bytes and any(map(_slides(view), view.stages))
+        return tile_bytes(view, self.machine) > self.machine.caches[0].bytes and any(map(slides(view), view.stages))
 
     def _shares_scan(self, view: KernelView) -> bool:
         """Items of a group share the cells of a scan, where that is all that the kernel does."""
@@ -392,13 +421,13 @@ class _Groups:
         early, late = parts
         full = self.machine.cores * occupancy.items // IDLE
         reduces, moves = (left < min(p.iterations, full) for p in parts)
-        crowded = _walks_rows(local) and left >= FEW * self.machine.cores and late.points <= LONG * left
+        crowded = walks_rows(local) and left >= FEW * self.machine.cores and late.points <= LONG * left
         slight = early.points * SLIGHT < late.points
         return (reduces and not _reduces_nothing(early.view)) or (moves and slight and not crowded)
 
     def _wanted(self, needed: list[int], fused: KernelView) -> int:
         """Shared iterations that fusing must keep: rows also run in parallel along themselves, and columns that items share."""
-        if _walks_rows(fused) or (self.machine.occupancy is not None and _shares_columns(fused)):
+        if walks_rows(fused) or (self.machine.occupancy is not None and shares_columns(fused)):
             return min(self.options.min_shared, min(needed, default=0))
         return min(self.options.min_parallel, max(needed, default=0))
 
@@ -430,51 +459,6 @@ class _Groups:
         program = with_kernels(self.program, tuple(kernels))
         refs = tuple(r for r in main_of(program).refs if r.dir is not Direction.ALLOC or r.into not in local)
         return with_main_refs(program, refs)
-
-
-def _slides(view: KernelView) -> Callable[[Stage], bool]:
-    """Whether a stage reads a local buffer along two loops of its own at once, as a window does."""
-
-    def slides(stage: Stage) -> bool:
-        own = set(stage.loop_names)
-        reads = (u for u in stage.uses if u.reads and not u.writes and view.is_local(u.buffer))
-        return any(len(own.intersection(f.names)) > 1 for u in reads for f in u.forms)
-
-    return slides
-
-
-def _waits_for_all(view: KernelView) -> bool:
-    """Some stage uses what any iteration of another merges into, wherever data says."""
-    merged = {u.buffer for s in view.stages for u in s.uses if is_atomic(s, u)}
-    return any(sum(b in {u.buffer for u in s.uses} for s in view.stages) > 1 for b in merged)
-
-
-def _walks_rows(view: KernelView) -> bool:
-    """The stage with the most points has a loop of its own along the memory of the largest buffers that it reads."""
-    ranges = view.ranges
-    stage = max(view.stages, key=lambda s: points(s, ranges))
-    reads = [(nbytes(view.type_of(u.buffer)), u) for u in stage.uses if u.reads and not view.is_local(u.buffer)]
-    most = max((size for size, _ in reads), default=0)
-    return any(flat_stride(view, u, i.name) == 1 for i in stage.loops for size, u in reads if size == most)
-
-
-def _shares_columns(view: KernelView) -> bool:
-    """Items of a group may divide the loops of all stages between them: they are the same ones."""
-    facts = Facts(alike(view))
-    own = frozenset(facts.main.loop_names)
-    return all({*s.loop_names} in (own, set()) for s in facts.view.stages) and facts.may_share(own)
-
-
-def _makes_rows_alone(view: KernelView) -> bool:
-    """A stage reads, where data says, a row of the kernel's own that its items do not share the making of."""
-    chosen = {
-        u.buffer for s in view.stages for u in s.uses if u.reads and view.is_local(u.buffer) and is_indirect(s, u)
-    }
-    if not chosen:
-        return False
-    facts = Facts(alike(view))
-    makers = (s for s in facts.view.stages if any(u.writes and u.buffer in chosen for u in s.uses))
-    return any(not {*s.loop_names} <= {*facts.main.loop_names} for s in makers)
 
 
 def _named(view: KernelView, names: set[str]) -> tuple[Refinement, ...]:
