@@ -22,6 +22,14 @@ from tile_ir.frozen import frozen
 from tile_ir.ops import Aggregation
 
 _ZERO = Fraction(0)
+_WHOLE = {number: Fraction(number) for number in range(-64, 257)} | {0: _ZERO}
+"""Of each small number one fraction: forms are compared more often than made, and what is the same object is equal at once."""
+
+
+def _fraction(number: Fraction | int) -> Fraction:
+    if number.denominator != 1:
+        return Fraction(number)
+    return _WHOLE.get(number.numerator) or Fraction(number)
 
 
 @frozen
@@ -33,8 +41,8 @@ class Poly:
 
     @staticmethod
     def of(terms: Mapping[str, Fraction | int], const: Fraction | int = 0) -> Poly:
-        items = tuple(sorted((n, Fraction(c)) for n, c in terms.items() if c))
-        return Poly(items, Fraction(const))
+        items = tuple(sorted([(n, _fraction(c)) for n, c in terms.items() if c]))
+        return Poly(items, _fraction(const))
 
     @property
     def names(self) -> tuple[str, ...]:
