@@ -30,7 +30,7 @@ from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Block
 from tile_ir.stripe.nodes import Program as Stripe
 from tile_ir.stripe.walk import blocks_in
-from tile_ir.target import Target
+from tile_ir.target import Options, Target
 from tile_opt.kernel.instructions import matches
 from tile_opt.passes.base import kernels_of
 from tile_opt.passes.kernels.tensor_tile import TensorTile
@@ -142,3 +142,17 @@ def test_groups_that_share_the_depth(cut: str) -> None:
     stripe = schedule(to_stripe(sample.program), target, verify=True, plans={"kernel_0": shared}).program
     assert any(b.name.endswith("_shares") for b in blocks_of(stripe))
     compare(cut, stripe, target, F32, (32, 32, 160), sample.program)
+
+
+@pytest.mark.parametrize("cut", ["lower", "results"])
+def test_zeros_stand_for_what_is_left_out_of_float64_where_the_user_allows_it(cut: str) -> None:
+    """An infinite factor would make them NaN; results are left out by themselves."""
+    program, exact = product(cut, F64, 32, 32, 32), replace(SMALL, matrix=("mma_m16n8k8_f64",), options=Options())
+    assert on_matrix(scheduled(program, exact)) is (cut == "results")
+    assert on_matrix(scheduled(program, replace(exact, options=Options(reduced_precision=True))))
+
+
+def test_padding_of_float64_is_no_zero() -> None:
+    source = "function (D[X, C], K[T, C, O]) -> (R) { R[x, o : 64, O] = +(D[x + t - 1, c] * K[t, c, o]); }"
+    program = bound(source, F64, D=(64, 32), K=(3, 32, 32))
+    assert not on_matrix(scheduled(program, replace(SMALL, options=Options())))

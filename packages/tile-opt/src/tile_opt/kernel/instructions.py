@@ -94,6 +94,12 @@ def _bounded(view: KernelView, way: Match) -> Match | None:
     return replace(way, bounds=tuple(bounds), cuts=tuple(cuts))
 
 
+def allowed(match: Match, target: Target) -> bool:
+    """Products with a zero may stand for those that are left out: NaN where the other factor is infinite, which integers are not."""
+    zeros = match.bounds or any(dict(match.loops)["k"] in c.names for c in match.cuts)
+    return not zeros or not match.instruction.c.dtype.is_float or target.options.rounds(match.instruction.a.dtype)
+
+
 def _cuts(way: Match, constraint: Affine) -> bool:
     """The constraint is about steps of the only reduction: of a factor of sub-groups, rows or columns along the depth, or of results."""
     loops, names = dict(way.loops), {*constraint.names}

@@ -14,7 +14,7 @@ from tile_ir.matrix import MATRIX_INSTRUCTIONS
 from tile_ir.stripe.nodes import Bind, Block
 from tile_ir.target import Target
 
-from tile_opt.kernel.instructions import Match, match_of
+from tile_opt.kernel.instructions import Match, allowed, match_of
 from tile_opt.kernel.merging import merged
 from tile_opt.kernel.view import KernelView
 from tile_opt.passes.scheduling import SchedulingPass, refused
@@ -55,6 +55,10 @@ class TensorTile(SchedulingPass):
         match = instruction and match_of(view, instruction, dict(plan.instruction.loops))
         if not match:
             raise refused(f"{plan.instruction.name!r} does not compute what kernel {view.name!r} does with these loops")
+        if not allowed(match, target):
+            raise refused(
+                f"{plan.instruction.name!r} takes zeros for what constraints leave out: reduced_precision=True allows them"
+            )
         rounded = {*copies, *by_tensor_copies(plan), *(s.operand for s in plan.stagings if s.unit == "REG")}
         if takes_copies(match.instruction) and not factors(match) <= rounded:
             raise refused(
@@ -68,7 +72,7 @@ class TensorTile(SchedulingPass):
         sizes = {n: even_share(view.ranges[n], ways, deep[n]) for n, ways in shared.items()}
         parts = share_reduction(view, match.main, sizes, results_of(match))
         inner = match_of(parts.partial, match.instruction, dict(match.loops))
-        if not inner:
+        if not inner or not allowed(inner, target):
             raise refused(f"groups cannot share {' and '.join(shared)} of kernel {view.name!r}")
         own, collective = parts.plan(plan, map(parts.inner, plan.stagings)), _collective(target)
         if _is_joined(view, plan, parts, target):

@@ -10,7 +10,7 @@ from tile_ir.matrix import PANEL_BYTES, MatrixInstruction
 from tile_ir.powers import power_of_two
 from tile_ir.target import Target
 
-from tile_opt.kernel.instructions import Match, matches, usable
+from tile_opt.kernel.instructions import Match, allowed, matches, usable
 from tile_opt.kernel.view import KernelView
 from tile_opt.model.search import FASTER
 from tile_opt.plan.plan import Plan
@@ -42,7 +42,7 @@ def plans(view: KernelView, target: Target, *, faster: bool = False) -> Iterator
     fitting = _usable(view, target)
     if not fitting:
         return
-    ways = [m for i in fitting if i.team > 1 for m in matches(view, i) if _suits(view, m)]
+    ways = [*_ways(view, target, (i for i in fitting if i.team > 1))]
     teams = [*_tiles(view, target, ways)]
     others = (
         ()
@@ -126,9 +126,12 @@ def _suits(view: KernelView, match: Match) -> bool:
 
 def _single(view: KernelView, target: Target) -> Iterator[Tile | Later[Tile | Shared]]:
     """Those of single sub-groups."""
-    return _tiles(
-        view, target, [m for i in _usable(view, target) if i.team == 1 for m in matches(view, i) if _suits(view, m)]
-    )
+    return _tiles(view, target, [*_ways(view, target, (i for i in _usable(view, target) if i.team == 1))])
+
+
+def _ways(view: KernelView, target: Target, fitting: Iterable[MatrixInstruction]) -> Iterator[Match]:
+    """Those of some instructions that are tried."""
+    yield from (m for i in fitting for m in matches(view, i) if _suits(view, m) and allowed(m, target))
 
 
 def _tiles(view: KernelView, target: Target, ways: Iterable[Match]) -> Iterator[Tile | Later[Tile | Shared]]:

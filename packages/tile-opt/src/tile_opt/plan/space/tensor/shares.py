@@ -11,7 +11,7 @@ from typing import Any
 from tile_ir.frozen import replace
 from tile_ir.stripe.nodes import Scope
 
-from tile_opt.kernel.instructions import match_of
+from tile_opt.kernel.instructions import allowed, match_of
 from tile_opt.kernel.view import KernelView
 from tile_opt.plan.builders.tensor_shares import is_joined, joining_seconds, most_ways, results_of
 from tile_opt.plan.plan import Across, Plan, Reduction, Staging
@@ -200,7 +200,7 @@ def _ways(view: KernelView, best: Tile, ways: Mapping[str, int]) -> Iterator[Sha
 def _tiles(view: KernelView, best: Tile, sizes: Mapping[str, int], ways: Mapping[str, int]) -> Iterator[Shared]:
     parts = share_reduction(view, best.match.main, sizes, results_of(best.match))
     match = match_of(parts.partial, best.instruction, best.loops)
-    if match is None:
+    if match is None or not allowed(match, best.target):
         return
     for tile in tiles_of(
         parts.partial, match, best.target, through=best.through, rounded=best.rounded, boxes=best.boxes, cells=best.cells
