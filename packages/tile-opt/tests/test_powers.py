@@ -11,7 +11,7 @@ from tile_ir.dtype import DType, from_numpy
 from tile_ir.program.nodes import ConstantTensor, Contraction, Elementwise, Literal, Program, TensorType
 from tile_lang import bind, parse
 from tile_lang.evaluate import evaluate
-from tile_opt.program import Literals, Powers
+from tile_opt.program import DropDead, Literals, Powers, rewrite
 
 SPECIAL = [0.0, -0.0, 1.0, -1.0, 2.0, -2.5, np.inf, -np.inf, np.nan, 1e-40, 1e-45, 3e38, 8e37, 1e30, -1e20, 1e-30]
 HALVES = [k / 2 for k in range(-8, 9) if k not in (0, 2)]
@@ -68,6 +68,20 @@ def test_constants_without_dimensions_are_literals_where_they_are_read(value: An
     x = np.array([0, 1, 1], value.dtype)
     for name, expected in computed(bound, X=x).items():
         np.testing.assert_array_equal(computed(written, X=x)[name], expected)
+
+
+@pytest.mark.parametrize(("value", "kept"), [(np.int16(-7), 0), (np.uint8(200), 0), (np.float32(2), 2)])
+def test_what_integers_give_is_a_number_as_well(value: Any, kept: int) -> None:
+    """Functions of floats are the device's own."""
+    dtype = from_numpy(value.dtype)
+    types = {"X": TensorType(dtype, (3,)), "C": TensorType(dtype, ())}
+    program = bind(parse("function (X[N], C) -> (Y) { Y = C == 0 ? X : X * (C + C); }"), types)
+    constant = ConstantTensor("C", types["C"], Contents(value.tobytes()))
+    bound = Program("main", program.inputs[:1], (constant, *program.ops), program.outputs)
+    written = rewrite(bound, (Literals(), DropDead()))
+    assert sum(isinstance(op, Elementwise) and not op.type.shape for op in written.ops) == kept
+    x = np.array([0, 1, 3], value.dtype)
+    np.testing.assert_array_equal(computed(written, X=x)["Y"], computed(bound, X=x)["Y"])
 
 
 def test_bfloat16_needs_no_dtype_of_numpy() -> None:

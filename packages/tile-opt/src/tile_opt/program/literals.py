@@ -7,8 +7,10 @@ from dataclasses import replace
 from math import copysign
 
 import numpy as np
+from tile_ir import numerics
 from tile_ir.dtype import DType
 from tile_ir.frozen import frozen
+from tile_ir.ops import OPS
 from tile_ir.program.nodes import ConstantTensor, Contraction, Elementwise, Literal, Op, Program, Scatter
 
 from tile_opt.program.base import Rewrite
@@ -16,13 +18,18 @@ from tile_opt.program.base import Rewrite
 
 @frozen
 class Literals(Rewrite):
-    """Write constants without dimensions where elementwise operations and contractions read them."""
+    """Write constants without dimensions, and what is computed of nothing else, where elementwise operations and contractions read them."""
 
     def apply(self, program: Program) -> Program:
         known = {op.name: literal_of(op) for op in program.ops if isinstance(op, ConstantTensor) and not op.type.shape}
         if not known:
             return program
-        return replace(program, ops=tuple(_written(op, known) for op in program.ops))
+        ops: list[Op] = []
+        for op in program.ops:
+            ops.append(_written(op, known))
+            if isinstance(op, Elementwise) and (value := _computed(op, known)) is not None:
+                known[op.name] = value
+        return replace(program, ops=tuple(ops))
 
 
 def one_number(makers: Mapping[str, Op], value: str) -> Literal | None:
@@ -49,6 +56,16 @@ def literal_of(op: ConstantTensor) -> Literal:
     if dtype is DType.BFLOAT16:  # the upper half of a float32; NumPy alone has no such dtype
         return Literal(np.frombuffer(b"\0\0" + bytes(op.data), "<f4")[0].item(), dtype)
     return Literal(np.frombuffer(op.data, dtype.numpy.newbyteorder("<"))[0].item(), dtype)
+
+
+def _computed(op: Elementwise, known: Mapping[str, Literal]) -> Literal | None:
+    """The number that an operation on known integers gives: on all devices the same."""
+    numbers = [n for a in op.args if (n := known.get(a) if isinstance(a, str) else a) is not None]
+    exact = not any(dtype.is_float for dtype in (op.type.dtype, *(n.dtype for n in numbers)))
+    if not exact or len(numbers) < len(op.args) or op.type.shape or op.params or op.fn not in OPS:
+        return None
+    given = [np.asarray(n.value, n.dtype.numpy) for n in numbers]
+    return Literal(numerics.apply(op.fn, given, op.type.dtype).item(), op.type.dtype)
 
 
 def _written(op: Op, known: Mapping[str, Literal]) -> Op:
