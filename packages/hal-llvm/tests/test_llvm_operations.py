@@ -178,6 +178,19 @@ def test_constant_divisors(launch: Any, samples: Samples, divisor: int) -> None:
     same(got, np.mod(safe, np.int32(divisor)) if divisor else np.zeros(N, np.int32))
 
 
+@pytest.mark.parametrize("dtype", [DType.INT64, DType.UINT64])
+def test_long_integers_over_constants(launch: Any, dtype: DType) -> None:
+    """Next to whole numbers of times, where a reciprocal that is too large or too small shows."""
+    t, top = Type(dtype, 4), dtype.max_value
+    for by in (3, 7, 10, 641, (1 << 32) - 1, (1 << 32) + 1, 10**15 + 37, top // 2 + 2, top - 1, top):
+        times = [k * by for k in (0, 1, 2, 3, top // by // 2, top // by - 1, top // by)]
+        near = [m + d for m in times for d in (-1, 0, 1) if m + d >= 0] + [top, top - 1, top // 2, top // 2 + 1]
+        near += [dtype.min_value + k for k in range(3)] + [-n for n in near if dtype.is_signed]
+        value = np.resize(np.array([n for n in near if dtype.min_value <= n <= top], dtype.numpy), N)
+        got = launch(each(Binary("div", at(1, dtype, 4), Const(by, t), t), 4), np.zeros(N, dtype.numpy), value)[0]
+        same(got, numerics.apply("div", [value, dtype.numpy.type(by)], dtype))
+
+
 @pytest.mark.parametrize("dtype", [DType.INT16, DType.UINT16])
 def test_quotients_of_vectors_next_to_whole_numbers(launch: Any, dtype: DType) -> None:
     """They are computed as floats: rounded up, the largest below a whole number would be that number."""

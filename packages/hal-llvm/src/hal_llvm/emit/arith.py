@@ -10,6 +10,7 @@ from collections.abc import Callable
 import numpy as np
 from tile_ir.dtype import DType
 
+from hal_llvm.emit import reciprocal
 from hal_llvm.emit.code import Code
 from hal_llvm.emit.types import held, literal, register, spread, suffix
 
@@ -209,14 +210,16 @@ def _int_minmax(which: str) -> Callable[[Code, str, str, DType, int], str]:
     return emit
 
 
-def _harmless(operand: str, dtype: DType) -> bool:
-    """A constant divisor that needs no guard: neither 0 nor -1."""
+def _harmless(operand: str, dtype: DType) -> int:
+    """The bits of a constant divisor that needs no guard: neither 0 nor -1; 0 for others."""
     text = operand.removeprefix("splat (").rstrip(")").split(" ")[-1]
-    return text.isdigit() and int(text) not in (0, (1 << dtype.bits) - 1)
+    return int(text) if text.isdigit() and int(text) != (1 << dtype.bits) - 1 else 0
 
 
 def _divide(code: Code, left: str, right: str, dtype: DType, lanes: int) -> str:
-    if _harmless(right, dtype):  # LLVM multiplies instead
+    if by := _harmless(right, dtype):  # LLVM multiplies instead
+        if reciprocal.takes(by, dtype, lanes):
+            return reciprocal.over(code, left, by, dtype, lanes)
         return code.let(f"{'s' if dtype.is_signed else 'u'}div {register(dtype, lanes)} {left}, {right}")
     zero, safe = _safe_divisor(code, left, right, dtype, lanes)
     quotient = _quotient(code, left, safe, dtype, lanes)

@@ -29,8 +29,9 @@ _INTEGER_DIVISION = 12
 """Instructions for each element: there is none for vectors."""
 _WHOLE_DIVISION, _GUARDS = 3, 6
 """Instructions beside the division of a register of floats that divide integers on vectors; those for divisors of 0 and -1."""
-_FIXED_DIVISION, _FIXED_BITS = 8, 32
-"""Instructions of a vector of integers of up to so many bits by a constant: the upper half of a product, and what rounds it."""
+_FIXED_DIVISION, _LONG_FIXED_DIVISION = 8, 20
+"""Instructions of a vector of integers by a constant: the upper half of a product, and what rounds it. That of 64-bit ones is four."""
+_SHORT_BITS = 32
 _INTEGER_PRODUCT = 2
 NARROW: Mapping[DType, float] = {DType.FLOAT16: 1, DType.BFLOAT16: 2}
 """Instructions that widen a vector of 16-bit floats, or that store one."""
@@ -47,15 +48,15 @@ _IN_A_ROW = 0.7
 
 
 def division(by: float, dtype: DType) -> str:
-    """What divides by a constant: a product with its reciprocal where that is exact; all lanes at once for short integers."""
+    """What divides by a constant: a product with its reciprocal where that is exact; all lanes of integers at once."""
     if dtype.is_float:
         return "mul" if abs(frexp(by)[0]) == 0.5 else "div"
-    return "fixed_div" if dtype.bits <= _FIXED_BITS else "div"
+    return "fixed_div"
 
 
 def quotient(dtype: DType, of_vectors: bool) -> str:
     """What divides by what only the run knows: processors divide vectors of short integers as floats."""
-    return "wide_div" if of_vectors and dtype.is_integer and dtype.bits <= _FIXED_BITS else "div"
+    return "wide_div" if of_vectors and dtype.is_integer and dtype.bits <= _SHORT_BITS else "div"
 
 
 def width(dtype: DType) -> int:
@@ -71,7 +72,7 @@ def instructions(name: str, dtype: DType, machine: Machine, fragments: bool = Fa
     if name in DOTS:
         return "fma", machine.slots(name)
     if name == "fixed_div":
-        return "fma", _FIXED_DIVISION
+        return "fma", _FIXED_DIVISION if dtype.bits <= _SHORT_BITS else _LONG_FIXED_DIVISION
     if name == "wide_div":
         return "fma", _wide_division(dtype, machine)
     if name == "mul":
