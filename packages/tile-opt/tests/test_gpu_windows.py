@@ -195,6 +195,24 @@ def test_windows_along_rows_are_taken_where_estimates_agree(source: str, shapes:
     assert (dict(made[0].edges).get(view.loops[-1].name) is Edge.PEEL) == taken
 
 
+COLUMNS = "function (D[X, N], K[I]) -> (R) { R[x, n : X, N] = +(D[x+i-4, n] * K[i]); }"
+
+
+@pytest.mark.parametrize(
+    ("source", "data", "taps", "deep"),
+    [(ROWS, (1, 120), 101, 28), (ROWS, (1, 80), 64, 32), (COLUMNS, (100, 1), 97, 28)],
+    ids=["some left", "none left", "columns"],
+)
+def test_windows_too_long_for_straight_code_are_taken_in_steps(
+    source: str, data: tuple[int, ...], taps: int, deep: int
+) -> None:
+    """An item loads what a step touches once, and what steps leave of the window in the same way."""
+    program = front(Case(source, {"D": data, "K": (taps,)}))
+    view = contracted(program)
+    near = [p for p in (*wide_plans(view), *plans(view)) if any(v.covers[-1].size == deep for v in p.bound(Bind.NONE))]
+    agree(program, near[0])
+
+
 @pytest.mark.parametrize("agg", ["+", ">"])
 def test_windows_of_one_operand_that_overlap_are_kept_in_registers(agg: str) -> None:
     """Neighbouring cells use what an item has loaded."""
@@ -219,7 +237,7 @@ def test_long_windows_of_one_operand_along_memory_are_kept_too(shape: tuple[int,
 
 
 @pytest.mark.parametrize(
-    "own", ["X / 2, Y / 2] = +(D[2*x+i, 2*y+j]), i < 3, j < 3", "X, Y] = +(D[x, y+j-100]), j < 201"]
+    "own", ["X / 2, Y / 2] = +(D[2*x+i, 2*y+j]), i < 3, j < 3", "X, Y] = +(D[x, y+j-1000]), j < 2001"]
 )
 def test_windows_of_one_operand_that_no_item_keeps_are_left_to_others(own: str) -> None:
     """They overlap little, or are too long."""

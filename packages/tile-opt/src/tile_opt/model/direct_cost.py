@@ -55,6 +55,8 @@ class DirectTile(ItemTile):
     """Elements along `vector` that are loaded and stored at once, though each cell has arithmetic of its own."""
     outer: tuple[str, ...] = ()
     """Reduction loops around the windows, one iteration at a time; the others are straight-line code."""
+    deep: int = 1
+    """Iterations of the last of these that are straight-line code together."""
 
     def step(self, loop: str) -> int:
         """Iterations from one item to the next along a loop."""
@@ -89,7 +91,8 @@ class DirectCost:
 
     def inner(self, tile: DirectTile) -> dict[str, int]:
         """Reduction loops that are straight-line code."""
-        return {n: e for n, e in self.work.own.items() if n not in tile.outer}
+        found = {n: e for n, e in self.work.own.items() if n not in tile.outer}
+        return found | ({tile.outer[-1]: tile.deep} if tile.deep > 1 else {})
 
     @property
     def least(self) -> float:
@@ -155,7 +158,7 @@ class DirectCost:
     def _cycles(self, tile: DirectTile, subgroups: int) -> tuple[float, float]:
         """Cycles of a group on a multiprocessor: its share of what others need too, and what it takes alone."""
         inner = self.inner(tile)
-        repeats = prod(self.work.own[n] for n in tile.outer)
+        repeats = prod(self.work.own[n] for n in tile.outer) / tile.deep
         counts = dict(tile.each) | inner
         points = self.points(tile)
         loads = turns = 0.0

@@ -31,7 +31,7 @@ from tile_ir.stripe.nodes import Bind, Block, Direction, Index, Order, Refinemen
 from tile_opt.kernel.view import KernelView, Stage, Use
 from tile_opt.kernel.work import MERGING, merged_use, prepares
 from tile_opt.plan.plan import Level, Plan, Staging
-from tile_opt.plan.steps.groups.axes import Axis, axis_of, choices, combinations, item_levels
+from tile_opt.plan.steps.groups.axes import Axis, axis_of, choices, combinations, cut_loop, item_levels
 from tile_opt.plan.steps.groups.copy import GroupCopy, Items, group_copy
 from tile_opt.plan.steps.groups.overlaps import with_shared_overlaps
 from tile_opt.plan.steps.groups.teams import Teams
@@ -124,9 +124,15 @@ class GroupTile:
 
     @cached_property
     def step(self) -> Level | None:
-        """The level whose points stage operands: its last loop goes in steps."""
+        """The level whose points stage operands, or load windows of several iterations: its last loop goes in steps."""
         numbers = [s.level for s in self.plan.stagings if s.unit == "LOCAL" and s.operand not in self._results]
-        return self.plan.levels[max(numbers)] if numbers else None
+        if numbers:
+            return self.plan.levels[max(numbers)]
+        return next((v for v in self.plan.bound(Bind.NONE) if v.covers[-1].size > 1 and self._loads_windows(v)), None)
+
+    def _loads_windows(self, level: Level) -> bool:
+        """A point of the level loads what items keep in registers."""
+        return any(s.unit == "REG" and self.plan.levels[s.level] is level for s in self.plan.stagings)
 
     @cached_property
     def _results(self) -> dict[str, Staging]:
@@ -174,9 +180,10 @@ class GroupTile:
         listed = list(enumerate(inside))
         return {n: tuple((k, bind, size) for k, (loop, bind, size) in listed if loop == n) for n in own}
 
-    def _inside(self, deep: int, full: bool) -> tuple[tuple[Index, ...], dict[str, Affine]]:
-        """Reduction loops of one step that is `deep` iterations of the stepped loop, and what replaces cut ones."""
+    def _inside(self, part: Part) -> tuple[tuple[Index, ...], dict[str, Affine]]:
+        """Reduction loops of one part, and what replaces cut ones."""
         outside = {i.name for i in self.outer}
+        full = not self._staged or part.deep == self.deep
         found: list[tuple[int, Index]] = []
         values: dict[str, Affine] = {}
         for loop in self.main.loops:
@@ -185,9 +192,9 @@ class GroupTile:
             levels = self.bindings[loop.name] or ((len(self.main.loops), Bind.NONE, 1),)
             team = f"{loop.name}_w"
             if self.step is not None and loop.name == self.stepped.name:
-                loop = Index(f"{loop.name}_i", deep)
-                levels = levels if full else self._shorter(deep, levels[0][0])
-            indexes, values[loop.name] = _cut(loop, levels, team)
+                loop = Index(f"{loop.name}_i", part.deep)
+                levels = levels if full else self._shorter(part.deep, levels[0][0])
+            indexes, values[loop.name] = cut_loop(loop, levels, team)
             found += indexes
         return tuple(i for _, i in sorted(found, key=lambda f: f[0])), values
 
@@ -229,8 +236,7 @@ class GroupTile:
 
     def _copy(self, use: Use, staging: Staging, part: Part, suffix: str = "", lanes: int | None = None) -> GroupCopy:
         within = f"{self.stepped.name}_i"
-        values = self.forms | {self.stepped.name: part.start + Affine.var(within)}
-        forms = tuple(f.substitute(values) for f in use.forms)
+        forms = tuple(f.substitute(self._values(part)) for f in use.forms)
         outside = {self.stepped.name, *(i.name for i in self.outer)}
         whole = [i for i in self.main.loops if i.name not in outside]
         inner = {i.name: i.range for i in (*self.run, *self.items, *whole)} | {within: part.deep}
@@ -262,7 +268,7 @@ class GroupTile:
         for stage in self.view.stages:
             body += [*self.reduced(), *self._combined()] if stage is self.main else self._beside(stage)
         guard = tuple(g for a in self.axes for g in a.guard)
-        held = (*(c.held for c in self.staged), *(w.held for w in self.windows))
+        held = (*(c.held for c in self.staged), *(w.held for w in self.windows(self._whole)))
         name = f"{self.view.name}_group{self.number}"
         return Nest(name, self.items, tuple(body), (), guard, tuple(self.registers.values()) + held)
 
@@ -271,20 +277,32 @@ class GroupTile:
         """The copies of the first step; none where operands are read from where they are."""
         return self.copies(Part(Affine(), self.deep)) if self._staged else ()
 
-    @cached_property
-    def windows(self) -> tuple[Window, ...]:
-        """What an item keeps in registers of operands that are read from where they are."""
+    def windows(self, part: Part) -> tuple[Window, ...]:
+        """What an item keeps in registers, for one part, of operands that are read from where they are."""
         local = {s.operand for s in self.plan.stagings if s.unit == "LOCAL"}
         kept = {s.operand: s for s in self.plan.stagings if s.unit == "REG" and s.operand not in local}
-        inner = {i.name: i for i in (*self._inside(0, True)[0], *self.run)}
+        loops, cut = self._inside(part)
+        inner, suffix = {i.name: i for i in (*loops, *self.run)}, "" if part == self._whole else "_rest"
         found = (u for u in staged_operands(self.view, self.main) if u.buffer in kept)
-        return tuple(self._window(u, kept[u.buffer], inner) for u in found)
+        moved = ((u, [f.substitute(self._values(part)).substitute(cut) for f in u.forms]) for u in found)
+        return tuple(self._window(u, tuple(forms), kept[u.buffer], inner, suffix) for u, forms in moved)
 
-    def _window(self, use: Use, staging: Staging, inner: Mapping[str, Index]) -> Window:
+    def _window(
+        self, use: Use, forms: tuple[Affine, ...], staging: Staging, inner: Mapping[str, Index], suffix: str
+    ) -> Window:
         source = self.view.type_of(use.buffer)
-        dtype = staging.kept_as(source.dtype)
-        forms = tuple(f.substitute(self.forms) for f in use.forms)
-        return window(use, forms, source, inner, dtype, f"{use.name}_window")
+        return window(use, forms, source, inner, staging.kept_as(source.dtype), f"{use.name}_window{suffix}")
+
+    def _values(self, part: Part) -> dict[str, Affine]:
+        """The shared loops, and that which goes in steps, for one part."""
+        if self.step is None:
+            return dict(self.forms)
+        return self.forms | {self.stepped.name: part.start + Affine.var(f"{self.stepped.name}_i")}
+
+    @property
+    def _whole(self) -> Part:
+        """A whole step, or all of the reduction."""
+        return Part(Affine(), 0) if self.step is None else self._any
 
     @property
     def _ahead(self) -> bool:
@@ -293,8 +311,10 @@ class GroupTile:
 
     def reduced(self) -> list[Node]:
         """The whole reduction."""
-        steps = self._steps() if self._staged and self._step_index.range else ()
-        body: list[Node] = [*self._rest(), *steps] if self._staged else self._direct()
+        steps = self._steps() if self.step is not None and self._step_index.range else ()
+        body: list[Node] = (
+            self._accumulated((), Affine(), self._whole) if self.step is None else [*self._rest(), *steps]
+        )
         if any(s.versions > 1 for _, s in self._staged) and self.outer:
             # The next iteration may not write what others still read.
             body.append(Sync())
@@ -328,14 +348,15 @@ class GroupTile:
         before = Affine((), prod(s.versions for _, s in self._staged) - 1)
         ahead = [c.fetch() for c in self.staged] if self._ahead and self._step_index.range else []
         filled = (*(c.fetch() for c in copies), *self._filled(copies, before))
-        body = (*filled, *ahead, self._accumulate(copies, before, part))
-        yield Nest(f"{self.view.name}_rest{self.number}", (), body, allocs=tuple(c.held for c in copies))
+        body = (*filled, *ahead, *self._accumulated(copies, before, part))
+        held = (*(c.held for c in copies), *(w.held for w in self.windows(part)))
+        yield Nest(f"{self.view.name}_rest{self.number}", (), body, allocs=held)
 
-    def _direct(self) -> list[Node]:
-        """Operands from where they are: through windows as far as the plan has them."""
-        sums = self._accumulate((), Affine(), Part(Affine(), 0))
+    def _accumulated(self, copies: Sequence[GroupCopy], step: Affine, part: Part) -> list[Node]:
+        """One part from what has been copied, or from where it is: through windows as far as the plan has them."""
+        sums = self._accumulate(copies, step, part)
         own = {name: r.type for name, r in self.registers.items()}
-        return [*(w.fetch() for w in self.windows), with_shared_overlaps(sums, own)]
+        return [sums] if copies else [*(w.fetch() for w in self.windows(part)), with_shared_overlaps(sums, own)]
 
     def _steps(self) -> Iterator[Node]:
         index, part = self._step_index, self._any
@@ -348,7 +369,7 @@ class GroupTile:
         if self._ahead and index.range > 1:
             later = Part((step + 1) * self.deep, self.deep, index.range - 2)
             body += [c.fetch((step * -1 + later.last,)) for c in self.copies(later)]
-        body.append(self._accumulate(now, step, part))
+        body += self._accumulated(now, step, part)
         if index.range > 1:
             yield Nest(f"{self.view.name}_steps{self.number}", (index,), tuple(body))
         else:
@@ -356,6 +377,8 @@ class GroupTile:
 
     def _filled(self, copies: Sequence[GroupCopy], step: Affine) -> Iterator[Node]:
         """Local memory with the operands of `step`, visible to all items."""
+        if not copies:
+            return
         if all(c.local.versions == 1 for c in copies):
             yield Sync()
         yield from (c.put(step) for c in copies)
@@ -364,21 +387,19 @@ class GroupTile:
     def _accumulate(self, copies: Sequence[GroupCopy], step: Affine, part: Part) -> Stage:
         """What one part adds to the item's tile."""
         staged = {c.use.name: c for c in copies}
-        uses = tuple(self._moved(u, staged.get(u.name), step) for u in self.main.uses)
-        values = dict(self.forms)
+        kept = {w.use.name: w for w in self.windows(part)}
+        uses = tuple(self._moved(u, staged.get(u.name), kept.get(u.name), step) for u in self.main.uses)
         constraints = [*self._open(), *self._unstaged_limits(staged)]
         if self.step is not None:
             within = Affine.var(f"{self.stepped.name}_i")
-            values[self.stepped.name] = part.start + within
             constraints += [within * -1 + (part.deep - 1)] if any(part.deep % t.range for t in self.teams) else []
-        loops, cut = self._inside(part.deep, full=not copies or part.deep == self.deep)
+        loops, cut = self._inside(part)
         stage = replace(self.main, uses=uses, loops=loops + self.run, constraints=tuple(constraints))
-        return stage.substitute(values).substitute(cut)
+        return stage.substitute(self._values(part)).substitute(cut)
 
-    def _moved(self, use: Use, copy: GroupCopy | None, step: Affine) -> Use:
+    def _moved(self, use: Use, copy: GroupCopy | None, kept: Window | None, step: Affine) -> Use:
         if copy is not None:
             return replace(use, buffer=copy.local.into, forms=copy.inside(step))
-        kept = next((w for w in self.windows if w.use.name == use.name), None)
         if kept is not None:
             return replace(use, buffer=kept.held.into, forms=kept.inside)
         if self.view.is_local(use.buffer):
@@ -397,7 +418,7 @@ class GroupTile:
 
     def _unstaged_limits(self, staged: dict[str, GroupCopy]) -> tuple[Affine, ...]:
         """Items beyond the end of a loop must not read memory that is not there."""
-        near = {*staged, *(w.use.name for w in self.windows)}
+        near = {*staged, *(w.use.name for w in self.windows(self._whole))}
         here = {a.into for a in self.view.allocs} | self.present
         direct = [u for u in self.main.uses if u.name not in near and u.buffer not in here]
         names = {n for u in direct for f in u.forms for n in f.names}
@@ -421,7 +442,7 @@ class GroupTile:
             stage, uses=uses, loops=stage.loops + self.run, constraints=(*stage.constraints, *limits, *first)
         ).substitute(self.forms)
         moved = replace(moved, uses=tuple(kept.get(u.name, u) for u in moved.uses))
-        if any(w.wide for w in self.windows):
+        if any(w.wide for w in self.windows(self._whole)):
             moved = side_by_side(moved, self.view)
         return [moved, *([Sync()] if kept else []), *(c.give() for c in copies.values())]
 
@@ -457,28 +478,6 @@ def _end(loop: str, constraint: Affine, spans: dict[str, tuple[int, int]]) -> in
     along = constraint.coefficient(loop)
     _, most = (constraint - Affine.var(loop, along)).bounds(spans)
     return max(0, most // -along + 1)
-
-
-def _cut(loop: Index, levels: Sequence[tuple[int, Bind, int]], team: str) -> tuple[list[tuple[int, Index]], Affine]:
-    """An index per level with its place, and the loop as a form over them; the last level takes what is left.
-
-    What teams of items share has their index, `team`. ValueError where a level does not divide the one outside it.
-    """
-    found: list[tuple[int, Index]] = []
-    form, left = Affine(), loop.range
-    for number, (place, bind, size) in enumerate(levels):
-        last = number == len(levels) - 1
-        size = 1 if last else size
-        if bind is Bind.GROUP:
-            form = form + Affine.var(team, size)
-        elif left % size:
-            raise ValueError(f"{left} iterations of {loop.name!r} are no multiple of {size}")
-        elif left > size:
-            index = replace(loop, name=loop.name if last else f"{loop.name}{number}", range=left // size, bind=bind)
-            form = form + Affine.var(index.name, size)
-            found.append((place, index))
-        left = size
-    return found, form
 
 
 def _inside(axis: Axis) -> Affine:

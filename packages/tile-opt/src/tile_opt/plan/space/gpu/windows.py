@@ -26,6 +26,8 @@ from tile_opt.plan.plan import Across, Cover, Edge, Level, Plan, Reduction, Stag
 
 SHORT = 128
 """Points of the reduction that an item may do by itself, without staging anything, where windows share what is loaded."""
+LONG = 1024
+"""The same where all of the reduction are windows that slide."""
 PLAIN = 32
 """The same where none do."""
 RUNS = (2, 4, 7, 8, 16)
@@ -35,6 +37,8 @@ WHOLE = (1, 2)
 """Vectors of cells along memory where windows slide along it."""
 LONG_ROW = 12
 """Elements of windows that nothing but neighbours in memory share, from which items keep them: of 7 float16 they took 1.5 times as long."""
+STEPS = (32, 16, 8)
+"""Iterations of a window too long for straight-line code that an item does in one step, at most."""
 CELLS = 64
 """Most cells of an item, in words."""
 BODY = 1024
@@ -71,9 +75,9 @@ class WindowSpace:
         return self._best(self._row_tiles(GROUPS[0]))
 
     def long_rows(self) -> list[Found]:
-        """Those of them whose windows are long, and straight-line code."""
+        """Those of them whose windows are long, and straight-line code, all of them or as much as a step is."""
         long = prod(self.work.own.values()) >= LONG_ROW
-        return [f for f in self.along_rows() if not f.tile.outer] if long else []
+        return [f for f in self.along_rows() if not f.tile.outer or f.tile.deep > 1] if long else []
 
     @property
     def overlap(self) -> bool:
@@ -83,7 +87,8 @@ class WindowSpace:
     @property
     def are_long(self) -> bool:
         """Items had too much to do by themselves."""
-        return self.costs.least > (SHORT if self.overlap else PLAIN)
+        alone = all(any(n in self.work.partners(m) for m in self.work.shared) for n in self.work.own)
+        return self.costs.least > ((LONG if alone else SHORT) if self.overlap else PLAIN)
 
     def slides(self, tile: DirectTile) -> bool:
         """Windows of an item's cells overlap."""
@@ -177,14 +182,21 @@ class WindowSpace:
         slides = {p for n in tile.each for p in self.work.partners(n)}
         windows = {p for n in self.work.shared for p in self.work.partners(n)}
         order = sorted(self.work.own, key=lambda n: (n in slides, n in windows, -self.work.own[n]))
-        for k in range(len(order) + 1):
-            found = replace(tile, outer=tuple(order[:k]))
-            if (
-                self.costs.points(found) * self.work.slots <= BODY
-                and self.costs.registers(found) <= self.costs.occupancy.item_registers // 2
-            ):
-                return found
-        return tile
+        around = [replace(tile, outer=tuple(order[:k])) for k in range(len(order) + 1)]
+        if slides.issuperset(order[-1:]):
+            around[-1:] = (replace(around[-1], deep=n) for n in self._steps(order[-1]))
+        return next(filter(self._fits_item, around), tile)
+
+    def _steps(self, loop: str) -> Iterator[int]:
+        """Iterations of a long window that may be straight-line code, the most first: whole vectors, and about as many in each step."""
+        extent, lanes = self.work.own[loop], self.target.machine.vector.bytes // 4
+        yield from (n for most in STEPS if (n := -(-extent // -(-extent // most) // lanes) * lanes) < extent)
+        yield 1
+
+    def _fits_item(self, tile: DirectTile) -> bool:
+        """Its code is not too long, nor are its registers too many."""
+        short = self.costs.points(tile) * self.work.slots <= BODY
+        return short and self.costs.registers(tile) <= self.costs.occupancy.item_registers // 2
 
     def _dealt(self, tile: DirectTile, wanted: int, across: int) -> DirectTile:
         """The tile with about so many items, filled up in the order of memory, `across` along the results' own loop."""
@@ -209,11 +221,12 @@ def window_plan(space: WindowSpace, found: Found) -> Plan:
         Level(Bind.GROUP, tuple(Cover(n, tile.each.get(n, 1), tile.pieces.get(n, 0)) for n in order)),
     ]
     if tile.outer:
-        levels.append(Level(Bind.NONE, tuple(Cover(n, 1) for n in tile.outer)))
+        sizes = [1] * len(tile.outer[1:]) + [tile.deep]
+        levels.append(Level(Bind.NONE, tuple(map(Cover, tile.outer, sizes))))
     buffers = dict.fromkeys(o.use.buffer for o in work.operands)
     kept = {o.use.buffer: o.kept.value if o.converts else "" for o in work.operands}
     stagings = tuple(Staging(b, len(levels) - 1, "REG", dtype=kept[b]) for b in buffers)
-    straight = [n for n in work.own if n not in tile.outer]
+    straight = [n for n in work.own if n in space.costs.inner(tile)]
     straight += [n for n in order if tile.each.get(n, 1) > (tile.lanes if n == tile.vector else 1)]
     if straight:
         levels.append(Level(Bind.UNROLL, tuple(Cover(n, tile.lanes if n == tile.vector else 1) for n in straight)))

@@ -147,3 +147,25 @@ def combinations(options: list[list[Axis]]) -> list[tuple[Axis, ...]]:
         rest[k] = [part]
         chosen += combinations(rest)
     return chosen
+
+
+def cut_loop(loop: Index, levels: Sequence[tuple[int, Bind, int]], team: str) -> tuple[list[tuple[int, Index]], Affine]:
+    """An index per level with its place, and the loop as a form over them; the last level takes what is left.
+
+    What teams of items share has their index, `team`. ValueError where a level does not divide the one outside it.
+    """
+    found: list[tuple[int, Index]] = []
+    form, left = Affine(), loop.range
+    for number, (place, bind, size) in enumerate(levels):
+        last = number == len(levels) - 1
+        size = 1 if last else size
+        if bind is Bind.GROUP:
+            form = form + Affine.var(team, size)
+        elif left % size:
+            raise ValueError(f"{left} iterations of {loop.name!r} are no multiple of {size}")
+        elif left > size:
+            index = replace(loop, name=loop.name if last else f"{loop.name}{number}", range=left // size, bind=bind)
+            form = form + Affine.var(index.name, size)
+            found.append((place, index))
+        left = size
+    return found, form
