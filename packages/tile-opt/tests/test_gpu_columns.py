@@ -10,8 +10,10 @@ from tile_ir.dtype import DType
 from tile_ir.frozen import replace
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Bind, Direction, Index, Refinement, TensorType
+from tile_ir.stripe.walk import blocks_in
 from tile_ir.target import Target
 from tile_opt.kernel.view import KernelView, Stage, Use
+from tile_opt.pipeline import optimize
 from tile_opt.plan.plan import Plan
 from tile_opt.plan.steps.alike import alike
 
@@ -87,3 +89,18 @@ def test_a_loop_over_two_of_another_stage_becomes_two() -> None:
     made = alike(KernelView("sums", (Index("i_1", 8),), stages, (rows,)))
     assert made.stages[0].loops == made.stages[1].loops and len(made.stages[0].loops) == 2
     assert made.stages[0].uses == made.stages[1].uses and "i_1" not in made.stages[0].loop_names
+
+
+NEIGHBOURS = """function (X[B, C, P]) -> (R) {
+    Q = X * X;
+    S[b, c, p : B, C, P] = +(Q[b, c + k - 2, p]), k < 5;
+    R = X / S;
+}"""
+
+
+@pytest.mark.parametrize(("channels", "pitch"), [(96, 97), (64, 65)])
+def test_what_neighbouring_items_share_is_an_odd_number_of_banks_apart(channels: int, pitch: int) -> None:
+    """Lanes that read the same place of other columns met in one bank."""
+    program = optimize(stripe_of(NEIGHBOURS, X=(32, channels, 3025)), large())
+    (shared,) = [r.type for b in blocks_in(program.entry) for r in b.refs if r.dir is Direction.ALLOC and r.into == "Q"]
+    assert shared.strides[-1] == pitch

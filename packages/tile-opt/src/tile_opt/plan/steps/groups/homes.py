@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
+from math import prod
 
 from tile_ir.frozen import frozen, replace
 from tile_ir.stripe.affine import Affine, names_in
-from tile_ir.stripe.nodes import STATIC, Bind, Load, Location, Refinement, Statement, Store, TensorType
+from tile_ir.stripe.nodes import STATIC, Bind, Layout, Load, Location, Refinement, Statement, Store, TensorType
 
 from tile_opt.kernel.bodies import facts
 from tile_opt.kernel.unify import is_indirect
 from tile_opt.kernel.view import Stage, Use
 from tile_opt.plan.steps.digits import Digit
-from tile_opt.plan.steps.groups.copy import local_type
+from tile_opt.plan.steps.groups.banks import BANK_BYTES
 from tile_opt.plan.steps.groups.parts import DEVICE_MEMORY
 from tile_opt.plan.tree import ARRAY, GROUP_MEMORY, REGISTER
 
@@ -66,14 +67,20 @@ def _made(alloc: Refinement, sizes: tuple[int, ...], digits: Sequence[Digit], ro
     return Home(made, tuple(Affine.var(d.index.name) for d in digits), rows)
 
 
-def in_group(alloc: Refinement, digits: Sequence[Digit], local_bytes: int) -> Home:
+def in_group(alloc: Refinement, digits: Sequence[Digit], local_bytes: int, side_by_side: bool = False) -> Home:
     """A buffer that the items of a group share, once per point of `digits`; too long for it, in the device's memory.
 
-    Those of different points come one after the other, so that an item's neighbours have neighbouring cells.
+    Those of different points come one after the other, so that an item's neighbours have neighbouring cells; where the
+    items beside it have other points, `side_by_side`, an odd number of banks apart.
     """
-    rank = len(alloc.type.sizes)
-    shape = (*alloc.type.sizes, *(d.index.range for d in digits))
-    type = local_type(shape, (*range(rank, len(shape)), *range(rank)), alloc.type.dtype)
+    counts, dtype = tuple(d.index.range for d in digits), alloc.type.dtype
+    vectors = any(d.index.bind is Bind.VECTOR for d in digits)
+    row = prod(alloc.type.sizes) * dtype.bytes
+    row += BANK_BYTES if side_by_side and not vectors and row % (2 * BANK_BYTES) == 0 else 0
+    outer = TensorType.row_major(dtype, counts).strides
+    strides = (*TensorType.row_major(dtype, alloc.type.sizes).strides, *(row // dtype.bytes * s for s in outer))
+    shape = (*alloc.type.sizes, *counts)
+    type = TensorType(dtype, shape, Layout(strides, 16))
     made = sized(alloc, shape, GROUP_MEMORY if type.nbytes <= local_bytes else DEVICE_MEMORY)
     dims = tuple(Affine.var(d.index.name) for d in digits)
     return Home(replace(made, type=type), dims, rows=False, shared=True)

@@ -93,8 +93,9 @@ class Spread:
         if not apart and not any(self.spread(n) for _, u in users for f in u.forms for n in f.names):
             return private(alloc, self.inner)
         if apart or not is_plain(users):
-            items = (d for i in self.view.loops for d in self.splits[i.name].bound(*ITEMS))
-            return in_group(alloc, (*items, *self.inner), self.local_bytes)
+            items = [d for i in self.view.loops for d in self.splits[i.name].bound(*ITEMS)]
+            side_by_side = any(d.index.name == self.items[-1].name for d in items)
+            return in_group(alloc, (*items, *self.inner), self.local_bytes, side_by_side)
         names = dict.fromkeys(n for f in users[0][1].forms for n in f.names)
         stages = {k for k, s in enumerate(self.view.stages) if any(u.buffer == alloc.into for u in s.uses)}
         steps = self._steps_around(stages)
