@@ -70,8 +70,22 @@ def test_all_rounds_are_one_kernel(program: Program) -> None:
         np.testing.assert_allclose(found[name], wanted, rtol=2e-6 if wanted.dtype == np.float32 else 2e-3)
 
 
-def test_what_reads_its_neighbours_goes_round_by_round() -> None:
-    kernels = tile_opt.compile(looped(SHIFTED, 1, 0), TARGET).kernels
+def another_size(program: Program) -> Program:
+    """The same with a second value that is carried, of another size, and left as it is."""
+    (loop,) = [op for op in program.ops if isinstance(op, Loop)]
+    other = Param("Z", TensorType(DType.FLOAT32, (3,)))
+    inputs, outputs = loop.body.inputs, loop.body.outputs
+    body = replace(loop.body, inputs=(inputs[0], other, *inputs[1:]), outputs=(outputs[0], ("Z", "Z"), *outputs[1:]))
+    results, types = ((x[0], z, *x[1:]) for x, z in ((loop.results, "Last"), (loop.types, other.type)))
+    more = replace(loop, body=body, carries=(*loop.carries, "Z"), results=results, types=types)
+    return replace(program, inputs=(*program.inputs, other), ops=(more,))
+
+
+@pytest.mark.parametrize(
+    "program", [looped(SHIFTED, 1, 0), another_size(looped(BLEND, 1, 2))], ids=["neighbours", "sizes"]
+)
+def test_other_loops_go_round_by_round(program: Program) -> None:
+    kernels = tile_opt.compile(program, TARGET).kernels
     assert any(step.loop is not None for step in kernels.steps)
 
 

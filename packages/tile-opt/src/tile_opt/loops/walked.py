@@ -105,10 +105,10 @@ class _Walk:
 
     def is_apart(self) -> bool:
         """What is carried is read where it is left: an element of it depends on no other."""
-        stage, uses = self.stage, self._kept
+        stage, uses, sizes = self.stage, self._kept, {t.shape for t in self.round.loop.types[: len(self.carried)]}
         alone = all(moves_alone(u, i.name, stage) for u in uses for i in stage.loops if i.range > 1)
         direct = not (stage.constraints or stage.guard or any(u.extent or is_indirect(stage, u) for u in uses))
-        return bool(uses) and direct and alone and len({u.forms for u in uses}) == 1
+        return len(sizes) == len({u.forms for u in uses}) == 1 and direct and alone
 
     # --- around the rounds --------------------------------------------------------------------------------
 
