@@ -56,7 +56,9 @@ SAMPLED: frozenset[Any] = frozenset(
 """Random numbers of which tensors decide how many PyTorch draws, where they are not divided, and their derivatives."""
 DECIDED = frozenset({torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output})
 """Tags of operators whose result's shape, or number of Python's, numbers decide."""
-BETWEEN = LAPACK | SAMPLED
+SERIES: frozenset[Any] = frozenset({aten.igamma.default, aten.igammac.default})
+"""Functions that take as many terms as numbers decide."""
+BETWEEN = LAPACK | SAMPLED | SERIES
 """What the host computes between programs, whatever the dtype."""
 REAL: frozenset[Any] = frozenset(
     {

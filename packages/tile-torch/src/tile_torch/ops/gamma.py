@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from math import log, pi
+from math import factorial, log, pi
 
 import torch
 from tile_runtime.ops.values import Value
 
-from tile_torch.call import Call
+from tile_torch.call import Call, Number
 from tile_torch.registry import operator
 
 aten = torch.ops.aten
@@ -18,7 +18,7 @@ TERMS = (676.5203681218851, -1259.1392167224028, 771.32342877765313, -176.615029
 """Numerators c of ``gamma(z + 1) ≈ sqrt(2 pi) t^(z + 1/2) e^-t (first + sum c[k] / (z + k + 1))``, t = z + 7.5."""
 BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730)
 """B2, B4, … for the sum of Euler and Maclaurin."""
-SUMMED = 8
+SUMMED = 10
 """Terms of a zeta function that are added one by one."""
 
 _MIRRORED = "({0} < 0.5 ? -{0} : {0} - 1)"
@@ -62,22 +62,39 @@ def digamma(call: Call, input: Value) -> Value:
 
 @operator(aten.polygamma.default)
 def polygamma(call: Call, n: int, input: Value) -> Value:
-    """Digamma and its derivative, infinite at zero and below it at whole numbers."""
+    """Digamma and its derivatives, infinite at zero and below it at whole numbers."""
     if n == 0:
         return digamma(call, input)
-    if n > 1:
-        raise call.unsupported("there is no derivative of digamma but the first")
     x = call.elementwise("{0}", input)
-    found = _trigamma(call, call.elementwise("{0} < 0.5 ? 1 - {0} : {0}", x))
+    if n > 1:
+        scale = (-1) ** (n + 1) * factorial(n)
+        return call.elementwise("{1} * {0}", _zeta(call, float(n + 1), x), scale)
+    found = _zeta(call, 2.0, call.elementwise("{0} < 0.5 ? 1 - {0} : {0}", x))
     sine = _sine("{0}")
     return call.elementwise(f"{{0}} < 0.5 ? {pi**2!r} / ({sine} * {sine}) - {{1}} : {{1}}", x, found)
 
 
-def _trigamma(call: Call, x: Value) -> Value:
-    """``sum 1 / (x + k)^2``: the first terms, and the sum of Euler and Maclaurin for the rest."""
-    near = " + ".join(f"1 / (({{0}} + {k}) * ({{0}} + {k}))" for k in range(SUMMED))
-    rest = call.elementwise(f"1 / ({{0}} + {SUMMED})", x)
-    series = "0"
-    for number in reversed(BERNOULLI):
-        series = f"({number!r} + {{1}} * {{1}} * {series})"
-    return call.elementwise(f"{near} + {{1}} * (1 + {{1}} * (0.5 + {{1}} * {series}))", x, rest)
+@operator(*(getattr(aten.special_zeta, form) for form in ("default", "other_scalar", "self_scalar")))
+def zeta(call: Call, x: Value | Number, q: Value | Number) -> Value:
+    """``sum 1 / (q + k)^x``: infinite at x = 1 and where q + k is 0, NaN where a power has no real value."""
+    x, q = call.elementwise("{0}", x), call.elementwise("{0}", q)
+    return _zeta(call, x, q)
+
+
+def _zeta(call: Call, x: Value | float, q: Value) -> Value:
+    """The first terms one by one, and the sum of Euler and Maclaurin for the rest."""
+    near = " + ".join(f"pow({{1}} + {k}, -{{0}})" for k in range(SUMMED))
+    first = call.elementwise(near, x, q)
+    end = f"({{1}} + {SUMMED})"
+    series, factor = f"{end} / ({{0}} - 1) + 0.5", "{0}"
+    for k, number in enumerate(BERNOULLI, 1):
+        series += f" + {number / factorial(2 * k)!r} * {factor} / {_power(end, 2 * k - 1)}"
+        factor += f" * ({{0}} + {2 * k - 1}) * ({{0}} + {2 * k})"
+    found = call.elementwise(f"{{2}} + pow({end}, -{{0}}) * ({series})", x, q, first)
+    poles = "({1} <= 0) & ({1} == floor({1}))"
+    undefined = "({0} < 1) | (({1} < 0) & ({0} != floor({0})))"
+    return call.elementwise(f"{undefined} ? nan : (({{0}} == 1) | ({poles}) ? inf : {{2}})", x, q, found)
+
+
+def _power(text: str, count: int) -> str:
+    return " / ".join([text] * count)

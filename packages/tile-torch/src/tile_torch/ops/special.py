@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import reduce
 from math import pi
 
 import torch
@@ -119,6 +121,41 @@ def erfinv(call: Call, input: Value) -> Value:
         step = f"{off} / (1 + {{1}} * ({off}))"
         value = call.elementwise(f"abs({{0}}) < 1 ? {{1}} - {step} : {{1}}", input, value)
     return value
+
+
+TAIL = 0.02425
+"""Below it the place is a quotient of polynomials in the root of the logarithm, above it in the distance from 1/2."""
+PLACES = (
+    ((-7.784894002430293e-3, -0.3223964580411365, -2.400758277161838, -2.549732539343734, 4.374664141464968,
+      2.938163982698783),
+     (7.784695709041462e-3, 0.3224671290700398, 2.445134137142996, 3.754408661907416, 1.0)),
+    ((-39.69683028665376, 220.9460984245205, -275.9285104469687, 138.357751867269, -30.66479806614716,
+      2.506628277459239),
+     (-54.47609879822406, 161.5858368580409, -155.6989798598866, 66.80131188771972, -13.28068155288572, 1.0)),
+)  # fmt: skip
+"""P. J. Acklam's approximation: numerators and denominators in the tail and between the tails, the highest power first."""
+
+
+@operator(aten.special_ndtri.default)
+def ndtri(call: Call, input: Value) -> Value:
+    """Where the normal distribution reaches a probability: an approximation, and a step of Halley for the lower half."""
+    p = call.elementwise("{0}", input)
+    low = call.elementwise("{0} > 0.5 ? 1 - {0} : {0}", p)
+    tail, middle = (f"({_horner(over)}) / ({_horner(under)})" for over, under in PLACES)
+    far = call.elementwise("sqrt(-2 * log({0}))", low)
+    near = call.elementwise("({0} - 0.5) * ({0} - 0.5)", low)
+    guess = call.elementwise(
+        f"{{0}} < {TAIL} ? {tail.format('{1}')} : ({{0}} - 0.5) * {middle.format('{2}')}", low, far, near
+    )
+    off = f"((erfc({{1}} * {-(0.5**0.5)!r}) / 2 - {{0}}) * {(2 * pi) ** 0.5!r} * exp({{1}} * {{1}} / 2))"
+    found = call.elementwise(f"{{1}} - {off} / (1 + {{1}} * {off} / 2)", low, guess)
+    ends = "{0} == 0 ? -inf : ({0} == 1 ? inf : nan)"
+    return call.elementwise(f"({{0}} > 0) & ({{0}} < 1) ? ({{0}} > 0.5 ? -{{1}} : {{1}}) : ({ends})", p, found)
+
+
+def _horner(coefficients: Sequence[float]) -> str:
+    """A polynomial of what will be formatted."""
+    return reduce(lambda text, c: f"({text}) * {{0}} + {c!r}", coefficients[1:], repr(coefficients[0]))
 
 
 @operator(*present("prims.fma.default"))
