@@ -35,6 +35,7 @@ from tile_opt.program.long_orders import LongOrders as LongOrders
 from tile_opt.program.long_places import LongPlaces as LongPlaces
 from tile_opt.program.masked_rows import MaskedRows as MaskedRows
 from tile_opt.program.normalise_last import NormaliseLast as NormaliseLast
+from tile_opt.program.one_depth import OneDepth as OneDepth
 from tile_opt.program.one_place import OnePlace as OnePlace
 from tile_opt.program.online import Online as Online
 from tile_opt.program.parts_read import PartsRead as PartsRead
@@ -169,6 +170,7 @@ def _for_groups(target: Target) -> tuple[Rewrite, ...]:
         SeparateWindows(gain=WINDOW_GAIN, ragged=RAGGED_GAIN, near=True),
         *_unfolded(target),
         apart,
+        OneDepth(_factors(target)),
         Prepack(),
         ConvertOnce(uses=NEVER, alike=True),
         *rows,

@@ -20,7 +20,7 @@ from tile_ir.program.nodes import Contraction, Op, Poly, Program, TensorLoad, Te
 
 from tile_opt.program.base import Rewrite, with_each
 from tile_opt.program.factorise import index_sizes
-from tile_opt.program.permutations import Order, PermutedCopies, permuted
+from tile_opt.program.permutations import Order, PermutedCopies, permuted, walks_whole
 
 
 @frozen
@@ -91,16 +91,8 @@ class _Turned:
         return long and any(load.formulas[-1:] == op.output[-1:] for load in op.loads)
 
     def _is_plain(self, op: Contraction) -> bool:
-        """Every subscript is an index of its own that goes over the whole dimension."""
         sizes = index_sizes(op)
-        if sizes is None or any(c.formula.index is None for c in op.constraints):
-            return False
-        places = [(load.formulas, self.types[load.tensor].shape) for load in op.loads if isinstance(load.tensor, str)]
-        return len(places) == len(op.loads) and all(
-            len(set(forms)) == len(forms)
-            and all(sizes.get(f.index or "") == n for f, n in zip(forms, shape, strict=True))
-            for forms, shape in (*places, (op.output, op.type.shape))
-        )
+        return sizes is not None and walks_whole(op, sizes, self.types)
 
     def _last(self, load: TensorLoad) -> int:
         return (self.types[str(load.tensor)].shape or (1,))[-1]

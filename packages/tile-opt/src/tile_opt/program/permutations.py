@@ -79,6 +79,17 @@ def order_of(op: Op, types: Mapping[str, TensorType]) -> Order | None:
     return order if whole and free else None
 
 
+def walks_whole(op: Contraction, sizes: Mapping[str, int], types: Mapping[str, TensorType]) -> bool:
+    """Every subscript is an index of its own, of which there are so many iterations, over the whole dimension."""
+    if any(c.formula.index is None for c in op.constraints):
+        return False
+    places = [(load.formulas, types[load.tensor].shape) for load in op.loads if isinstance(load.tensor, str)]
+    return len(places) == len(op.loads) and all(
+        len(set(forms)) == len(forms) and all(sizes.get(f.index or "") == n for f, n in zip(forms, shape, strict=True))
+        for forms, shape in (*places, (op.output, op.type.shape))
+    )
+
+
 def reading(load: TensorLoad, origin: str, order: Order) -> TensorLoad:
     """The same element where it was copied from, with the dimensions in this order."""
     formulas = dict(zip(order, load.formulas, strict=True))

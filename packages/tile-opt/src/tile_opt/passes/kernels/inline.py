@@ -30,6 +30,8 @@ Seconds = Callable[[KernelView, Target], float]
 
 ROW = 64
 """Bytes that lie together, of which a device reads as fast as of more."""
+DEEP = 64
+"""Iterations of a sum's loop that steps of matrix instructions are cut from."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +130,10 @@ class Inline(ChoosingPass):
         """The stage is a product whose tiles may be copies of what the view, which computes nothing, copies."""
         if not is_operand(reader, stage, producer.buffer):
             return False
-        return self.copies or _keeps_rows(view, producer) or (self.turns and _has_side(view, producer, stage))
+        if self.copies or not self.turns:
+            return self.copies or _keeps_rows(view, producer)
+        moves = _keeps_rows(view, producer) or _has_side(view, producer, stage)
+        return moves and not _joins(view, producer, reader)
 
 
 def _has_side(view: KernelView, producer: Use, stage: Stage) -> bool:
@@ -144,6 +149,16 @@ def _has_side(view: KernelView, producer: Use, stage: Stage) -> bool:
         return False
     sides = {n for u in stage.uses if u.buffer == producer.buffer for n in u.forms[place].names}
     return all(any(n not in {m for f in u.forms for m in f.names} for u in stage.uses) for n in sides)
+
+
+def _joins(view: KernelView, producer: Use, reader: KernelView) -> bool:
+    """The copy makes one long loop of loops that the reader goes through in another order otherwise, all short."""
+    return _longest(inlined(reader, view, producer)) < DEEP <= _longest(reader)
+
+
+def _longest(view: KernelView) -> int:
+    """Iterations of the longest loop of a stage's own, once those are merged that will be."""
+    return max((i.range for s in _as_merged(view).stages for i in s.loops), default=1)
 
 
 def _keeps_rows(view: KernelView, producer: Use) -> bool:
@@ -224,9 +239,13 @@ def flat_seconds(view: KernelView, target: Target) -> float:
 
 def _tiled_seconds(view: KernelView, target: Target) -> float:
     """Seconds of a kernel whose loops are all in its stages, once those are merged that will be."""
-    found = sharing(view)
-    found = open_kernel(merged(close_kernel(found))) or found
+    found = _as_merged(view)
     return forecast(found, target.machine, fastest_cycles(found, target)).seconds
+
+
+def _as_merged(view: KernelView) -> KernelView:
+    found = sharing(view)
+    return open_kernel(merged(close_kernel(found))) or found
 
 
 class _Work:
