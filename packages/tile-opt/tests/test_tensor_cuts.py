@@ -37,6 +37,7 @@ from tile_opt.passes.kernels.tensor_tile import TensorTile
 from tile_opt.pipeline import schedule
 from tile_opt.plan.plan import Across
 from tile_opt.plan.space.tensor.counted import left
+from tile_opt.proof import Verdict, prove
 from tile_opt.translate import to_stripe
 
 Array = np.ndarray[Any, Any]
@@ -156,3 +157,11 @@ def test_padding_of_float64_is_no_zero() -> None:
     source = "function (D[X, C], K[T, C, O]) -> (R) { R[x, o : 64, O] = +(D[x + t - 1, c] * K[t, c, o]); }"
     program = bound(source, F64, D=(64, 32), K=(3, 32, 32))
     assert not on_matrix(scheduled(program, replace(SMALL, options=Options())))
+
+
+@pytest.mark.parametrize("cut", ["lower", "upper", "results"])
+def test_proved(cut: str) -> None:
+    """Zeros in local memory count as none in products; other zeros would be contributions that nobody asked for."""
+    program = product(cut, BF16, 64, 32, 96)
+    report = prove(to_stripe(program), scheduled(program, SMALL))
+    assert not report.of(Verdict.REFUTED) and not report.of(Verdict.OPEN)

@@ -22,6 +22,7 @@ from tile_ir.stripe.nodes import (
     Init,
     Load,
     LoadIndex,
+    Location,
     Op,
     Order,
     Program,
@@ -220,6 +221,8 @@ def _block(flat: Flat, frame: _Frame, block: Block, position: int) -> None:
         if ref.acc is not None and ref.acc is not ref.type.dtype:
             raise Unsupported("an accumulator of another dtype than its buffer")
     site = _site(flat, inner, block.body)
+    if _clears(inner, block.body):
+        site = flat.sites[-1] = replace(site, fills=True)
     for number, statement in enumerate(block.body):
         if isinstance(statement, Block):
             _block(flat, inner, statement, number)
@@ -252,6 +255,15 @@ def _site(flat: Flat, frame: _Frame, body: tuple[Statement, ...]) -> Site:
         Site(number, frame.kernel, frame.path, frame.loops, frame.constraints, frame.time, body, frame.values)
     )
     return flat.sites[-1]
+
+
+def _clears(frame: _Frame, body: tuple[Statement, ...]) -> bool:
+    """It sets zeros in a group's memory: for what constraints leave out of a factor's copy."""
+    match body:
+        case (Const(dst, 0), Store(home, src)) if dst == src:
+            return frame.views[home].ref.loc == Location("LOCAL", scope=Scope.GROUP)
+        case _:
+            return False
 
 
 # --- blocks ----------------------------------------------------------------------------------------
