@@ -112,17 +112,26 @@ class FixedPoint:
 
         Where that is not finite, the first word counts infinities by their sign.
         """
-        bits = value.bits(self.format.signed)
+        negative = value.bits(self.format.signed) < 0
+        parts = [self._scaled(value, largest)] if self.format.words == 1 else self._digits(value, largest, negative)
+        one = negative.choose(value.number(1 << MINUS, WORD), 1)
+        counted = abs(value).is_(inf).choose(one, 0)
+        return [(largest >= self.format.exponents).choose(counted, parts[0]), *parts[1:]]
+
+    def _scaled(self, value: Scalar, largest: Scalar) -> Scalar:
+        """The value in units as one word: powers of two round nothing that a whole number has."""
+        return self._times_power(value, largest.number(self._unit, DType.INT32) - largest.cast(DType.INT32)).cast(WORD)
+
+    def _digits(self, value: Scalar, largest: Scalar, negative: Scalar) -> list[Scalar]:
+        """The same as several words, which have more digits than a float."""
         down = largest.cast(DType.INT32) - self.exponent(value).cast(DType.INT32)
-        negative, mantissa = bits < 0, self._mantissa(bits)
+        mantissa = self._mantissa(value.bits(self.format.signed))
         parts: list[Scalar] = []
         for k in range(self.format.words):
             up = down.number(self.top - self._place(k), DType.INT32) - down
             part = (mantissa << up | mantissa >> -up) & (1 << self.width) - 1
             parts.append(negative.choose(-part, part))
-        one = negative.choose(value.number(1 << MINUS, WORD), 1)
-        counted = abs(value).is_(inf).choose(one, 0)
-        return [(largest >= self.format.exponents).choose(counted, parts[0]), *parts[1:]]
+        return parts
 
     def value(self, words: list[Scalar], largest: Scalar) -> Scalar:
         """The float that the words of a cell's sum stand for."""
@@ -130,11 +139,18 @@ class FixedPoint:
         total = words[0].cast(f.dtype)
         for word in words[1:]:
             total = total * float(1 << self.width) + word.cast(f.dtype)
-        power = largest.cast(DType.INT32) - (f.bias + f.mantissa + self.top)
-        half = power >> 1
-        for part in (half, power - half):
-            total *= self._power(part)
+        total = self._times_power(total, largest.cast(DType.INT32) - self._unit)
         return (largest >= f.exponents).choose(self._endless(words[0], largest), total)
+
+    @property
+    def _unit(self) -> int:
+        """What the exponents of the largest value of a cell and of the scale that makes it units add up to."""
+        return self.format.bias + self.format.mantissa + self.top
+
+    def _times_power(self, value: Scalar, power: Scalar) -> Scalar:
+        """A float times a power of two that may be none by itself."""
+        half = power >> 1
+        return value * self._power(half) * self._power(power - half)
 
     def _place(self, word: int) -> int:
         """The bit of a sum at which a word begins."""
