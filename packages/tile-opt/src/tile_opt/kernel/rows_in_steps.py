@@ -68,6 +68,12 @@ class RowsInSteps:
         """All of them, in order."""
         return *self.firsts, *self.lasts
 
+    def operands(self, number: int) -> list[Use]:
+        """What a product reads from memory."""
+        return [
+            u for u in self.view.stages[number].uses if u.reads and not u.writes and not self.view.is_local(u.buffer)
+        ]
+
     @property
     def row(self) -> str:
         """The loop over scores of a row."""

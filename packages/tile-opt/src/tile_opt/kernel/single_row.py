@@ -24,18 +24,14 @@ def with_row(view: KernelView) -> KernelView:
 
 def _of_rows(kinds: RowsInSteps) -> list[Use]:
     """What first products read for their rows."""
-    read = ((k, u) for k in kinds.firsts for u in _read(kinds, k))
+    read = ((k, u) for k in kinds.firsts for u in kinds.operands(k))
     return [u for k, u in read if kinds.pieces[k] not in names_in(u.forms)]
 
 
 def _others(kinds: RowsInSteps) -> list[Use]:
     """What rows are multiplied with."""
     mine = _of_rows(kinds)
-    return [u for k in kinds.products for u in _read(kinds, k) if u not in mine]
-
-
-def _read(kinds: RowsInSteps, number: int) -> list[Use]:
-    return [u for u in kinds.view.stages[number].uses if u.reads and not u.writes and not kinds.view.is_local(u.buffer)]
+    return [u for k in kinds.products for u in kinds.operands(k) if u not in mine]
 
 
 def _moved(view: KernelView, use: Use, row: str) -> Use:

@@ -153,14 +153,14 @@ def _ends(kinds: RowsInSteps) -> Iterator[Use]:
 
 def _is_plain(kinds: RowsInSteps, target: Target) -> bool:
     """The products are of numbers that items multiply one by one: matrix instructions, where they may be used, are faster."""
-    operands = (u for k in kinds.products for u in _operands(kinds, k))
+    operands = (u for k in kinds.products for u in kinds.operands(k))
     wide = all(kinds.view.type_of(u.buffer).dtype.bytes >= 4 for u in operands)
     return wide and not (target.matrix and target.options.reduced_precision)
 
 
 def _row(kinds: RowsInSteps) -> str | None:
     """The longest shared loop whose iterations take the same operands from memory."""
-    firsts, values = ([_operands(kinds, k) for k in ks] for ks in (kinds.firsts, kinds.lasts))
+    firsts, values = ([kinds.operands(k) for k in ks] for ks in (kinds.firsts, kinds.lasts))
     along = [
         [u for u in f if any(kinds.pieces[k] in form.names for form in u.forms)]
         for k, f in zip(kinds.firsts, firsts, strict=True)
@@ -170,11 +170,6 @@ def _row(kinds: RowsInSteps) -> str | None:
     common = [shared_by(use, kinds.view) for (use,) in (*along, *values)]
     found = [i for i in kinds.view.loops if all(i.name in names for names in common)]
     return max(found, key=lambda i: i.range).name if found else None
-
-
-def _operands(kinds: RowsInSteps, number: int) -> list[Use]:
-    """What a product reads from memory."""
-    return [u for u in kinds.view.stages[number].uses if u.reads and not u.writes and not kinds.view.is_local(u.buffer)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +259,7 @@ class _Space:
 
     def _staged(self, number: int, versions: int) -> Iterator[Staging]:
         stage, depth = self.kinds.view.stages[number], self._depth(number)
-        for use in _operands(self.kinds, number):
+        for use in self.kinds.operands(number):
             order = self._order(stage, use, depth)
             turned = flat_stride(self.kinds.view, use, depth) == 1
             yield Staging(use.buffer, STEPS, "LOCAL", order, Scope.GROUP, pad=LANES if turned else 0, versions=versions)

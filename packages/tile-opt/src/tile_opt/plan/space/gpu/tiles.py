@@ -9,7 +9,6 @@ local memory; a step may be deeper, take windows whole, or be shared by several 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import cached_property, partial
 from math import inf, prod
 
@@ -21,12 +20,12 @@ from tile_opt.kernel.strides import flat_stride
 from tile_opt.kernel.view import KernelView
 from tile_opt.model.contraction import Contraction, contraction
 from tile_opt.model.estimate import estimate
-from tile_opt.model.group_cost import Cost, GroupCost, Tile, sectors
+from tile_opt.model.group_cost import GroupCost, Tile, sectors
 from tile_opt.plan.builders.group_tiles import build_group_tiles
 from tile_opt.plan.plan import Across, Plan
 from tile_opt.plan.space.gpu.copied import GAIN, copied
 from tile_opt.plan.space.gpu.group_plan import GroupPlan
-from tile_opt.plan.space.gpu.windows import WindowSpace, window_plan
+from tile_opt.plan.space.gpu.windows import Ranked, WindowSpace, window_plan
 
 RUNS = (16, 8, 4, 2)
 WINDOW_RUNS = (16, 12, 8, 4, 2)
@@ -61,14 +60,6 @@ Timed = tuple[float, Callable[[], Plan]]
 """What a space expects of a plan, and how it is made."""
 
 
-@dataclass(frozen=True)
-class Ranked:
-    """A tile and what it costs."""
-
-    tile: Tile
-    cost: Cost
-
-
 class TileSpace:
     """The tiles of one contraction on one target.
 
@@ -84,15 +75,15 @@ class TileSpace:
         self.subgroup = self.costs.occupancy.subgroup
         self.threads = target.settings.threads
 
-    def best(self) -> list[Ranked]:
+    def best(self) -> list[Ranked[Tile]]:
         """The best tiles, best first."""
         first = self._ranked(self._tiles())
         return self._ranked(t for r in first[:FINALISTS] for t in self._reductions(r.tile))
 
-    def _ranked(self, tiles: Iterator[Tile]) -> list[Ranked]:
+    def _ranked(self, tiles: Iterator[Tile]) -> list[Ranked[Tile]]:
         """Each with its reduction shared by as many groups as is best, and by one."""
         different = {repr(t): t for t in tiles}.values()
-        found: list[Ranked] = []
+        found: list[Ranked[Tile]] = []
         for tile in different:
             shared = [Ranked(t, c) for t, c in self.costs.shared(tile, self._splits(tile))]
             best = min(shared, key=lambda r: r.cost.seconds, default=None)

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
+from typing import Generic, TypeVar
 
 from tile_ir.frozen import replace
 from tile_ir.stripe.affine import names_in
@@ -50,11 +51,14 @@ ACROSS = (0, 64, 32)
 FINALISTS = 6
 
 
+T = TypeVar("T")
+
+
 @dataclass(frozen=True)
-class Found:
+class Ranked(Generic[T]):
     """A tile and what it costs."""
 
-    tile: DirectTile
+    tile: T
     cost: Cost
 
 
@@ -66,15 +70,15 @@ class WindowSpace:
         self.costs = DirectCost(work, target.machine)
         self.threads = target.settings.threads
 
-    def best(self) -> list[Found]:
+    def best(self) -> list[Ranked[DirectTile]]:
         """The best tiles, best first; none where reductions are long."""
         return self._best(self._tiles(GROUPS[0]))
 
-    def along_rows(self) -> list[Found]:
+    def along_rows(self) -> list[Ranked[DirectTile]]:
         """The same of tiles with neighbouring cells in memory where windows slide along it: whole vectors around them are loaded."""
         return self._best(self._row_tiles(GROUPS[0]))
 
-    def long_rows(self) -> list[Found]:
+    def long_rows(self) -> list[Ranked[DirectTile]]:
         """Those of them whose windows are long, and straight-line code, all of them or as much as a step is."""
         long = prod(self.work.own.values()) >= LONG_ROW
         return [f for f in self.along_rows() if not f.tile.outer or f.tile.deep > 1] if long else []
@@ -94,16 +98,16 @@ class WindowSpace:
         """Windows of an item's cells overlap."""
         return any(self.work.partners(n) for n, count in tile.each.items() if count > 1)
 
-    def _best(self, tiles: Iterator[DirectTile]) -> list[Found]:
+    def _best(self, tiles: Iterator[DirectTile]) -> list[Ranked[DirectTile]]:
         if self.are_long:
             return []
         first = self._ranked(tiles)
         groups = [(g, across) for g in GROUPS if g <= self.threads for across in ACROSS]
         return self._ranked(self._dealt(r.tile, *g) for r in first[:FINALISTS] for g in groups)
 
-    def _ranked(self, tiles: Iterator[DirectTile]) -> list[Found]:
+    def _ranked(self, tiles: Iterator[DirectTile]) -> list[Ranked[DirectTile]]:
         different = {repr(t): t for t in tiles}.values()
-        found = [Found(t, c) for t in different if (c := self.costs.cost(t)) is not None]
+        found = [Ranked(t, c) for t in different if (c := self.costs.cost(t)) is not None]
         return sorted(found, key=lambda f: f.cost.seconds)
 
     @cached_property
@@ -212,7 +216,7 @@ class WindowSpace:
         return replace(tile, items=dict(reversed(items.items())))
 
 
-def window_plan(space: WindowSpace, found: Found) -> Plan:
+def window_plan(space: WindowSpace, found: Ranked[DirectTile]) -> Plan:
     """The plan that a tile stands for."""
     tile, work = found.tile, space.work
     order = space.order
@@ -244,7 +248,7 @@ def _edges(work: Contraction, tile: DirectTile) -> Iterator[tuple[str, Edge]]:
             yield n, Edge.PEEL if tile.whole > 1 and n == tile.vector else Edge.MASK
 
 
-def _reason(found: Found) -> str:
+def _reason(found: Ranked[DirectTile]) -> str:
     tile, cost = found.tile, found.cost
     cells = " x ".join(f"{n}" for n in tile.each.values()) or "1"
     return (
