@@ -62,15 +62,9 @@ PIP = ("-q", "--no-compile")
 TEXTMATE = ("vscode-textmate@9.3.2", "vscode-oniguruma@2.0.1")
 BENCH_PEERS = (TORCH, "onnx>=1.17", "onnxruntime>=1.20", "numba>=0.61", "matplotlib>=3.9")
 SITE = (
-    "mkdocs>=1.6,<2",
-    "mkdocs-material>=9.5",
-    "mkdocstrings[python]>=0.27",
-    "pygments>=2.18",
-    "pillow>=10",
-    "nbclient>=0.10",
-    "ipykernel>=6",
-    "ruff>=0.6",
-)
+    "mkdocs>=1.6,<2", "mkdocs-material>=9.5", "mkdocstrings[python]>=0.27", "pygments>=2.18", "pillow>=10", "nbclient>=0.10",
+    "ipykernel>=6", "ruff>=0.6",
+)  # fmt: skip
 """What builds the documentation."""
 OPTIONAL = ("opencl",)
 """Backends whose hardware or driver a machine may lack."""
@@ -113,7 +107,7 @@ TYPED = (
 nox.needs_version = ">=2024.4.15"
 nox.options.default_venv_backend = "virtualenv"
 nox.options.reuse_venv = "yes"
-nox.options.envdir = "build/sessions"
+nox.options.envdir = "build/sessions"  # those in .nox have our packages as they once were
 nox.options.stop_on_first_error = False
 nox.options.sessions = ["lint", "types", "tests", "conformance", "integration"]
 
@@ -148,37 +142,39 @@ def install(session: nox.Session, *packages: str, tools: tuple[str, ...] = TOOLS
 
     Wheels are unpacked once for all sessions, so that Python compiles their modules once; a session sees its packages alone.
     """
-    needed = {need for p in packages for need in _needed(p)}
-    family = sorted({name for need in needed if (name := _split(need)[0]) in FOLDERS})
-    others = sorted(need for need in needed if _split(need)[0] not in FOLDERS)
-    unpacked = [str(_unpacked(session, name)) for name in family]
+    family = sorted({name for p in packages for need in _needed(p) if (name := _name(need)) in FOLDERS})
     modules = _site(Path(session.virtualenv.location))
-    (modules / "ours.pth").write_text("\n".join(unpacked))
-    stamp, now = modules / "installed.txt", "\n".join([*others, *tools])
+    (modules / "ours.pth").write_text("\n".join(str(_unpacked(session, name)) for name in family))
+    needed = {*_others(*packages), *tools}
+    stamp, now = modules / "installed.txt", "\n".join(sorted(needed))
     if stamp.exists() and stamp.read_text() == now:
         return
-    torch = TORCH in tools or "tile-torch" in family
-    for name, seen in (("common", {*TOOLS} <= {*tools}), ("runtime", "tile-runtime" in family), ("torch", torch)):
-        if seen:
-            _see(session, name)
-    if others or tools:
-        session.install(*PIP, *others, *tools)
+    seen = {name: held for name, held in _shared().items() if {*map(_name, held)} <= {*map(_name, needed)}}
+    for name in seen:
+        _see(session, name)
+    if missing := needed.difference(*seen.values()):
+        session.install(*PIP, *sorted(missing))
     stamp.write_text(now)
 
 
 def _shared() -> dict[str, tuple[str, ...]]:
-    """What each shared environment holds; the common one, beside the tools, what tile-ir needs, as all packages do."""
-    needs = {
-        name: tuple(sorted(n for n in _needed(name) if _split(n)[0] not in FOLDERS))
-        for name in (BFLOAT16, "tile-runtime")
+    """What each shared environment holds; a session sees those of which it needs everything."""
+    return {
+        "common": (*_others(BFLOAT16), *TOOLS),
+        "conformance": _others("tile-hal[conformance]"),
+        "runtime": _others("tile-runtime"),
+        "torch": (TORCH,),
     }
-    return {"common": (*needs[BFLOAT16], *TOOLS), "runtime": needs["tile-runtime"], "torch": (TORCH,)}
+
+
+def _others(*packages: str) -> tuple[str, ...]:
+    """What packages of ours need that is none."""
+    return tuple(sorted({n for p in packages for n in _needed(p) if _name(n) not in FOLDERS}))
 
 
 def _see(session: nox.Session, name: str) -> None:
     """The session's environment sees what a shared one holds."""
-    modules = _site(Path(session.virtualenv.location))
-    (modules / f"{name}.pth").write_text(f"{_made(session, name)}\n")
+    (_site(Path(session.virtualenv.location)) / f"{name}.pth").write_text(f"{_made(session, name)}\n")
 
 
 def _made(session: nox.Session, name: str) -> Path:
@@ -195,6 +191,10 @@ def _made(session: nox.Session, name: str) -> Path:
 
 def _site(environment: Path) -> Path:
     return next(environment.glob("[lL]ib/**/site-packages"))
+
+
+def _name(requirement: str) -> str:
+    return _split(requirement)[0]
 
 
 def _split(requirement: str) -> tuple[str, str]:
@@ -253,8 +253,8 @@ def _with_extra(package: str) -> str:
 
 def _install_everything(session: nox.Session, *tools: str) -> None:
     backends = [_with_extra(p) for p in PACKAGES if p.startswith("hal-")]
-    needed = ("tile-runtime", "tile-onnx", "tile-nn", "tile-hal[conformance]", BFLOAT16, *backends)
-    install(session, *needed, tools=(*TOOLS, *tools))
+    ours = ("tile-runtime", "tile-onnx", "tile-nn", "tile-hal[conformance]", BFLOAT16, *backends)
+    install(session, *ours, tools=(*TOOLS, *tools))
 
 
 # --- default sessions --------------------------------------------------------------------------------
@@ -289,8 +289,8 @@ def tests(session: nox.Session, package: str) -> None:
         session.skip(f"{package} has no tests")
     install(session, _with_extra(package), BFLOAT16)
     # The sample's only test is the whole conformance suite, which has a session of its own.
-    env = {"CONFORMANCE_LEVEL": "1"}
-    session.run(*PYTEST, "-q", *PARALLEL, str(folder.relative_to(ROOT)), *session.posargs, env=env)
+    what = (str(folder.relative_to(ROOT)), *session.posargs)
+    session.run(*PYTEST, "-q", *PARALLEL, *what, env={"CONFORMANCE_LEVEL": "1"})
 
 
 @nox.session(default=False)
