@@ -229,6 +229,17 @@ def test_numpys_functions_of_symbols_are_tiles() -> None:
     agree(tile.jit(several)(M, M[::-1]), several(M, M[::-1]))
 
 
+def test_a_copy_is_apart_from_what_is_updated_later() -> None:
+    def grown(x: Any) -> tuple[Any, Any]:
+        before = x.copy()
+        x += 1
+        return before, x
+
+    agree(tile.jit(grown)(V), (V, V + 1))
+    x = tile.asarray(V)
+    agree((x.copy(), x), (V, V))
+
+
 def test_numpys_functions_of_tensors_look_at_numbers() -> None:
     agree(several(tile.asarray(M), tile.asarray(M[::-1])), several(M, M[::-1]))
     found: Any = (

@@ -106,6 +106,10 @@ class Operators:
         order = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes
         return functions.module.permute_dims(self, order) if axes else self.T
 
+    def copy(self) -> Self:
+        """The same elements; nothing that changes this tensor changes them."""
+        return functions.module.positive(self)
+
     def flatten(self) -> Self:
         """All elements along one axis."""
         return self.reshape(-1)
