@@ -35,7 +35,7 @@ from tile_ir.stripe.nodes import (
     Wait,
 )
 
-_CACHE_SIZE = 512
+_CACHE_SIZE = 2048
 _hashes: Recent[int, tuple[Block, str]] = Recent(_CACHE_SIZE)
 """By the identity of a block, which its entry keeps alive, so that an equal one means the same object."""
 
@@ -43,6 +43,13 @@ _hashes: Recent[int, tuple[Block, str]] = Recent(_CACHE_SIZE)
 def structural_hash(block: Block) -> str:
     """SHA-256 (hex) of the block's structure; cached by object, because blocks are immutable."""
     return _hashes.get(id(block), lambda: (block, _digest(_parts(block))))[1]
+
+
+def hashed_like(block: Block, other: Block) -> Block:
+    """`block`, which is `other` but for names: its hash is known once that of the other is."""
+    digest = structural_hash(other)
+    _hashes.get(id(block), lambda: (block, digest))
+    return block
 
 
 def hash_without_constants(block: Block) -> str:

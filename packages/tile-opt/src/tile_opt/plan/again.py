@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from tile_ir.diagnostics import Span
 from tile_ir.frozen import frozen, replace
+from tile_ir.stripe.hashing import hashed_like
 from tile_ir.stripe.nodes import Block, Load, Refinement, Special, Statement, Store, Transfer
 from tile_ir.stripe.walk import blocks_in
 
@@ -34,7 +35,8 @@ def again(built: Block, old: KernelView, new: KernelView) -> Block | None:
     renaming = _Renaming(buffers, words, places)
     kernel = renaming.block(built)
     pairs = zip(kernel.refs, built.refs, strict=True)
-    return replace(kernel, refs=tuple(replace(r, source=sources.get(b.source, b.source)) for r, b in pairs))
+    renamed = replace(kernel, refs=tuple(replace(r, source=sources.get(b.source, b.source)) for r, b in pairs))
+    return hashed_like(renamed, built)
 
 
 def _refs(view: KernelView) -> tuple[Refinement, ...]:
