@@ -18,7 +18,6 @@ from tile_ir.program.nodes import (
     Elementwise,
     Gather,
     Op,
-    Poly,
     Program,
     TensorLoad,
     TensorType,
@@ -67,15 +66,14 @@ def order_of(op: Op, types: Mapping[str, TensorType]) -> Order | None:
     source = types[load.tensor] if isinstance(load.tensor, str) else None
     if source is None or source.dtype is not op.type.dtype or op.default is not None or op.result != load.dst:
         return None
-    place = {form: d for d, form in enumerate(load.formulas) if form == Poly.of(dict.fromkeys(form.names, 1))}
-    if len(place) != len(source.shape) or any(len(form.names) != 1 for form in place):
+    place = {form.index: d for d, form in enumerate(load.formulas)}
+    names = [form.index for form in op.output]
+    if None in place or len(place) != len(source.shape) or len(names) != len(place) or {*names} != place.keys():
         return None
-    if len(set(op.output)) != len(place) or set(op.output) != place.keys():
-        return None
-    order = tuple(place[form] for form in op.output)
-    sizes = {load.formulas[d]: size for d, size in enumerate(source.shape)}
+    order = tuple(place[name] for name in names)
     whole = op.type.shape == tuple(source.shape[d] for d in order)
-    free = all(c.formula in sizes and c.size >= sizes[c.formula] for c in op.constraints)
+    limits = [(place.get(c.formula.index), c.size) for c in op.constraints]
+    free = all(d is not None and size >= source.shape[d] for d, size in limits)
     return order if whole and free else None
 
 
