@@ -115,9 +115,15 @@ def test_the_model_says_where_groups_have_cells_of_their_own(values: int, cells:
     assert [is_near(plan) for _, plan in scatters(program, on(256, 132, 49152))] == [near]
 
 
+def test_rows_that_lie_side_by_side_come_to_the_result_at_once() -> None:
+    """Groups would take longer to merge their cells than sub-groups wait for one another."""
+    program = stripe(ROWS.format(cells=1000, agg="+"), I=(20000,), W=(20000, 128))
+    assert [is_near(plan) for _, plan in scatters(program, on(256, 132, 98304))] == [False]
+
+
 def test_plans_are_accepted_when_they_are_given_back() -> None:
     target = on(256, 132, 49152)
-    program = stripe(ROWS.format(cells=100, agg="+"), I=(1 << 16,), W=(1 << 16, 64))
+    program = stripe(ROWS.format(cells=20, agg="+"), I=(1 << 18,), W=(1 << 18, 64))
     ((view, plan),) = scatters(program, target)
     assert is_near(plan)
     text = print_plans({view.name: plan})

@@ -21,12 +21,24 @@ def turns(access: Access, lanes: int, tree: Tree, machine: Machine) -> float:
     places = _of_sub_group(access, tree, machine)
     local = machine.local
     banks, wide = (local.banks, local.bank_bytes) if local is not None else (32, 4)
+    if access.scattered and access.buffer.unit == "LOCAL":
+        return near_turns(access, len(places), banks) if access.agg is not None else float(len(places))
     if access.scattered:
-        near = access.agg is not None and access.buffer.unit == "LOCAL"
-        return near_turns(access, len(places), banks) if near else float(len(places))
+        return float(met(access, tree, machine, PER_TURN))
     if access.buffer.unit == "LOCAL":
         return _bank_turns(places, bytes_, banks, wide, access.buffer.swizzle, access.dtype.bytes)
     return float(len(sectors(places, bytes_, PER_TURN)))
+
+
+def met(access: Access, tree: Tree, machine: Machine, unit: int) -> int:
+    """Pieces of so many bytes that a sub-group meets where data says: what it puts into one row lies side by side."""
+    places, items = _of_sub_group(access, tree, machine), tuple(i for i in tree.path if i.bind in ITEMS)
+    moved = [i for i in items if i.name in access.chosen]
+    rows = tuple(Term(1 << 16 * k, i.extent, frozenset((i.name,))) for k, i in enumerate(moved))
+    together: dict[int, list[int]] = {}
+    for row, place in zip(_places(rows, items, len(places)), places, strict=True):
+        together.setdefault(row, []).append(place)
+    return sum(len(sectors(tuple(p), access.dtype.bytes, unit)) for p in together.values())
 
 
 def sent(access: Access, tree: Tree, machine: Machine) -> float:
@@ -39,7 +51,9 @@ def sent(access: Access, tree: Tree, machine: Machine) -> float:
     times = prod(-(-i.extent // (lanes if i is whole else 1)) for i in tree.static if access.moved_by(i.name))
     places = _of_sub_group(access, tree, machine)
     sector = machine.caches[0].sector or machine.caches[0].line
-    return times * float(len(places) if access.scattered else len(sectors(places, lanes * access.dtype.bytes, sector)))
+    if access.scattered:
+        return times * float(met(access, tree, machine, sector) if access.agg is not None else len(places))
+    return times * float(len(sectors(places, lanes * access.dtype.bytes, sector)))
 
 
 def _aligned(access: Access, vector: Loop) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from tile_ir.machine import Machine
 from tile_ir.stripe.nodes import Store
@@ -19,20 +19,14 @@ def near_turns(access: Access, items: int, banks: int) -> float:
     return items / min(banks, cells) + AT_ONCE
 
 
-def contention(tree: Tree, machine: Machine) -> float:
-    """Seconds that the last cache takes for all merges where they are spread over lines evenly, one after the other.
-
-    Neighbours that merge into neighbouring cells bring a line at once.
-    """
+def contention(merges: Iterable[tuple[Access, float]], machine: Machine) -> float:
+    """Seconds that the last cache takes for so many merges where they are spread over lines evenly, one line after the other."""
     last = machine.caches[-1]
-    cycles = 0.0
-    for one, access in _merges(tree):
-        together = 1 if access.scattered else max(1, last.line // access.dtype.bytes)
-        cycles += one.points / together * last.collision / max(1, access.buffer.bytes / last.line)
+    cycles = sum(times * last.collision / max(1, a.buffer.bytes / last.line) for a, times in merges)
     return cycles / (machine.clock_ghz * 1e9)
 
 
-def _merges(tree: Tree) -> Iterator[tuple[Tree, Access]]:
+def merges(tree: Tree) -> Iterator[tuple[Tree, Access]]:
     """The blocks that merge indivisibly into the device's memory."""
     for one in tree.walk():
         for name in {s.dst for s in one.block.body if isinstance(s, Store) and s.atomic}:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from math import ceil, exp, lgamma, log2, prod
 
@@ -14,10 +14,10 @@ from tile_ir.stripe.nodes import ITEMS, Bind, Block, Direction, Reduce, Scope, S
 from tile_opt.model.arithmetic import Work, straight_line
 from tile_opt.model.caches import Lines, traffic
 from tile_opt.model.causes import Cause, Estimate, overlapped
-from tile_opt.model.coalescing import sent
-from tile_opt.model.meeting import contention
+from tile_opt.model.coalescing import met, sent
+from tile_opt.model.meeting import contention, merges
 from tile_opt.model.occupancy import ALONE, LOOP, hindrance, resident, rounds
-from tile_opt.model.scheduled import Buffer, Tree
+from tile_opt.model.scheduled import Access, Buffer, Tree
 
 LAUNCH = "launch"
 """The cause that stands for a kernel's begin and end."""
@@ -84,7 +84,7 @@ def on_multiprocessors(tree: Tree, machine: Machine) -> Estimate:
         *_memory(tree, lines, machine, cores, at_once),
         Cause("latency", _latency(tree, machine, lines, groups) * sum(times for times, _ in shares) * second,
               f"{at_once} groups at once"),
-        Cause("contention", contention(tree, machine)),
+        Cause("contention", contention(_merging(tree, machine), machine)),
         Cause("dispatch", groups / cores * machine.launch.group, f"{groups} groups"),
     ]  # fmt: skip
     causes = [*overlapped(parts, machine.ports.exposed), Cause(LAUNCH, machine.launch.kernel + machine.launch.fill)]
@@ -103,6 +103,14 @@ def _group(tree: Tree, machine: Machine, occupancy: Occupancy, groups: int) -> _
             group.work.plus(straight_line(one, machine), one.passes / groups * sub_groups)
             group.work.issue += _control(one) * sub_groups / groups
     return group
+
+
+def _merging(tree: Tree, machine: Machine) -> Iterator[tuple[Access, float]]:
+    """What items merge into the device's memory, and how often: once for each half of a line that a sub-group meets at once."""
+    assert machine.occupancy is not None
+    for one, access in merges(tree):
+        items = min(machine.occupancy.subgroup, max(1, one.items))
+        yield access, one.points / items * met(access, one, machine, machine.caches[-1].line // 2)
 
 
 def _sub_groups(tree: Tree, occupancy: Occupancy) -> int:

@@ -5,7 +5,7 @@ Everything is read from Stripe: nothing here knows which plan, pass or person ma
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import gcd, prod
 
@@ -22,6 +22,7 @@ from tile_ir.stripe.nodes import (
     Block,
     Direction,
     Load,
+    Op,
     Order,
     Refinement,
     Scope,
@@ -101,6 +102,8 @@ class Access:
     streaming: bool
     scattered: bool
     """Some subscript is a value that only the run knows."""
+    chosen: frozenset[str] = frozenset()
+    """Loops whose iterations have such values of their own."""
     ahead: bool = False
     """What it writes next is fetched before."""
 
@@ -327,14 +330,46 @@ def _accesses(block: Block, views: Mapping[str, _View], nest: Nest) -> dict[str,
                 pass
     if not reads and not writes:
         return {}
-    refs = {r.into: r for r in block.refs}
+    refs, chosen = {r.into: r for r in block.refs}, _chosen(block, views, nest)
     return {
-        name: _access(refs[name], views[name], at.get(name, ()), nest, name in reads, name in writes)
+        name: _access(refs[name], views[name], at.get(name, ()), nest, name in reads, name in writes, chosen.get(name))
         for name in sorted(reads | writes)
     }
 
 
-def _access(ref: Refinement, view: _View, at: tuple[Quasi | str, ...], nest: Nest, reads: bool, writes: bool) -> Access:
+def _chosen(block: Block, views: Mapping[str, _View], nest: Nest) -> dict[str, frozenset[str]]:
+    """By refinement, the loops that move the values which subscribe it."""
+    moved: dict[str, frozenset[str]] = {}
+    found: dict[str, frozenset[str]] = {}
+
+    def of(names: Iterable[object]) -> frozenset[str]:
+        return frozenset[str]().union(*(moved.get(n, frozenset()) for n in names if isinstance(n, str)))
+
+    for statement in block.body:
+        match statement:
+            case Load(dst=dst, src=src, at=at):
+                found[src] = of(at)
+                view, forms = views[src], [a for a in at if isinstance(a, Affine)]
+                own = {n for f in forms for n in f.substitute(nest.names).names}
+                moved[dst] = found[src].union(own, view.affine.names, *(t.loops for t in view.quasi))
+            case Op(dst=dst, args=args):
+                moved[dst] = of(args)
+            case Store(dst=dst, at=at):
+                found[dst] = of(at)
+            case _:
+                pass
+    return found
+
+
+def _access(
+    ref: Refinement,
+    view: _View,
+    at: tuple[Quasi | str, ...],
+    nest: Nest,
+    reads: bool,
+    writes: bool,
+    chosen: frozenset[str] | None,
+) -> Access:
     affine, quasi = view.affine, view.quasi
     known = tuple(Affine() if isinstance(a, str) else a for a in at)
     if known:
@@ -347,5 +382,5 @@ def _access(ref: Refinement, view: _View, at: tuple[Quasi | str, ...], nest: Nes
     return Access(
         view.buffer, ref.type.dtype, tuple(sorted(terms, key=lambda t: (t.stride, t.extent))), low,
         reads or agg is not None, writes, agg, ref.hint == "streaming", any(isinstance(a, str) for a in at),
-        ref.hint == "prefetch",
+        chosen or frozenset(), ref.hint == "prefetch",
     )  # fmt: skip
