@@ -46,7 +46,7 @@ from tile_opt.model.estimate import estimate
 from tile_opt.passes.base import kernels_of
 from tile_opt.passes.kernels.tensor_tile import TensorTile
 from tile_opt.plan.names import Names, renamed
-from tile_opt.plan.plan import Across, Plan
+from tile_opt.plan.plan import Across, Plan, Staging
 from tile_opt.plan.text import print_plans
 from tile_opt.semtree.legalise import legalise, used_nodes
 
@@ -126,7 +126,7 @@ def test_flat_results_do_not_leave_through_local_memory(tail: str, given: bool) 
 
 @pytest.mark.parametrize(
     ("m", "k", "local", "ahead", "behind"),
-    [(128, 1024, 160, 2, 1), (128, 1024, 112, 2, 0), (128, 256, 160, 3, 0), (64, 1024, 160, 5, 0)],
+    [(128, 1024, 160, 2, 1), (128, 1024, 112, 2, 0), (128, 256, 160, 4, 0), (64, 1024, 160, 5, 0)],
     ids=["four versions", "three versions", "few steps", "short steps"],
 )
 def test_products_of_a_step_go_on_while_the_next_ones_start(
@@ -382,7 +382,7 @@ def test_what_results_are_made_of_comes_through_local_memory(name: str) -> None:
     rng = np.random.default_rng(0)  # integers, whose sums are exact
     inputs = {n: rng.integers(-1, 2, shape).astype(BF16.numpy) for n, shape in shapes.items()}
     operands = {n for n in shapes if n in "SV" or (name == "a factor" and n == "A")}
-    assert {s.operand for s in plan_for(sample).stagings if s.scope is Scope.SUBGROUP} == {"R", *operands}
+    assert {s.operand for s in plan_for(sample).stagings if s.level == 1} == {"R", *operands}
     stripe = scheduled(program, TEAMS)
     wanted = meaning({n: x.astype(np.float64) for n, x in inputs.items()})
     assert np.array_equal(run_kernels(stripe, TEAMS, inputs).astype(np.float64), wanted)
@@ -454,3 +454,22 @@ def test_results_of_shares_go_through_local_memory_whatever_the_kernel_calls_the
 def _shares_through_local_memory(plan: Plan) -> bool:
     kept = [s for s in plan.stagings if s.unit == "LOCAL"]
     return any(r.across is Across.GROUPS for r in plan.reductions) and len(kept) > 2
+
+
+@pytest.mark.parametrize(("tail", "m"), [("R = -P;", 150), ("R = P + S;", 128)])
+def test_rows_that_lie_side_by_side_leave_together(tail: str, m: int) -> None:
+    """A sub-group has few of them: those of all sub-groups are set in one place, and what is added to them comes there."""
+    source = f"function (A[M, K], B[N, K], S[N, M]) -> (R) {{ P[j, i : N, M] = +(A[i, k] * B[j, k]); {tail} }}"
+    program = bound(source, BF16, A=(m, 64), B=(40, 64), S=(40, m))
+    sample = Sample(program, lambda x: (x["B"], x["A"].T), lambda p, x: p + x["S"] if "S" in tail else -p)
+    view = view_of(sample, TEAMS)
+    plan = next(p for p in TensorTile().candidates(view, TEAMS) if p.instruction and ("m", "i") in p.instruction.loops)
+    factors = tuple(s for s in plan.stagings if s.level == 2)
+    given = (
+        Staging("R", 1, "LOCAL", ("j", "i"), Scope.GROUP, 8),
+        Staging("S", 1, "LOCAL", ("j", "i"), Scope.GROUP, 8, versions=3),
+    )
+    whole_plan = replace(plan, stagings=factors + given[: 1 + ("S" in tail)])
+    stripe = optimize_given(sample, TEAMS, print_plans({view.name: whole_plan}))
+    inputs = inputs_of(program)
+    near(run_kernels(stripe, TEAMS, inputs), sample, inputs, whole, 1e-5)

@@ -269,7 +269,7 @@ def test_random_products(case: tuple[Sample, Target]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("k", "stages", "step"), [(8, 1, 8), (24, 3, 8), (16, 1, 16), (32, 3, 16), (64, 3, 16), (256, 3, 16)]
+    ("k", "stages", "step"), [(8, 1, 8), (24, 3, 8), (16, 1, 16), (32, 2, 16), (64, 3, 16), (256, 3, 16)]
 )
 def test_a_step_is_two_instructions_deep_and_three_steps_are_in_flight(k: int, stages: int, step: int) -> None:
     sample = matmul("nn", F32, 64, 64, k)

@@ -99,7 +99,6 @@ def _factor_problems(tile: TensorTile, copied: set[str], deep: int) -> Iterator[
     """What keeps the copied factors from a team's instruction, in steps of `deep`."""
     view, match, plan, boxes = tile.view, tile.match, tile.plan, tile.boxes
     loops, line = dict(match.loops), PANEL_BYTES // match.instruction.a.dtype.bytes
-    least = _least(match)
     through, rounded, brought = in_registers(plan, Bind.NONE), in_registers(plan, Bind.UNROLL), by_tensor_copies(plan)
     if rounded and not _may_round(match, rounded - through):
         yield f"{match.instruction.name}: of two float32 factors the first one may be in registers under the unroll level"
@@ -109,8 +108,10 @@ def _factor_problems(tile: TensorTile, copied: set[str], deep: int) -> Iterator[
         yield f"{match.instruction.name}: items read rows of their own in steps of one tap"
     elif through and not copied <= through:
         yield f"{match.instruction.name}: both factors go through registers, or none"
-    elif not through and any(c.plan.lanes * c.source.dtype.bytes < least for c in boxes):
-        yield f"{match.instruction.name}: factors are copied by {least} bytes or more"
+    elif not through and any(
+        c.plan.lanes * c.source.dtype.bytes < _least(match, own=c.use.buffer in rounded) for c in boxes
+    ):
+        yield f"{match.instruction.name}: factors are copied by {_least(match)} bytes or more"
     elif match.instruction.along_depth and not all(
         c.runs_along(in_tile(loops["k"])) for c in boxes if c.use.buffer not in rounded
     ):
@@ -125,13 +126,14 @@ def _factor_problems(tile: TensorTile, copied: set[str], deep: int) -> Iterator[
         yield f"{match.instruction.name}: rows of a factor in local memory are whole panels of {line} elements"
 
 
-def may_fit(view: KernelView, match: Match, *, through: bool, brought: Collection[Use]) -> bool:
-    """Whether a team may have factors that go to local memory `through` registers or not, and are `brought` by tensor copies or not.
+def may_fit(view: KernelView, match: Match, *, through: bool, rounded: bool, brought: Collection[Use]) -> bool:
+    """Whether a team may have factors that go to local memory `through` registers or not, of which items have the first one `rounded`
+    or not, and which are `brought` by tensor copies or not.
 
     What is asked of each tile by `problems`, as far as it is the same for all: there are hundreds.
     """
-    factors = (match.main.use(name) for name in (match.left, match.right))
-    direct = through or all(_has_pieces(view.type_of(u.buffer), _least(match)) for u in factors)
+    factors = ((match.main.use(name), rounded and name == match.left) for name in (match.left, match.right))
+    direct = through or all(_has_pieces(view.type_of(u.buffer), _least(match, own=own)) for u, own in factors)
     return (
         direct
         and (through or _has_panels(view, match))
@@ -144,8 +146,10 @@ def may_fit(view: KernelView, match: Match, *, through: bool, brought: Collectio
     )
 
 
-def _least(match: Match) -> int:
-    """Bytes of a piece of a factor that goes straight to local memory."""
+def _least(match: Match, *, own: bool = False) -> int:
+    """Bytes of a piece of a factor that goes straight to local memory; of one of which items read their `own` elements a word."""
+    if own:
+        return match.instruction.a.dtype.bytes
     return CHUNK_BYTES if takes_copies(match.instruction) else COPIED_BYTES
 
 

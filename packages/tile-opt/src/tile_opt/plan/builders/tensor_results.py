@@ -1,8 +1,9 @@
 """Results of matrix instructions on their way through local memory, from where a sub-group stores neighbours side by side.
 
 A lane holds pairs of a row, a sub-group eight rows of them: stored from there, what has two bytes fills a part of each
-sector that it touches. So a sub-group sets some of its columns at a time in a place of its own. What the results
-are made of beside the sums, residuals say, comes the same way, copied there while earlier parts are set:
+sector that it touches. So a sub-group sets some of its columns at a time in a place of its own; or all of a group do in one
+place, where rows lie side by side in memory, of which each has few. What the results are made of beside the sums,
+residuals say, comes the same way, copied there while earlier parts are set:
 
     copy the operands of the first parts
     parts of the columns {
@@ -19,15 +20,16 @@ from functools import cached_property
 from itertools import pairwise
 from math import gcd, prod
 
-from tile_ir.dtype import DType
 from tile_ir.frozen import replace
-from tile_ir.matrix import MatrixInstruction
+from tile_ir.matrix import LANES, MatrixInstruction
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Bind, Direction, Index, Refinement, Scope, Sync, Wait, number_of
 
-from tile_opt.kernel.strides import flat_stride
+from tile_opt.kernel.strides import flat_stride, row_starts
 from tile_opt.kernel.view import KernelView, Stage, Use
 from tile_opt.kernel.work import MERGING
+from tile_opt.model.contraction import SECTOR
+from tile_opt.plan.builders.tensor_plans import LEVELS
 from tile_opt.plan.plan import Plan, Staging
 from tile_opt.plan.steps.groups.copy import GroupCopy, Items, Ranges, group_copy
 from tile_opt.plan.steps.groups.fragments import LANE_INDEXES
@@ -35,18 +37,29 @@ from tile_opt.plan.steps.groups.staging import NARROWEST
 from tile_opt.plan.steps.groups.tensorise import on_fragments, tile_name
 from tile_opt.plan.tree import Node
 
-PART_BYTES = 64
-"""Of a row that is set at a time: two sectors."""
+PART_BYTES, WIDE_BYTES = 64, 128
+"""Of a row that is set at a time: two sectors; and where few sub-groups leave local memory for that twice as many. Of rows that begin anywhere
+an element of each lane is, whatever that takes: ends are parts of sectors (an H200: 154 MB of float32 by 64 bytes 118 µs, by 128 97)."""
+FEW = 4
+"""Sub-groups whose places are small beside those of a step."""
 
 
-def part_of(columns: int, dtype: DType) -> int:
-    """Columns of a sub-group that it sets at a time."""
-    return gcd(columns, PART_BYTES // dtype.bytes)
+def part_of(view: KernelView, use: Use, columns: int, sub_groups: int) -> int:
+    """Columns of a result that each of so many sub-groups sets at a time, or all of them in one place."""
+    least = PART_BYTES if begins_with_sectors(view, use) else LANES * view.type_of(use.buffer).dtype.bytes
+    most = max(PART_BYTES, least) if sub_groups > FEW else WIDE_BYTES
+    return gcd(columns, most // view.type_of(use.buffer).dtype.bytes)
+
+
+def begins_with_sectors(view: KernelView, use: Use) -> bool:
+    """Rows of a result in memory do."""
+    others = [i.name for i in view.loops if flat_stride(view, use, i.name) != 1]
+    return row_starts(view, use, others) * view.type_of(use.buffer).dtype.bytes % SECTOR == 0
 
 
 def staged_results(plan: Plan) -> dict[str, Staging]:
     """Buffers of results, and of what they are made of, that go through local memory."""
-    return {s.operand: s for s in plan.stagings if s.unit == "LOCAL" and s.scope is Scope.SUBGROUP}
+    return {s.operand: s for s in plan.stagings if s.unit == "LOCAL" and s.level == LEVELS.index(Bind.SUBGROUP)}
 
 
 def given(view: KernelView, stage: Stage, tile: Mapping[str, int], ragged: set[str]) -> Use | None:
@@ -105,8 +118,12 @@ class Parts:
     warps: tuple[Index, ...]
     tile: Mapping[str, int]
     """Iterations of a sub-group's tile, columns last."""
-    values: Mapping[str, Affine]
-    """Shared loops at a point of the tile."""
+    group: Mapping[str, int]
+    """The same of all sub-groups."""
+    corner: Mapping[str, Affine]
+    """The first iterations of these."""
+    within: Mapping[str, Affine]
+    """Iterations inside the group's tile at a point of the sub-group's."""
     around: Ranges
     inside: Mapping[str, str]
     """The loops inside the tile."""
@@ -118,28 +135,40 @@ class Parts:
     @property
     def size(self) -> int:
         """Columns of a part."""
-        return part_of(self.tile[self.columns], self.view.type_of(self.use.buffer).dtype)
+        return part_of(self.view, self.use, self.tile[self.columns], prod(i.range for i in self.warps))
+
+    @property
+    def _together(self) -> bool:
+        """All sub-groups set a part, and store it."""
+        return self.stagings[self.use.buffer].scope is Scope.GROUP
 
     @cached_property
-    def number(self) -> Affine:
-        """Of the sub-group."""
-        return number_of(self.warps)
+    def _box(self) -> dict[str, int]:
+        """Iterations of a part inside."""
+        rows = self.group if self._together else self.tile
+        return {self.inside[n]: rows[n] for n in self.tile} | {self.inside[self.columns]: self.size}
+
+    @cached_property
+    def _values(self) -> dict[str, Affine]:
+        """Shared loops at a point of what is set together."""
+        points = {n: Affine.var(self.inside[n]) for n in self.tile} if self._together else self.within
+        return {n: at + points[n] if n in points else at for n, at in self.corner.items()}
 
     def copy(self, use: Use, first: int) -> GroupCopy:
         """The part of a result, or of an operand, that begins at a column."""
         moved = {self.inside[self.columns]: Affine.var(self.inside[self.columns]) + first}
-        forms = tuple(f.substitute(dict(self.values)).substitute(moved) for f in use.forms)
-        inner = {self.inside[n]: size for n, size in (*self.tile.items(), (self.columns, self.size))}
-        planned = self.stagings[use.buffer]
-        staging = replace(planned, versions=planned.versions * prod(i.range for i in self.warps))
+        forms = tuple(f.substitute(self._values).substitute(moved) for f in use.forms)
+        planned, apart = self.stagings[use.buffer], () if self._together else self.warps
+        staging = replace(planned, versions=planned.versions * prod(i.range for i in apart))
+        items = Items((*self.warps, *LANE_INDEXES) if self._together else LANE_INDEXES)
         names = {"local": f"{use.name}_part", "held": f"{use.name}_held"}
-        source = self.view.type_of(use.buffer)
-        return group_copy(use, forms, source, staging, inner, self.around, Items(LANE_INDEXES), names)
+        return group_copy(use, forms, self.view.type_of(use.buffer), staging, self._box, self.around, items, names)
 
     def _version(self, use: Use, first: int) -> Affine:
         """The place of a part."""
         versions = self.stagings[use.buffer].versions
-        return self.number * versions + first // self.size % versions
+        number = Affine() if self._together else number_of(self.warps)
+        return number * versions + first // self.size % versions
 
     @property
     def locals(self) -> tuple[Refinement, ...]:
@@ -177,7 +206,7 @@ class Parts:
 
     def nodes(self, stage: Stage, sums: set[str]) -> Iterator[Node]:
         """What the stage does, part after part, behind `first`."""
-        meet = Sync(Scope.SUBGROUP)
+        meet = Sync() if self._together else Sync(Scope.SUBGROUP)
         for part in range(self._parts):
             first = part * self.size
             if self.taken:
@@ -201,6 +230,7 @@ class Parts:
     def _near(self, use: Use, first: int) -> Use:
         """The use of a part in local memory."""
         copy, column = self.copy(self._first.get(use.name, use), first), self.inside[self.columns]
-        back = {column: Affine.var(column) - first}
+        points = self.within if self._together else {n: Affine.var(self.inside[n]) for n in self.tile}
+        back = {self.inside[n]: points[n] for n in self.tile} | {column: points[self.columns] - first}
         forms = tuple(f.substitute(back) for f in copy.inside(self._version(use, first)))
         return Use(use.name, copy.local.into, forms, use.dir)

@@ -7,7 +7,7 @@ from functools import cached_property
 from math import prod
 
 from tile_ir.frozen import replace
-from tile_ir.stripe.nodes import Bind, Index, Order, Scope
+from tile_ir.stripe.nodes import Bind, Index, Order
 
 from tile_opt.kernel.instructions import Match
 from tile_opt.kernel.view import KernelView
@@ -31,7 +31,7 @@ class TensorSizes:
     @cached_property
     def staged(self) -> dict[str, Staging]:
         """The factors' local copies by buffer."""
-        return {s.operand: s for s in self.plan.stagings if s.unit == "LOCAL" and s.scope is not Scope.SUBGROUP}
+        return {s.operand: s for s in self.plan.stagings if s.unit == "LOCAL" and s.level == LEVELS.index(Bind.NONE)}
 
     def _covered(self, loop: str, bind: Bind) -> int:
         """Iterations of a loop that one point of the level bound so covers."""

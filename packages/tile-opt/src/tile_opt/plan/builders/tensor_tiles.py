@@ -28,7 +28,7 @@ from tile_ir.frozen import frozen, replace
 from tile_ir.matrix import ROLES
 from tile_ir.semtree.nodes import PRODUCTS
 from tile_ir.stripe.affine import Affine, names_in
-from tile_ir.stripe.nodes import Bind, Block, Index, Order, Refinement, Sync, Wait, iteration_of
+from tile_ir.stripe.nodes import Bind, Block, Index, Order, Refinement, Scope, Sync, Wait, iteration_of
 
 from tile_opt.kernel.instructions import Match
 from tile_opt.kernel.view import KernelView, Stage, Use
@@ -88,13 +88,14 @@ class TensorTile(TensorSizes):
 
     @property
     def ahead(self) -> int:
-        """Steps that are under way while one is computed, of this round of the outer loops or of later ones."""
-        return min(max(1, self._versions - 1 - self._behind), self.steps * self.rounds)
+        """Steps that are under way while one is computed, of this round of the outer loops or of later ones; in the end all of them."""
+        steps = self.steps * self.rounds
+        return steps if self.once else min(max(1, self._versions - 1 - self._behind), steps)
 
     @property
     def once(self) -> bool:
-        """A single copy is all there is, and nothing is copied over it."""
-        return self.steps * self.rounds == 1 and not self.through
+        """Every step has a place of its own, and nothing is copied over it."""
+        return self.steps * self.rounds <= self._versions and not self.through
 
     @property
     def _versions(self) -> int:
@@ -470,12 +471,15 @@ class TensorTile(TensorSizes):
         staged, found = staged_results(self.plan), dict[str, Parts]()
         around = {i.name: (0, i.range - 1) for i in (*self.grid, *self.warps)}
         inside = {n: in_tile(n) for n in self.warp}
+        together = any(s.scope is Scope.GROUP for s in staged.values())
+        box = {n: self.group[n] for n in self.warp} if together else self.warp
         for stage in self.view.stages:
-            use = None if stage is self.match.main else given(self.view, stage, self.warp, {*self._ragged})
+            use = None if stage is self.match.main else given(self.view, stage, box, {*self._ragged})
             if use is not None and use.buffer in staged:
-                near = tuple(u for u in taken(self.view, stage, self.warp) if u.buffer in staged)
+                near = tuple(u for u in taken(self.view, stage, box) if u.buffer in staged)
                 found[stage.name] = Parts(
-                    self.view, self.match.instruction, use, near, staged, self.warps, self.warp, self._at, around, inside
+                    self.view, self.match.instruction, use, near, staged, self.warps, self.warp, self.group,
+                    self.corner(), self.within_group(), around, inside,
                 )  # fmt: skip
         return found
 

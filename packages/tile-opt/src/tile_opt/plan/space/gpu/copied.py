@@ -6,7 +6,7 @@ does that once, and the reduction's steps then fetch 16 bytes at a time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import prod
 
@@ -59,7 +59,7 @@ def copied(work: Contraction, machine: Machine) -> Copied | None:
     except TileDeviceError:  # data chooses its elements, or the kernel itself writes them
         return None
     found = contraction(view)
-    seconds = sum(copy_seconds(work.view, p, machine) for p in panels)
+    seconds = copy_seconds(work.view, panels, machine)
     return None if found is None else Copied(found, stagings, panels, seconds)
 
 
@@ -96,13 +96,11 @@ def with_copies(inner: Plan, stagings: tuple[Staging, ...], panels: tuple[Panels
     return replace(inner, stagings=(*stagings, *rest), reason=reason)
 
 
-def copy_seconds(view: KernelView, panels: Panels, machine: Machine) -> float:
-    """Of one copy; nothing where no call changes what it is a copy of, or an earlier kernel has made it."""
-    if panels.operand.buffer in view.fixed or _is_made(view, panels):
-        return 0.0
-    elements = prod(panels.type.sizes)
-    moved = elements * (panels.source.dtype.bytes + panels.dtype.bytes)
-    return moved / (BANDWIDTH * machine.memory.all_cores.write * 1e9) + HANDOFF * machine.launch.kernel
+def copy_seconds(view: KernelView, panels: Iterable[Panels], machine: Machine) -> float:
+    """Of copies that begin by one launch; nothing where no call changes what they are copies of, or earlier kernels have made them."""
+    made = [p for p in panels if p.operand.buffer not in view.fixed and not _is_made(view, p)]
+    moved = sum(prod(p.type.sizes) * (p.source.dtype.bytes + p.dtype.bytes) for p in made)
+    return moved / (BANDWIDTH * machine.memory.all_cores.write * 1e9) + HANDOFF * machine.launch.kernel * bool(made)
 
 
 def _is_made(view: KernelView, panels: Panels) -> bool:

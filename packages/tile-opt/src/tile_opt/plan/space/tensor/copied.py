@@ -67,7 +67,7 @@ def _turned(view: KernelView, match: Match, stagings: tuple[Staging, ...], targe
     """The kernel on these copies, whatever instruction it takes."""
     named = Plan((), stagings, instruction=Instruction(match.instruction.name, match.loops))
     turned, _, panels = copied_before(view, named)
-    return Copies(turned, stagings, panels, sum(copy_seconds(view, p, target.machine) for p in panels))
+    return Copies(turned, stagings, panels, copy_seconds(view, panels, target.machine))
 
 
 def _on_copies(

@@ -9,10 +9,11 @@ from math import prod
 from typing import Any
 
 from tile_ir.frozen import replace
-from tile_ir.stripe.nodes import Scope
+from tile_ir.stripe.nodes import Bind
 
 from tile_opt.kernel.instructions import allowed, match_of
 from tile_opt.kernel.view import KernelView
+from tile_opt.plan.builders.tensor_plans import LEVELS
 from tile_opt.plan.builders.tensor_shares import is_joined, joining_seconds, most_ways, results_of
 from tile_opt.plan.plan import Across, Plan, Reduction, Staging
 from tile_opt.plan.space.gpu.copied import BANDWIDTH
@@ -69,7 +70,7 @@ class Shared:
 
     def _stays(self, staging: Staging) -> bool:
         """Partial results that lie as the lanes have them need no local memory on their way."""
-        return self.joined and staging.scope is Scope.SUBGROUP
+        return self.joined and staging.level == LEVELS.index(Bind.SUBGROUP)
 
     @property
     def through(self) -> bool:

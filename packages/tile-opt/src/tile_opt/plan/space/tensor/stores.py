@@ -12,6 +12,7 @@ from tile_ir.stripe.nodes import Op, Scope
 from tile_opt.kernel.strides import flat_stride
 from tile_opt.kernel.view import KernelView, Stage, Use
 from tile_opt.model.contraction import SECTOR, Contraction
+from tile_opt.plan.builders.tensor_results import begins_with_sectors
 from tile_opt.plan.plan import Staging
 
 PARTIAL = 1.5
@@ -26,6 +27,10 @@ SET, LONE = 5, 2
 """Instructions that set a result in local memory and store it, beside its operations; times longer that a lone group of a core takes
 for them, which has too few sub-groups to hide what each waits for (an H200: 75 µs for 51 MB of a convolution's results and as many
 operands, where memory takes 28)."""
+RAGGED_BYTES = 100
+"""Bytes of a row at a time with which results take about twice as long where rows begin anywhere, so that its ends are parts of sectors; as
+long as fragments take (an H200: 154 MB of float32 by 64 bytes 118 µs, by 128 97, by 256 78, as fragments 102, and of rows that begin with
+sectors 64)."""
 TAKEN_VERSIONS = 3
 """Parts of an operand in local memory at once: those under way hide the latency of memory."""
 WORD = 4
@@ -45,19 +50,30 @@ def store_seconds(work: Contraction, rows: str, columns: str, machine: Machine) 
     return sectors * SECTOR / (machine.memory.all_cores.write * 1e9)
 
 
-def given_seconds(work: Contraction, machine: Machine) -> float:
-    """Seconds of storing whole pieces of rows, out of local memory."""
+def given_seconds(work: Contraction, machine: Machine, run: int) -> float:
+    """Seconds of storing whole pieces of rows, so many bytes long, out of local memory."""
     width = max((work.view.type_of(use.buffer).dtype.bytes for use in work.results), default=0)
-    return GIVEN * prod(work.shared.values()) * width / (machine.memory.all_cores.write * 1e9)
+    return (
+        max(GIVEN, 1 + ragged(work, run)) * prod(work.shared.values()) * width / (machine.memory.all_cores.write * 1e9)
+    )
 
 
 def run_bytes(work: Contraction, tile: Mapping[str, int]) -> int:
-    """What lies together in memory of a sub-group's `tile` of a result, the fewest of all results; two sectors where no loop is along it."""
-    sizes = ((use, n, size) for use in work.results for n, size in tile.items())
+    """What lies together in memory of a `tile` of a result, the fewest of all results; two sectors where no loop is along their rows."""
+    widths = {use.buffer: work.view.type_of(use.buffer).dtype.bytes for use in work.results}
     runs = (
-        size * work.view.type_of(u.buffer).dtype.bytes for u, n, size in sizes if abs(flat_stride(work.view, u, n)) == 1
+        size * widths[u.buffer]
+        for u in work.results
+        for n, size in tile.items()
+        if abs(flat_stride(work.view, u, n)) == 1
     )
-    return min(runs, default=2 * SECTOR)
+    return min(runs, default=2 * SECTOR if work.contiguous is None else min(widths.values()))
+
+
+def ragged(work: Contraction, run: int = RAGGED_BYTES) -> float:
+    """Share of its time that a result takes longer which is stored by so many bytes of a row one after the other, or as fragments."""
+    even = all(begins_with_sectors(work.view, use) for use in work.results)
+    return 0.0 if even or work.contiguous is None else RAGGED_BYTES / run
 
 
 def narrow_pieces(run: int) -> float:
@@ -78,7 +94,7 @@ def set_seconds(view: KernelView, main: Stage, machine: Machine, *, alone: bool)
     return prod(i.range for i in view.loops) * each / LANES / slots / (machine.clock_ghz * 1e9)
 
 
-def given_results(work: Contraction, operands: Iterable[Use], level: int) -> tuple[Staging, ...]:
+def given_results(work: Contraction, operands: Iterable[Use], level: int, scope: Scope) -> tuple[Staging, ...]:
     """Copies in local memory of results and of their operands, rows along memory, each behind the other's banks."""
     found: list[Staging] = []
     uses = [*((u, 1) for u in work.results), *((u, TAKEN_VERSIONS) for u in operands)]
@@ -86,7 +102,7 @@ def given_results(work: Contraction, operands: Iterable[Use], level: int) -> tup
         strides = {n: abs(flat_stride(work.view, use, n)) for n in work.shared}
         order = tuple(sorted((n for n in strides if strides[n]), key=lambda n: -strides[n]))
         pad = CHUNK_BYTES // work.view.type_of(use.buffer).dtype.bytes
-        found.append(Staging(use.buffer, level, "LOCAL", order, Scope.SUBGROUP, pad, versions=versions))
+        found.append(Staging(use.buffer, level, "LOCAL", order, scope, pad, versions=versions))
     return tuple(found)
 
 

@@ -73,5 +73,5 @@ def _least_seconds(tile: Tile) -> float:
     idle = cores * -(-tile.groups // cores) / tile.groups
     matrix = tile.way.matrix_seconds / tile.useful * idle
     products = beside((matrix, tile.traffic["cache"], tile.traffic["read"]))
-    seconds = products + tile.traffic["results"] + machine.launch.kernel
+    seconds = beside((products, tile.traffic["results"])) + machine.launch.kernel
     return seconds * (TAPPED[len(tile.taps) > 1] if tile.instruction.team > 1 else 1.0)

@@ -18,13 +18,12 @@ from tile_opt.kernel.view import KernelView
 from tile_opt.model.group_cost import Tile as Traffic
 from tile_opt.model.group_cost import beside
 from tile_opt.plan.builders.tensor_checks import problems
-from tile_opt.plan.builders.tensor_plans import LEVELS
-from tile_opt.plan.builders.tensor_results import given, part_of, taken
 from tile_opt.plan.plan import TF32, Across, Cover, Edge, Instruction, Level, Plan, Reduction, Staging
 from tile_opt.plan.space.tensor import stores
 from tile_opt.plan.space.tensor.beside import shares
 from tile_opt.plan.space.tensor.counted import left
 from tile_opt.plan.space.tensor.pitches import padded
+from tile_opt.plan.space.tensor.results import Results
 from tile_opt.plan.space.tensor.teams import crowded, item_registers
 from tile_opt.plan.space.tensor.way import Way
 from tile_opt.plan.steps.groups.banks import BANK_BYTES, COPY_BYTES, takes_copies
@@ -55,6 +54,11 @@ MANY = 8
 """Instructions along the reduction from which on it does not matter when the last step has half of its own."""
 MOST_VERSIONS = 3
 """Steps whose operands are in local memory at once."""
+BESIDE_TWO = 0.3
+"""Share of the time that memory takes for results which two groups of a core hide: what tiles take is compared with what those of items do
+without that."""
+MOST_BESIDE = 4
+"""Groups of a core of which each hides some of what others take."""
 NARROW, TEAM_NARROW, WAITED = 4, 7.75, 20
 """Cycles of a sub-group's copy of words, of one beside products of teams (an H200: 2044x3076x2692 took 121 µs, 114 with copies before),
 and of elements so small that none runs ahead."""
@@ -191,9 +195,8 @@ class Tile:
 
     @property
     def _turns(self) -> int:
-        """Steps, and one more that may be copied while the last of them is multiplied; a single one has nothing behind it."""
-        steps = -(-self.view.ranges[self.loops["k"]] // self.deep) * self._rounds
-        return 1 if steps == 1 and not self.through else steps + 1
+        """Places in local memory that all steps take; those through registers put one there that nobody reads."""
+        return -(-self.view.ranges[self.loops["k"]] // self.deep) * self._rounds + self.through
 
     @property
     def cells(self) -> int:
@@ -208,27 +211,12 @@ class Tile:
     @property
     def local(self) -> int:
         """Bytes of local memory that a group has for its steps."""
-        return self.way.local_bytes - self._given_bytes
+        return self.way.local_bytes - self.results.bytes
 
     @cached_property
-    def _given(self) -> tuple[Staging, ...]:
-        """Results that go through local memory: where lanes touch more sectors than they fill, and nothing else is stored."""
-        work = self.way.work
-        if work is None or not self.way.gives:
-            return ()
-        ragged = {n for n, size in self.group.items() if self.view.ranges[n] % size}
-        stages = [s for s in self.view.stages if s is not self.match.main and given(self.view, s, self.warp, ragged)]
-        operands = (u for s in stages for u in taken(self.view, s, self.warp))
-        return stores.given_results(work, operands, LEVELS.index(Bind.SUBGROUP)) if stages else ()
-
-    @cached_property
-    def _given_bytes(self) -> int:
-        """Of local memory, for parts of results and their operands."""
-        if not self._given:
-            return 0
-        result, columns = self.view.type_of(self._given[0].operand).dtype, self.loops["n"]
-        tile = {**self.warp, columns: part_of(self.warp[columns], result)}
-        return prod(self.warps) * sum(stores.given_bytes(self.view, s, tile) for s in self._given)
+    def results(self) -> Results:
+        """What becomes of them."""
+        return Results(self.way, self.group, self.warp)
 
     def with_more_beside(self) -> Iterator[Tile]:
         """The tile with a step less under way, where a core may then have another one of its many groups."""
@@ -245,23 +233,25 @@ class Tile:
         matrix = self.way.matrix_seconds / self.share * self._starts * self._counted
         if work is None:
             return matrix
-        traffic, run = self.traffic, stores.run_bytes(work, self.warp)
-        stored = self.way.given if self._given else self.way.stored
-        stored = max(traffic["results"], stored / (2 if self.resident > 1 else 1))
-        stored *= stores.parts_of_sectors(run) if self._given else 1.0
-        # Tiles through registers are compared with those of single sub-groups, for which nobody counts this.
-        counted = self._given and not self.through
-        setting = stores.set_seconds(self.view, self.match.main, machine, alone=self.resident == 1) if counted else 0.0
-        stored = max(stored, setting) if self.resident > 1 else stored + setting
+        traffic, staged = self.traffic, self.results.staged
+        stored = self.results.seconds(traffic["results"], alone=self.resident == 1)
         # Fragments are parts of lines, which disturb what memory reads, too.
-        memory = traffic["read"] + (0.0 if self._given else traffic["written"])
+        memory = traffic["read"] + (0.0 if staged else traffic["written"])
         products = beside((matrix, traffic["cache"], memory))
-        stored *= stores.narrow_pieces(run) if self._given and stored > products else 1.0
-        seconds = (products + stored + machine.launch.kernel) * crowded(self.instruction, self.warps)
+        stored *= stores.narrow_pieces(self.results.run) if staged and stored > products else 1.0
+        hidden = self._hidden * (products + stored - beside((products, stored)))
+        seconds = (products + stored - hidden + machine.launch.kernel) * crowded(self.instruction, self.warps)
         put = self.through and takes_copies(self.instruction)
         seconds *= self._read * (ROUNDED if put else 1.0) * (APART if self.through and self.beside else 1.0)
         steps = 2 if self._turns == 1 else len(self.taps) > 1
-        return seconds * (TAPPED[steps] if self.taps and self.instruction.team > 1 else 1.0)
+        seconds *= TAPPED[steps] if self.taps and self.instruction.team > 1 else 1.0
+        return seconds + BESIDE_TWO * traffic["written"]
+
+    @property
+    def _hidden(self) -> float:
+        """Share of storing that is beside what other groups of a core fetch and multiply, which are in other rounds of it."""
+        beside, cores = min(self.resident, MOST_BESIDE), max(1, self.target.settings.cores)
+        return (1 - 1 / beside) * max(0.0, 1 - beside * cores / self.groups)
 
     @cached_property
     def traffic(self) -> dict[str, float]:
@@ -404,7 +394,7 @@ class Tile:
             return 1.0
         together = min(self.resident, -(-self.groups // max(1, self.target.settings.cores)))
         products = self._step(together) if self.through else self._products / self.rate
-        steps = 1 if self.through else max(1, self.versions - 1)
+        steps = 1 if self.through else max(1, self.versions - (self.versions < self._turns))
         far = FAR if self.through or (self.boxes and together == 1 and not self.shared) else 1
         return max(1.0, far * machine.memory.latency * machine.clock_ghz / (steps * products * together))
 
@@ -422,7 +412,8 @@ class Tile:
     @cached_property
     def resident(self) -> int:
         """Groups that a core holds at once."""
-        local = self.local // (self._step_bytes * self.versions) if self.instruction.team > 1 else MANY
+        taken = self._step_bytes * self.versions + self.results.bytes
+        local = self.way.local_bytes // taken if self.instruction.team > 1 else MANY
         return max(1, min(local, self.in_registers))
 
     @cached_property
@@ -441,7 +432,7 @@ class Tile:
     def plan(self) -> Plan:
         """The plan, with the padding that meets the fewest bank conflicts."""
         found = self._unpadded()
-        lies = tuple(s for s in found.stagings if s.unit == "LOCAL" and s not in self._given)
+        lies = tuple(s for s in found.stagings if s.unit == "LOCAL" and s not in self.results.staged)
         return padded(self.view, self.match, found, lies, collective="MatrixLoad" in self.target.nodes)
 
     def _unpadded(self) -> Plan:
@@ -468,7 +459,7 @@ class Tile:
             Staging(n, 2, "LOCAL", lying[n], Scope.GROUP, versions=self.versions, dtype=dtype)
             for n, dtype in brought.items()
         )
-        stagings += tuple(Staging(s.operand, 2, "REG") for s in stagings if self.through) + self._given
+        stagings += tuple(Staging(s.operand, 2, "REG") for s in stagings if self.through) + self.results.staged
         stagings += (Staging(used[0].buffer, 3, "REG"),) if self.rounded else ()
         reductions = tuple(Reduction(i.name, Across.SERIAL) for i in self.match.main.loops)
         sizes = self.group | {k: self.deep}

@@ -55,7 +55,7 @@ def _team_tiles(way: Way, through: bool, rounded: bool, boxes: bool, cells: int)
     view, match = way.view, way.match
     left, right = match.factors
     brought = () if not boxes else (right,) if rounded else (left, right)
-    if not may_fit(view, match, through=through, brought=brought):
+    if not may_fit(view, match, through=through, rounded=rounded, brought=brought):
         return
     for deep, teams in _steps(view, match, boxes):
         for other in (None, *loops_beside(view, match)):

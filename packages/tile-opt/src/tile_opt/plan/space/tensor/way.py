@@ -78,15 +78,23 @@ class Way:
         return 0.0 if self.work is None else stores.store_seconds(self.work, loops["m"], loops["n"], machine)
 
     @cached_property
-    def given(self) -> float:
-        """The same by way of local memory."""
-        return 0.0 if self.work is None else stores.given_seconds(self.work, self.target.machine)
+    def ragged(self) -> float:
+        """Times longer that takes because rows begin anywhere."""
+        return 1.0 if self.work is None else 1 + stores.ragged(self.work)
+
+    def given(self, run: int) -> float:
+        """Seconds in which they do by way of local memory, so many bytes of a row at a time."""
+        return 0.0 if self.work is None else stores.given_seconds(self.work, self.target.machine, run)
+
+    def gives(self, run: int) -> bool:
+        """Results are better stored so: single sub-groups leave no local memory beside their steps."""
+        alone = self.work is not None and len(self.work.results) == 1
+        return alone and self.match.instruction.team > 1 and self.stored * self.ragged > self.given(run)
 
     @cached_property
-    def gives(self) -> bool:
-        """Results are better stored by way of local memory: single sub-groups leave none beside their steps."""
-        alone = self.work is not None and len(self.work.results) == 1
-        return alone and self.match.instruction.team > 1 and self.stored > self.given
+    def gives_rows(self) -> bool:
+        """Rows lie side by side in memory, of which a group has more than its sub-groups."""
+        return self.work is not None and self.work.contiguous == self.loops["m"]
 
     # --- operands ---------------------------------------------------------------------------------------
 
