@@ -114,7 +114,7 @@ def test_a_matrix_is_both_factors() -> None:
     source = "function (A[M, K]) -> (R) { R[i, j : M, M] = +(A[i, k] * A[j, k]); }"
     sample = Sample(bound(source, F32, A=(70, 72)), lambda x: (x["A"], x["A"].T))
     plan = boxed(sample)[0]
-    assert [s.dtype for s in plan.stagings] == [TF32]
+    assert [s.dtype for s in plan.stagings if s.level == 2] == [TF32]
     agrees(sample, plan)
 
 
