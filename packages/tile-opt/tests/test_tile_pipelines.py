@@ -10,9 +10,10 @@ from math import prod
 
 import pytest
 import tile_lang
-from explain_support import NODES
+from explain_support import NODES, compiled
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from model_support import processor
 from test_widen import agree
 from tile_ir.diagnostics import Source
 from tile_ir.dtype import DType
@@ -27,7 +28,7 @@ from tile_opt.kernel.pipeline import Pipeline, close_scoped
 from tile_opt.kernel.view import KernelView
 from tile_opt.passes import scheduling
 from tile_opt.passes.choosing import Chosen
-from tile_opt.passes.kernels.tile_pipelines import Chains, Timed
+from tile_opt.passes.kernels.tile_pipelines import MARGIN, ROOMY, SHOWING, Chains, TilePipelines, Timed
 from tile_opt.pipeline import optimize, schedule
 from tile_opt.plan.space.cpu.plans import plans
 from tile_opt.plan.space.cpu.tiles import fastest_cycles
@@ -211,6 +212,26 @@ def test_products_are_parts_so_that_attention_is_one_kernel_without_a_matrix_of_
     assert ("K_panels" in boxes) is not ahead and all(prod(t.sizes) < 640 for b, t in boxes.items() if "panels" in b)
     scores = 2 * queries * 40
     assert all(prod(r.type.sizes) < scores for k in kernels_of(program) if isinstance(k, Block) for r in k.refs)
+
+
+def test_scores_beyond_the_second_cache_stay_in_tiles_and_are_divided_when_sums_are_complete() -> None:
+    """A matrix of scores that the last cache would hold is no faster to hand on, says the model, and no slower."""
+    target = replace(processor("xeon", 2), passes=PASSES)
+    source = ATTENTION.replace("relu(P - M + 2)", "exp(P - M)").replace("E * Z", "E / Z")
+    program = compiled(source, target, Q=(8, 512, 64), K=(8, 512, 64), V=(8, 512, 64)).stripe
+    *_, kernel = (k for k in kernels_of(program) if isinstance(k, Block))
+    assert all(prod(r.type.sizes) < 8 * 512 * 512 for k in kernels_of(program) if isinstance(k, Block) for r in k.refs)
+    dividing = (b for b in blocks_in(kernel) if any("div" in str(s) for s in b.body if not isinstance(s, Block)))
+    assert {r.into for b in dividing for r in b.refs if r.dir is Direction.OUT} == {"O"}
+
+
+@pytest.mark.parametrize(("rows", "margin"), [(10, MARGIN), (40, SHOWING), (1000, ROOMY)])
+def test_forecasts_decide_less_the_farther_away_kernels_exchange(rows: int, margin: float) -> None:
+    target = replace(TINY, machine=replace(SLOW, caches=(*SLOW.caches, Cache(3, 1 << 16, 8))))
+    front = optimize(stripe(BLUR, A=(rows, 21), K=(5,)), target, passes=PASSES[:2])
+    found = Chains(TilePipelines(), target, front)
+    (producer,) = (k for k, view in enumerate(found.views) if view is not None and "B" in view.writes())
+    assert found._margin(producer) == margin  # pyright: ignore[reportPrivateUsage]
 
 
 def test_parts_that_put_the_same_operand_in_order_have_a_copy_each() -> None:

@@ -80,24 +80,24 @@ def forecast_tiled(
     mains = {(r.into, w): nbytes(r.type) for v in parts for r, w in _main_uses(v) if r.into not in boxes}
     whole = sum({name: size for (name, _), size in mains.items()}.values())
     memory = sum(_move(size, whole, writes, machine, busy) for (_, writes), size in mains.items())
-    memory += sum(_reading_again(view, machine, busy) for view in parts)
+    again = {buffer: each for view in parts for buffer, each in _read_again(view)}
+    memory += sum(_move(each * (tiles - 1), each, False, machine, busy) for each in again.values())
     shared = {r.into: nbytes(r.type) for v in parts for r in v.refs if r.into in boxes}
     times = [(shared[r.into], w) for v in parts for r, w in _main_uses(v) if r.into in boxes]
-    memory += sum(_move(tiles * size, sum(shared.values()), writes, machine, busy) for size, writes in times)
+    # What each tile reads anew comes between who writes a box and who reads it.
+    near = sum((*shared.values(), *again.values()))
+    memory += sum(_move(tiles * size, near, writes, machine, busy) for size, writes in times)
     memory += _fetching_again(parts, {i.name for i in parts[0].loops if i.bind is Bind.GRID}, machine, busy)
     launch = machine.launch.kernel + (machine.launch.handoff if busy > 1 else 0)
     return Forecast(cycles / (machine.clock_ghz * 1e9) / busy, memory, launch)
 
 
-def _reading_again(view: KernelView, machine: Machine, busy: int) -> float:
-    """Seconds to bring near what many tiles read, for each of them but the first."""
+def _read_again(view: KernelView) -> Iterator[tuple[str, int]]:
+    """What many tiles read, and the bytes that each of them does."""
     tiles = {i.name: i.range for i in view.loops if i.bind is Bind.GRID}
-    total = 0.0
     for buffer in view.again:
         moved = names_in(f for _, use in view.users(buffer) for f in use.forms)
-        each = nbytes(view.type_of(buffer)) // prod(r for n, r in tiles.items() if n in moved)
-        total += _move(each * (prod(tiles.values()) - 1), each, False, machine, busy)
-    return total
+        yield buffer, nbytes(view.type_of(buffer)) // prod(r for n, r in tiles.items() if n in moved)
 
 
 def forecast_flat(view: KernelView, machine: Machine) -> float:

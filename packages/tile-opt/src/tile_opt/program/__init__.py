@@ -131,6 +131,7 @@ def _for_cores(target: Target) -> tuple[Rewrite, ...]:
         ComposePieces(),
         BorderPieces(),
         Cascade(kept=_row_kept(target)),
+        NormaliseLast(kept=STEPPED),
         TallProducts(),
         DropDead(),
         *FASTER,

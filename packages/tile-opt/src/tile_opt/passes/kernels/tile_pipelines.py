@@ -46,6 +46,8 @@ MARGIN = 0.95
 ROOMY = 1.2
 """The same where what they exchange is more than the last cache holds: memory that nobody takes is a gain, too, and how fast it is
 while others use it nobody knows."""
+SHOWING = 1.1
+"""The same where that is more than the second cache holds: work hides what moves there, forecasts say, but never all of it."""
 FAR_MORE = 4
 """Powers of two between bytes of which one is far more than the other."""
 HALOS = 2
@@ -215,9 +217,12 @@ class Chains(Kernels):
         return sum(self.alone_for(k).seconds for k in members)
 
     def _margin(self, producer: int) -> float:
+        """How far what is exchanged would go: to memory, to the last cache, or no farther than the second."""
         view, caches = self._view(producer), self.machine.caches
-        far = sum(view.type_of(b).nbytes for b in view.writes()) > (caches[-1].bytes if caches else 0)
-        return ROOMY if far else MARGIN
+        exchanged = sum(view.type_of(b).nbytes for b in view.writes())
+        if not caches or exchanged > caches[-1].bytes:
+            return ROOMY
+        return SHOWING if exchanged > caches[:2][-1].bytes else MARGIN
 
     def alone_for(self, k: int) -> Forecast:
         """What kernel number `k` is expected to take by itself."""
