@@ -406,9 +406,12 @@ class _Groups:
         return tile_bytes(view, self.machine) > self.machine.caches[0].bytes and any(map(slides(view), view.stages))
 
     def _shares_scan(self, view: KernelView) -> bool:
-        """Items of a group share the cells of a scan, where that is all that the kernel does."""
-        local = self._around(view, view.writes() & self.temps)
-        return self.machine.occupancy is not None and shareable(merge_stages(local)) is not None
+        """Items of a group share the cells of a scan, where that is all that the kernel does, and has some for each of a sub-group."""
+        occupancy = self.machine.occupancy
+        if occupancy is None:
+            return False
+        scan = shareable(merge_stages(self._around(view, view.writes() & self.temps)))
+        return scan is not None and scan.loops[0].range >= occupancy.subgroup
 
     def _is_idle(self, parts: tuple[Part, Part], left: int, local: KernelView) -> bool:
         """A device holds more items than would run together, and than one part would give something to do by itself.
