@@ -15,6 +15,11 @@ LEVELS = (Bind.GRID, Bind.SUBGROUP, Bind.NONE, Bind.UNROLL)
 """Groups, their sub-groups, steps of the reduction, and single instructions."""
 
 
+def staged_results(plan: Plan) -> dict[str, Staging]:
+    """Buffers of results, and of what they are made of, that go through local memory."""
+    return {s.operand: s for s in plan.stagings if s.unit == "LOCAL" and plan.levels[s.level].bind is Bind.SUBGROUP}
+
+
 def in_tile(loop: str) -> str:
     """A loop inside the tile that one group, one sub-group or one step has of it."""
     return f"{loop}_i"

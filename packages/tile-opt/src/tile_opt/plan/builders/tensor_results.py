@@ -29,8 +29,7 @@ from tile_opt.kernel.strides import flat_stride, row_starts
 from tile_opt.kernel.view import KernelView, Stage, Use
 from tile_opt.kernel.work import MERGING
 from tile_opt.model.contraction import SECTOR
-from tile_opt.plan.builders.tensor_plans import LEVELS
-from tile_opt.plan.plan import Plan, Staging
+from tile_opt.plan.plan import Staging
 from tile_opt.plan.steps.groups.copy import GroupCopy, Items, Ranges, group_copy
 from tile_opt.plan.steps.groups.fragments import LANE_INDEXES
 from tile_opt.plan.steps.groups.staging import NARROWEST
@@ -55,11 +54,6 @@ def begins_with_sectors(view: KernelView, use: Use) -> bool:
     """Rows of a result in memory do."""
     others = [i.name for i in view.loops if flat_stride(view, use, i.name) != 1]
     return row_starts(view, use, others) * view.type_of(use.buffer).dtype.bytes % SECTOR == 0
-
-
-def staged_results(plan: Plan) -> dict[str, Staging]:
-    """Buffers of results, and of what they are made of, that go through local memory."""
-    return {s.operand: s for s in plan.stagings if s.unit == "LOCAL" and s.level == LEVELS.index(Bind.SUBGROUP)}
 
 
 def given(view: KernelView, stage: Stage, tile: Mapping[str, int], ragged: set[str]) -> Use | None:

@@ -26,8 +26,7 @@ from tile_ir.target import Target
 
 from tile_opt.kernel.instructions import Match
 from tile_opt.kernel.view import KernelView, Stage
-from tile_opt.plan.builders.tensor_plans import in_tile
-from tile_opt.plan.builders.tensor_results import staged_results
+from tile_opt.plan.builders.tensor_plans import in_tile, staged_results
 from tile_opt.plan.builders.tensor_tiles import TensorTile
 from tile_opt.plan.plan import Plan
 from tile_opt.plan.steps.groups.fragments import LANE, LANE_INDEXES

@@ -31,7 +31,9 @@ class TensorSizes:
     @cached_property
     def staged(self) -> dict[str, Staging]:
         """The factors' local copies by buffer."""
-        return {s.operand: s for s in self.plan.stagings if s.unit == "LOCAL" and s.level == LEVELS.index(Bind.NONE)}
+        levels = self.plan.levels
+        local = (s for s in self.plan.stagings if s.unit == "LOCAL")
+        return {s.operand: s for s in local if levels[s.level].bind is not Bind.SUBGROUP}
 
     def _covered(self, loop: str, bind: Bind) -> int:
         """Iterations of a loop that one point of the level bound so covers."""

@@ -35,8 +35,8 @@ from tile_opt.kernel.view import KernelView, Stage, Use
 from tile_opt.kernel.work import merged_use
 from tile_opt.plan.builders.rounds import advanced
 from tile_opt.plan.builders.tensor_cuts import Cuts, grows, zero_results
-from tile_opt.plan.builders.tensor_plans import in_registers, in_tile
-from tile_opt.plan.builders.tensor_results import Parts, given, staged_results, taken
+from tile_opt.plan.builders.tensor_plans import in_registers, in_tile, staged_results
+from tile_opt.plan.builders.tensor_results import Parts, given, taken
 from tile_opt.plan.builders.tensor_sizes import TensorSizes
 from tile_opt.plan.plan import Plan
 from tile_opt.plan.steps.groups.copy import GroupCopy, Items, Limit, Ranges, group_copy
