@@ -75,7 +75,7 @@ MUTANTS = (
     Mutant("the last tile that reaches back starts one late", OPT + "kernel/segments.py", "1, size, size - left)", "1, size, size - left - 1)"),
     Mutant("whole tiles where a constraint holds only for some iterations", OPT + "kernel/segments.py", "-(r // c) if c > 0 else r // -c + 1", "-(r // c) if c > 0 else r // -c + 2"),
     Mutant("remainders do not check what runs past them", OPT + "plan/steps/edges.py", "if segment.past:", "if False:"),
-    Mutant("constraints count as met too early", OPT + "plan/steps/edges.py", "if low < 0:\n            kept.append(constraint)", "if low < -1:\n            kept.append(constraint)"),
+    Mutant("constraints count as met too early", OPT + "plan/steps/edges.py", "if low < 0 and weakest(", "if low < -1 and weakest("),
     Mutant("tiles of a segment start one tile late", OPT + "plan/steps/edges.py", "(position + -before) * segment.size", "(position + -before + 1) * segment.size"),
     Mutant("one of several copies of partial results is lost", OPT + "plan/steps/reduce.py", "w.size // w.lanes - 1", "max(1, w.size // w.lanes - 2)"),
     Mutant("items forget what the cell held", OPT + "plan/steps/groups/combine.py", '(old, self._name("all", number))', '(self._name("all", number), self._name("all", number))'),

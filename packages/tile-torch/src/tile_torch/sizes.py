@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any, cast
 
 import torch
@@ -68,9 +67,9 @@ def _shown(place: int, traced: Any) -> Iterator[Shown]:
 
 
 def _solved(expression: Any, symbol: Any, size: int | float) -> Any:
-    """What a symbol is, of which a size consists."""
-    solve = cast("Callable[..., list[Any]]", import_module("sympy").solve)
-    return next(n for n in solve(expression - size, symbol) if n.is_integer)
+    """What a symbol is, of which a size consists: no size is negative."""
+    roots: Mapping[Any, int] = (expression - size).as_poly(symbol).ground_roots()
+    return max(n for n in roots if n.is_integer)
 
 
 RAGGED = -1

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from math import gcd
 
-from tile_ir.frozen import frozen, replace
+from tile_ir.frozen import replace
 from tile_ir.names import claim
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import (
@@ -38,7 +38,7 @@ from tile_opt.plan.plan import Plan
 from tile_opt.plan.steps.groups.carries import moving_uses, shareable
 from tile_opt.plan.steps.groups.homes import private
 from tile_opt.plan.steps.groups.parts import Version, item_kernel
-from tile_opt.plan.steps.groups.scan_shares import PART, TEAM, Shares
+from tile_opt.plan.steps.groups.scan_shares import PART, TEAM, Piece, Shares
 from tile_opt.plan.steps.groups.shared_scan import SharedScan
 from tile_opt.plan.tree import GROUP_MEMORY, Nest, Node
 
@@ -71,18 +71,6 @@ def _checked(view: KernelView, plan: Plan) -> Stage:
 def _length(plan: Plan, loop: str) -> int:
     """Cells of a run; of the whole tile where an item has a row for itself."""
     return next((c.size for c in plan.levels[2].covers if c.loop == loop), plan.levels[1].covers[0].size)
-
-
-@frozen
-class Piece:
-    """Tiles of a row that are alike."""
-
-    loops: tuple[Index, ...]
-    """Over them, where they are several."""
-    start: Affine
-    """The first cell of one."""
-    ragged: bool
-    """It goes beyond the end of the row: items ask of each cell whether it lies inside, and load one after the other."""
 
 
 class GroupScan:

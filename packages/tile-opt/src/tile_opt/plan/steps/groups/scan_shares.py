@@ -13,6 +13,18 @@ TEAM, PART, ROW, SPANS, RUN = "team", "part", "row", "span", "run"
 
 
 @frozen
+class Piece:
+    """Tiles of a row that are alike."""
+
+    loops: tuple[Index, ...]
+    """Over them, where they are several."""
+    start: Affine
+    """The first cell of one."""
+    ragged: bool
+    """It goes beyond the end of the row: items ask of each cell whether it lies inside, and load one after the other."""
+
+
+@frozen
 class Shares:
     """How the items of a group share its rows: `rows` of them, `runs` of each, `length` cells to a run."""
 

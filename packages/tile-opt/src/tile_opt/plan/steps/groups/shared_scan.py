@@ -8,7 +8,7 @@ carry[s] = carry of the tile, taken through runs 0 to s - 1: aggregated with eac
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from tile_ir.frozen import frozen, replace
 from tile_ir.stripe.affine import Affine
@@ -18,6 +18,7 @@ from tile_ir.stripe.nodes import (
     Direction,
     Index,
     Load,
+    Location,
     Op,
     Order,
     Refinement,
@@ -27,14 +28,11 @@ from tile_ir.stripe.nodes import (
     TensorType,
 )
 
-from tile_opt.kernel.view import Stage, Use
+from tile_opt.kernel.view import KernelView, Stage, Use
 from tile_opt.plan.steps.groups.carries import carry_of, dependent, moving_uses
 from tile_opt.plan.steps.groups.linear import times
-from tile_opt.plan.steps.groups.scan_shares import RUN
+from tile_opt.plan.steps.groups.scan_shares import RUN, Piece, Shares
 from tile_opt.plan.tree import REGISTER, Node
-
-if TYPE_CHECKING:
-    from tile_opt.plan.steps.groups.scan import GroupScan, Piece
 
 KEPT = 64
 """Elements that an item keeps in registers."""
@@ -52,10 +50,25 @@ class Total:
     """What it is of no steps."""
 
 
+class Scanned(Protocol):
+    """A kernel whose groups go along rows of a scan, tile by tile."""
+
+    view: KernelView
+    scan: Stage
+    cell: Index
+    cells: int
+    """Of a tile."""
+    shares: Shares
+
+    def local(self, wanted: str, type: TensorType) -> Refinement: ...
+    def made(self, wanted: str, type: TensorType, loc: Location) -> Refinement: ...
+    def scanned(self, tiles: Mapping[str, Refinement], kept: Mapping[str, Refinement], piece: Piece) -> Stage: ...
+
+
 class SharedScan:
     """The stages of one group."""
 
-    def __init__(self, group: GroupScan, tiles: Mapping[str, Refinement]) -> None:
+    def __init__(self, group: Scanned, tiles: Mapping[str, Refinement]) -> None:
         carry = carry_of(group.view, group.scan)
         if carry is None:
             raise ValueError(f"stage {group.scan.name!r} carries nothing that its items could find on their own")
