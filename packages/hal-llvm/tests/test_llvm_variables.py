@@ -6,6 +6,7 @@ import random
 from typing import Any
 
 import numpy as np
+from hal_llvm import binding
 from tile_ir.dtype import DType
 from tile_ir.semtree.interpret import launch as interpreted
 from tile_ir.semtree.nodes import (
@@ -97,3 +98,24 @@ def test_any_control_flow_as_the_interpreter_runs_it(launch_all: Any) -> None:
         want = np.zeros(3, np.int64)
         interpreted(Function("f", (OUT,), Block(body)), (1, 1, 1), [want])
         assert result.tolist() == want.tolist()
+
+
+SWAPPED = """define void @swapped(ptr %p) {
+  %whole = alloca [4 x float], align 16
+  %v = load <4 x float>, ptr %p
+  %upper = getelementptr float, ptr %whole, i64 2
+  %low = shufflevector <4 x float> %v, <4 x float> poison, <2 x i32> <i32 0, i32 1>
+  store <2 x float> %low, ptr %upper
+  %high = shufflevector <4 x float> %v, <4 x float> poison, <2 x i32> <i32 2, i32 3>
+  store <2 x float> %high, ptr %whole
+  %w = load <4 x float>, ptr %whole
+  store <4 x float> %w, ptr %p
+  ret void
+}
+"""
+
+
+def test_an_array_may_be_filled_from_its_end() -> None:
+    promoted = binding.Module(SWAPPED, binding.target_machine(binding.host())).ir()
+    again = binding.Module(promoted, binding.target_machine(binding.host()))  # refuses what no compiler may make
+    assert "alloca" not in promoted and again.object_code()

@@ -8,6 +8,7 @@ llvmlite has no annotations, so every use of it is here.
 from __future__ import annotations
 
 import ctypes
+import re
 import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
@@ -29,6 +30,9 @@ LAST_WITH_OPTIONS = 22
 
 SCHEDULED_AGAIN = "znver"
 """Names of processors for which LLVM schedules instructions a second time by default."""
+
+
+_ARRAY = re.compile(r"^  (%\S+) = alloca (\[.*\]).*$", re.MULTILINE)
 
 
 class Alongside:
@@ -204,15 +208,22 @@ class Module:
         self._machine = machine
         with LOCK:
             self._context = llvm.create_context()
-            header = f'target triple = "{machine.triple}"\ntarget datalayout = "{machine.target_data}"\n'
-            self._module = llvm.parse_assembly(header + ir, context=self._context)
+            self._module = self._parsed(ir)
             self._module.verify()
-            if " = alloca " in ir:
+            if " = alloca " in ir and not self._promote():
+                self._module.close()
+                self._module = self._parsed(_ARRAY.sub(r"\g<0>\n  store \2 poison, ptr \1", ir))
                 self._promote()
 
-    def _promote(self) -> None:
+    def _parsed(self, ir: str) -> Any:
+        header = f'target triple = "{self._machine.triple}"\ntarget datalayout = "{self._machine.target_data}"\n'
+        return llvm.parse_assembly(header + ir, context=self._context)
+
+    def _promote(self) -> bool:
         """Variables to registers: the only pass, because the IR is explicit about everything else.
 
+        LLVM 22 joins vectors that fill an array where that of the last elements is stored, others behind it or not; False where the
+        code is invalid then. It leaves alone arrays that are stored as a whole before.
         llvmlite keeps 1.5 KB of each pass builder, and one cannot be used twice.
         """
         options = llvm.create_pipeline_tuning_options(speed_level=1)
@@ -220,6 +231,11 @@ class Module:
         manager = llvm.create_new_module_pass_manager()
         manager.add_sroa_pass()
         manager.run(self._module, builder)
+        try:
+            self._module.verify()
+        except RuntimeError:
+            return False
+        return True
 
     def ir(self) -> str:
         """The IR after the pass."""
