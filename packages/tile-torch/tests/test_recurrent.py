@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -31,3 +32,13 @@ def test_inference_of_lstm(options: dict[str, int], dtype: torch.dtype) -> None:
     atol = 1e-6 if dtype is torch.float32 else 2e-2
     for ours, theirs in ((found, wanted), (hidden, last), (cell, state)):
         assert ours.dtype is theirs.dtype and torch.allclose(ours, theirs, atol=atol)
+
+
+def test_training_of_lstm_whose_input_has_no_gradient() -> None:
+    """PyTorch then has an operator for the whole layer, whose gradients are one, too."""
+    torch.manual_seed(0)
+    layer, x = nn.LSTM(3, 4), torch.randn(3, 2, 3)
+    ours: Any = torch.compile(layer, backend="tile")
+    found, wanted = (torch.autograd.grad(run(x)[0].square().sum(), [*layer.parameters()]) for run in (ours, layer))
+    for mine, theirs in zip(found, wanted, strict=True):
+        assert torch.allclose(mine, theirs, atol=1e-6)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -84,11 +85,22 @@ def tile(
     made = _Traced(chosen, chosen.evaluator())
     dense(module)
     separate(module)
-    with sdpa_kernel(ATTENTION):
+    with sdpa_kernel(ATTENTION), _steps():
         compiled = made.compiled(module, inputs)
     if place is not None:
         made.keep(place)
     return compiled
+
+
+@contextmanager
+def _steps() -> Generator[None]:
+    """Where recurrent layers may have gradients, PyTorch takes them step by step: those of its operator for a whole layer are its own."""
+    before = torch.backends.mkldnn.enabled
+    torch.backends.mkldnn.enabled = before and not torch.is_grad_enabled()
+    try:
+        yield
+    finally:
+        torch.backends.mkldnn.enabled = before
 
 
 def place_of(module: GraphModule, inputs: Sequence[Any]) -> Place | None:
