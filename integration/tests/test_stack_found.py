@@ -243,12 +243,6 @@ case(
     C="float64[31, 3, 31]", D="float64[3, 31, 1]",
 )  # fmt: skip
 case(
-    "lanes of an ordered loop that a plan unrolls, where rows to merge lie apart",
-    "function (A[N]) -> (O) { O = argsort(A, 0, 1); }",
-    *(Way(b, "plain", plans="plan kernel_3 {\n  unroll t:10\n  vector p_1:2 x2\n}\n") for b in ("interp", "llvm")),
-    A="float32[32]",
-)
-case(
     "the largest element of all, by merges of one step",
     "function (A[L, M, N]) -> (O, P) { T = top_k(A, 1, 0); O = element(T, 0); P = element(T, 1); }",
     *everywhere("rows", "merge", "gpu_tile", "scan", "ungroup", "fuse", "accumulate", "stream"),

@@ -105,7 +105,7 @@ def test_every_text_belongs_to_a_kernel() -> None:
 
 
 GROUPS = """function (D[N, X, Y, I], K[U, V, C, O]) -> (R) {
-    R[n, x, y, 59*g + o : N, 9, 9, O] = +(D[n, x + u - 1, y + v - 1, 24*g + c] * K[u, v, c, 59*g + o]),
+    R[n, x, y, 59*g + o : N, 19, 19, O] = +(D[n, x + u - 1, y + v - 1, 24*g + c] * K[u, v, c, 59*g + o]),
         g < 2, c < 24, o < 59; }"""
 
 
@@ -113,7 +113,7 @@ GROUPS = """function (D[N, X, Y, I], K[U, V, C, O]) -> (R) {
 def test_tiles_beyond_a_group_of_channels_store_nothing_in_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     """On an H200 work groups overwrote each other's results; one after the other, as in the interpreters, they hide it."""
     monkeypatch.setenv("TILE_VERIFY", "prove")
-    shapes = {"D": (3, 9, 9, 48), "K": (3, 3, 24, 118)}
+    shapes = {"D": (8, 19, 19, 48), "K": (3, 3, 24, 118)}
     program = bind(GROUPS, {n: TensorType(DType.FLOAT32, s) for n, s in shapes.items()})
     compiled = tile_opt.compile(program, family_target("gpu-nvidia"))
     assert "edge v3 pad" in str(compiled.plans) and compiled.proof is not None

@@ -194,8 +194,7 @@ def test_products_of_float64() -> None:
     """Registers are operands as they are; a single one is no vector."""
     x, y = (Load(pointer("a", F64), ZERO, Type(F64, lanes)) for lanes in (4, 2))
     text = emit(Let("d", Mma((16, 8, 8), (x,), (y,), (Const(0.0, Type(F64, 4)),), Type(F64, 4))), dtype=F64)
-    assert (
-        """double4 tile_mma_m16n8k8_f64(double4 a, double2 b, double4 c) {
+    expected = """double4 tile_mma_m16n8k8_f64(double4 a, double2 b, double4 c) {
     double d0, d1, d2, d3;
     asm volatile("mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %11, %12, %13};"
         : "=d"(d0), "=d"(d1), "=d"(d2), "=d"(d3)
@@ -205,8 +204,7 @@ def test_products_of_float64() -> None:
     return (double4)(d0, d1, d2, d3);
 }
 """
-        in text
-    )
+    assert expected in text
     one, two = Load(pointer("a", F64), ZERO, Type(F64)), Const(0.0, Type(F64, 2))
     short = emit(Let("d", Mma((8, 8, 4), (one,), (one,), (two,), Type(F64, 2))), dtype=F64)
     assert "double2 tile_mma_m8n8k4_f64(double a, double b, double2 c) {" in short

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
-from tile_ir.dtype import DType
 from tile_ir.frozen import frozen, replace
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import (
@@ -149,14 +148,12 @@ class SharedScan:
         yield Stage("take_front", (), (), (read[0], self._carried), both)
 
     @property
-    def _joined(self) -> tuple[Const | Op, ...]:
-        """``$new``, which is ``$old`` taken through a run that holds ``$x``: of 0 it makes that, though its factor be infinite."""
+    def _joined(self) -> tuple[Op, ...]:
+        """``$new``, which is ``$old`` taken through a run that holds ``$x``."""
         dtype = self.carry.dtype
         if self.carry.agg is not None:
             return (Op("$new", self.carry.agg.value, ("$old", "$x"), dtype),)
-        scaled = Op("$scaled", "mul", (_FACTOR, "$old"), dtype), Op("$sum", "add", ("$scaled", "$x"), dtype)
-        nothing = Const("$nothing", dtype.number(0), dtype), Op("$empty", "cmp_eq", ("$old", "$nothing"), DType.BOOL)
-        return *scaled, *nothing, Op("$new", "cond", ("$empty", "$x", "$sum"), dtype)
+        return Op("$scaled", "mul", (_FACTOR, "$old"), dtype), Op("$new", "add", ("$scaled", "$x"), dtype)
 
     def _empty(self, use: Use, nothing: int | float) -> Stage:
         """No steps, in the place of `use`."""
