@@ -11,6 +11,7 @@ import torch
 from tile_hal.interfaces import Device
 from tile_ir.diagnostics import Diagnostic, TileTypeError
 from tile_runtime.evaluator import Evaluator
+from torch._C import _get_mkldnn_enabled, _set_mkldnn_enabled  # pyright: ignore[reportPrivateUsage]
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch import config as functorch
 from torch._functorch.partitioners import min_cut_rematerialization_partition
@@ -95,12 +96,12 @@ def tile(
 @contextmanager
 def _steps() -> Generator[None]:
     """Where recurrent layers may have gradients, PyTorch takes them step by step: those of its operator for a whole layer are its own."""
-    before = torch.backends.mkldnn.enabled
-    torch.backends.mkldnn.enabled = before and not torch.is_grad_enabled()
+    before = _get_mkldnn_enabled()
+    _set_mkldnn_enabled(before and not torch.is_grad_enabled())
     try:
         yield
     finally:
-        torch.backends.mkldnn.enabled = before
+        _set_mkldnn_enabled(before)
 
 
 def place_of(module: GraphModule, inputs: Sequence[Any]) -> Place | None:
